@@ -28,7 +28,7 @@ from tests.fault.staged import Seen
 from tests.support import playing, wait_until
 from worker.processes.broker import EmbeddedBroker
 
-_SCRIPT = 'attempts:\n  - - say: "Done.\\n\\n<!-- STEP: done -->"\n'
+_SCRIPT = '- attempts:\n  - - say: "Done.\\n\\n<!-- STEP: done -->"\n'
 #: Longest time between a full disk and the broker's death, in seconds; and how long before the disk is full.
 _FULL_SECONDS, _LOAD_SECONDS = 0.4, 0.6
 #: Unfinished turns of one client.

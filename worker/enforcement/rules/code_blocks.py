@@ -51,11 +51,15 @@ class CodeBlocks(Rule):
         if unknown:
             raise ValueError(f"languages: {', '.join(unknown)} is not one of {', '.join((*_PARSERS, SHELL))}")
 
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        """False with shell, which is read by a program."""
+        return SHELL not in self.languages
+
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """False with shell, which a program reads, and where Python may take the square of a long f-string's length."""
-        if SHELL in self.languages:
-            return False
-        return "python" not in self.languages or not any(len(text) > LONG and _F_STRING.search(text) for text in texts)
+        """False where Python may take the square of a long f-string's length, too."""
+        slow = "python" in self.languages and any(len(text) > LONG and _F_STRING.search(text) for text in texts)
+        return self.bounded and not slow
 
     @property
     def reaches_out(self) -> bool:  # type: ignore[override]
