@@ -271,6 +271,9 @@ async def test_a_folder_that_vanishes_while_a_person_decides_loses_nothing(bench
     turn = await bench.phase(writes(BAD_CODE), max_attempts=1, escalation=Escalation())
     shutil.rmtree(bench.settings.root / "work")
     turn = await bench.decided(turn, decision, **{"note": "noch einmal"} if decision == "retry" else {})
+    if decision == "retry":  # its agent needs the folder: it waits for a worker that has it
+        assert (turn.outcome, turn.state, turn.strikes) == (None, TurnState.QUEUED, 0)
+        return
     outcomes = {"reject": (Outcome.FAILED, "rejected")}
     assert (turn.outcome, turn.error.code) == outcomes.get(decision, (Outcome.ERROR, "config"))
 
