@@ -6,9 +6,9 @@ import gzip
 import hashlib
 import io
 import json
-import os
 import random
 import subprocess
+import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterator
@@ -144,16 +144,20 @@ def tree(*folders: Path) -> dict[str, tuple[object, ...]]:
     return found
 
 
+#: A process between pytest and the command: a child begins with the memory of the process that started it.
+_MEASURED = """
+import resource, subprocess, sys
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+print(code, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)
+"""
+
+
 def restored(settings: Settings, archive: Path) -> tuple[int, str, int]:
     """Run ``turns restore``: exit code, what it said, and the most memory it took, in KiB."""
-    with tempfile.TemporaryFile() as said:
-        child = subprocess.Popen(
-            turns("restore", str(archive)), env=environ_of(settings), stdout=subprocess.DEVNULL, stderr=said
-        )
-        _, status, usage = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)
-        said.seek(0)
-        return child.returncode, said.read().decode(errors="replace"), usage.ru_maxrss
+    command = [sys.executable, "-S", "-c", _MEASURED, *turns("restore", str(archive))]
+    ran = subprocess.run(command, env=environ_of(settings), capture_output=True, check=True)
+    code, memory = map(int, ran.stdout.split())
+    return code, ran.stderr.decode(errors="replace"), memory
 
 
 def places(folder: Path) -> Iterator[tuple[Settings, Callable[[], dict[str, tuple[object, ...]]]]]:
