@@ -97,6 +97,7 @@ async def history(bench: Bench) -> History:
         await lost(bench, dead, "poison", alone=alone)
     running = await bench.submit(session_id="busy")
     bench.ledger.claim(running, "busy", FIRST)
+    await wait_until(lambda: bench.ledger.reap(running, may_take=False).what == "later")  # its lease is over
     await bench.client.pauses.pause(Pause(what="model", name=DEAR, reason="provider outage", by="anna"))
     an_unheard_notice(bench.settings)
     a_week_ago(bench.settings)
