@@ -21,6 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import api_client
+from api_client.api_keys import Keyring, LocalToken, make_token
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
@@ -29,7 +30,6 @@ from api_client.watcher import Watcher
 from api_client.web.client_connection import HEAD_BYTES, Connection
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.identity.access import InProgress, needs_key
-from api_client.web.identity.keys import Keyring, LocalToken, make_token
 from api_client.web.identity.origin import is_loopback
 from api_client.web.language import language_of, readable
 from api_client.web.middleware import Forwarded, Head, RequestId

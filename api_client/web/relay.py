@@ -12,11 +12,11 @@ from typing import Annotated, Any, TypeAlias, cast
 from fastapi import Depends
 from starlette.requests import Request
 
+from api_client.api_keys import Keyring, LocalToken
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.web.errors import ApiError
 from api_client.web.identity.guesses import Guesses
-from api_client.web.identity.keys import Keyring, LocalToken
 from api_client.web.readers import Readers
 
 #: Packs what a bug report about a turn needs, from the turn's export (``history.export``), into a ZIP archive.

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from api_client.api_keys import ApiKey, add
 from api_client.client import TurnsClient
-from api_client.web.identity.keys import ApiKey, add
 from tests.browser.browsing import browse, installation, missing, parked, store_of, submitted
 from tests.ports import free_port
 

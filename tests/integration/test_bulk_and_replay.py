@@ -13,12 +13,12 @@ from urllib.parse import urlencode
 import httpx2
 import pytest
 
+from api_client import api_keys as keys
 from api_client.actions import Change, act
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.contract.values.owners import owner_of_name
 from api_client.web.app import create_app
-from api_client.web.identity import keys
 from tests.html import Document
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, bench, says
 from tests.integration.test_lists import command

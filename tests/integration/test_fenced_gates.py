@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from api_client import api_keys as ring
 from api_client.client import TurnsClient
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.web.app import create_app
-from api_client.web.identity import keys as ring
 from tests.integration.test_phases import BUILD, PhaseBench, writes
 from tests.unit.web.conftest import caller
 from worker.runners.guard import box

@@ -13,6 +13,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 
+from api_client import api_keys as keys
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, HelixError, TurnNotFound
 from api_client.contract.keys import Keys
@@ -21,7 +22,6 @@ from api_client.contract.values.owners import owner_of_key
 from api_client.index.finding import find_turn
 from api_client.index.search import Place, Search
 from api_client.web.app import create_app
-from api_client.web.identity import keys
 from tests.conftest import environ_of
 from tests.html import Document
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, bench, says

@@ -15,13 +15,13 @@ import openai
 import pytest
 import redis
 
+from api_client.api_keys import make_token
 from api_client.client import TurnsClient
 from api_client.contract.escalation import Escalation
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.contract.values.notices import Notice
-from api_client.web.identity.keys import make_token
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.hooks import HookReceiver
 from tests.integration.test_web_pages import serving

@@ -20,13 +20,13 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from api_client.api_keys import make_token
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.index.search import Search
 from api_client.pauses.pause import BREAKER, Pause
 from api_client.web.app import create_app
-from api_client.web.identity.keys import make_token
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.fault.test_broker_disk import fill, small_disk
 from tests.html import Document

@@ -10,6 +10,8 @@ import httpx2
 import pytest
 import redis
 
+from api_client import api_keys as keys
+from api_client.api_keys import make_token
 from api_client.audit import by_key
 from api_client.contract.escalation import DecisionKind, Escalation
 from api_client.contract.keys import Keys
@@ -18,8 +20,6 @@ from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.contract.values.owners import owner_of_key, owner_of_name
 from api_client.web.app import create_app
-from api_client.web.identity import keys
-from api_client.web.identity.keys import make_token
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, bench, ends, says

@@ -14,12 +14,12 @@ import openai
 import pytest
 import redis
 
+from api_client.api_keys import ApiKey, add, make_token
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.pauses.pause import Pause
 from api_client.web.app import create_app
-from api_client.web.identity.keys import ApiKey, add, make_token
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.integration.conftest import async_client
 from tests.integration.lua.test_held_turns import time_passes

@@ -11,6 +11,7 @@ from functools import partial
 import pytest
 from click.testing import CliRunner
 
+from api_client.api_keys import make_token
 from api_client.audit import Audit
 from api_client.contract.errors import NotFinished, SettingsError
 from api_client.contract.keys import Keys
@@ -19,7 +20,6 @@ from api_client.contract.values.owners import owner_of_key
 from api_client.contract.values.process_exit import ProcessExit
 from api_client.index.search import Search
 from api_client.web.app import create_app
-from api_client.web.identity.keys import make_token
 from api_client.web.pages.render import facts, with_code
 from tests.conftest import environ_of
 from tests.html import Document

@@ -17,8 +17,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from api_client import api_keys as ring
 from api_client.contract.settings import Settings
-from api_client.web.identity import keys as ring
 from tests.conftest import WorkerProcess, end_all
 from tests.relay import RelayProcess
 from tests.support import playing, wait_until

@@ -11,6 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from api_client.api_keys import make_token
 from api_client.audit import by_key
 from api_client.client import TurnsClient
 from api_client.contract.errors import IdempotencyConflict, StoreUnavailable
@@ -21,7 +22,6 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.turns.submitter import Submitter
 from api_client.web.app import create_app
-from api_client.web.identity.keys import make_token
 from tests.conftest import WorkerProcess
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
 from tests.integration.test_web_pages import PAGE, serving

@@ -11,13 +11,13 @@ from typing import Any
 
 from celery import Celery
 
+from api_client import api_keys as keys
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import celery_settings
 from api_client.contract.turn import TurnRequest, TurnState
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.web.app import create_app
-from api_client.web.identity import keys
 from api_client.workers.exits import read_exits
 from api_client.workers.roster import WorkerLine
 from tests.conftest import WorkerProcess, environ_of, turns

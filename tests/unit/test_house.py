@@ -7,6 +7,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
+from tests.house.allowed import Allowed, table
 from tests.house.figures import files, functions, settings_of
 from tests.house.names import repeated
 from tests.house.structure import (
@@ -91,6 +92,44 @@ def test_folders_that_import_each_other_in_a_circle_are_a_knot(tmp_path: Path) -
     circle = {"api_client/a", "api_client/b", "api_client/c"}
     assert knots(found) == [circle, {"worker/d", "worker/e"}]
     assert mutual(found) == [("worker/d", "worker/e")]
+
+
+def test_each_folder_imports_only_what_its_table_allows() -> None:
+    wrong = list(table().problems(arrows(parsed(ROOT))))
+    assert not wrong, "import from below, or mend tests/house/allowed.toml"
+
+
+def test_the_table_of_imports_finds_what_is_not_allowed_and_what_is_past() -> None:
+    some = Allowed(
+        contract=("api_client/contract",),
+        core=("api_client",),
+        faces=("api_client/web",),
+        may={"api_client/turns": ("api_client/store",), "worker": ("worker/files",)},
+        circles={"api_client/store": ("api_client/turns", "api_client/index")},
+    )
+    found = {
+        "api_client/contract": {"api_client/store"},  # the contract is below all
+        "api_client/index": {"api_client/contract", "api_client/store"},  # not listed
+        "api_client/store": {"api_client/turns"},  # a circle that is known
+        "api_client/turns": {"api_client/contract", "api_client/store"},
+        "api_client/web": {"api_client/turns", "worker"},  # the core, and a face
+        "worker": {"api_client/turns", "api_client/web"},
+    }
+    assert list(some.problems(found)) == [
+        "api_client/contract may not import api_client/store",
+        "api_client/index may not import api_client/store",
+        "api_client/web may not import worker",
+        "worker may not import api_client/web",
+        "no circle any more, take it off: api_client/store imports api_client/index",
+        "is no folder, take it off: worker/files",
+    ]
+
+
+def test_the_table_of_imports_allows_no_circle_but_those_it_names() -> None:
+    may = {"api_client/turns": ("api_client/store",), "api_client/store": ("api_client/turns",)}
+    both = Allowed(contract=(), core=(), faces=(), may=may, circles={})
+    found = {"api_client/turns": {"api_client/store"}, "api_client/store": {"api_client/turns"}}
+    assert list(both.problems(found)) == ["the table allows a circle: api_client/store, api_client/turns"]
 
 
 def test_a_store_key_that_both_sides_name_is_counted(tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ import structlog
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from api_client.api_keys import PREFIX
 from api_client.contract.settings import Settings, load
-from api_client.web.identity.keys import PREFIX
 from worker.logs import configure_logging, plain_lines
 
 ROOT = Path(__file__).parents[2]

@@ -1,4 +1,4 @@
-"""The ``turns`` command. This is the composition root: only here do both sides meet.
+"""The ``turns`` command. This is the composition root: it starts relay and worker, and asks the core.
 
 Commands are named in a table and imported when they run, so that ``turns --help`` costs no library.
 """

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import click
 
+from api_client import api_keys as ring
 from api_client.contract.settings import load
-from api_client.web.identity import keys as ring
 from worker.cli.output import json_option, one_line, write_json, write_table
 
 #: What the first key changes. The key that was made is on standard output, alone.

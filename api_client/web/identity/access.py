@@ -18,6 +18,7 @@ from fastapi import Depends
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
+from api_client.api_keys import ApiKey, hash_of
 from api_client.contract.phases.phase_place import LOCAL_OWNER
 from api_client.contract.settings import Settings
 from api_client.contract.values.owners import owner_of_key, owner_of_name, owner_of_user
@@ -25,7 +26,6 @@ from api_client.index.finding import find_turn
 from api_client.relay_state.allowances import Limits
 from api_client.web.bodies.body import OWNER
 from api_client.web.errors import ApiError
-from api_client.web.identity.keys import ApiKey, hash_of
 from api_client.web.identity.origin import require_local, require_own_site
 from api_client.web.openwebui.signed_user import signed_user
 from api_client.web.relay import Relay, relay_of

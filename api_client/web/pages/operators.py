@@ -8,13 +8,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.actions import order_worker
+from api_client.api_keys import with_names
 from api_client.audit import grouped
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.figures.figures import SPANS
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import require_operator
-from api_client.web.identity.keys import with_names
 from api_client.web.pages.page_route import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, VisitorOf
 from api_client.web.relay import RelayOf

@@ -4,7 +4,7 @@ The cookie is random and says nothing; the store keeps which key it stands for, 
 while. A key that is revoked ends what was signed in with it. Scripts
 cannot read it, other sites cannot send it, and what changes anything wants a token made from it besides. Without
 keys the pages, like the whole relay, serve this machine only: they show everything, and who signs in with the
-operator's token (``identity.keys``) also does what an operator does.
+operator's token (``api_client.api_keys``) also does what an operator does.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api_client.api_keys import hash_of
 from api_client.audit import by_key
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.phases.phase_place import LOCAL_OWNER
@@ -29,7 +30,6 @@ from api_client.relay_state.allowances import Limits
 from api_client.web.bodies.body import in_time, off_the_loop
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import Caller, holder_by_hash, needs_key, needs_token
-from api_client.web.identity.keys import hash_of
 from api_client.web.identity.origin import require_local, require_own_site
 from api_client.web.relay import Relay, relay_of
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from api_client import api_keys as ring
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from api_client.contract.values.owners import owner_of_key
 from api_client.web.app import serve
-from api_client.web.identity import keys as ring
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from api_client.web.identity import keys as ring
-from api_client.web.identity.keys import make_token, read_token
+from api_client import api_keys as ring
+from api_client.api_keys import make_token, read_token
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.unit.web.conftest import caller

@@ -6,9 +6,9 @@ import time
 
 import click
 
+from api_client.api_keys import with_names
 from api_client.contract.settings import load
 from api_client.pauses.pause import clock_time
-from api_client.web.identity.keys import with_names
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.turns.turn import with_client
 

@@ -9,12 +9,12 @@ from datetime import datetime, timedelta
 
 import click
 
+from api_client.api_keys import with_names
 from api_client.client import TurnsClient
 from api_client.contract.settings import load
 from api_client.contract.values.owners import owner_named
 from api_client.index.search import Search
 from api_client.pauses.pause import BREAKER, WHATS, Pause, clock_time
-from api_client.web.identity.keys import with_names
 from worker.cli import NO
 from worker.cli.figures.rates import span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table

@@ -16,13 +16,13 @@ from pathlib import Path
 
 import click
 
+from api_client.api_keys import make_token
 from api_client.contract.errors import SettingsError
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import RUN_FILE, Settings, load, masked, shared
 from api_client.policies.files import Policies
 from api_client.private_file import write_private
 from api_client.tracing.switch import endpoint, why_off
-from api_client.web.identity.keys import make_token
 from worker.backup.restore_mark import require_whole
 from worker.cli.checks.machine import validators
 from worker.cli.checks.models import problems

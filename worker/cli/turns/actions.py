@@ -15,13 +15,13 @@ from typing import Any
 import click
 
 from api_client.actions import ACTIONS, Change, Done, act, act_on_all, chosen, counted
+from api_client.api_keys import with_names
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.settings import load
 from api_client.contract.turn import Turn
 from api_client.index.lists import Found
 from api_client.index.search import STATUSES
-from api_client.web.identity.keys import with_names
 from worker.cli import NO
 from worker.cli.figures.rates import span
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table

@@ -7,8 +7,8 @@ import time
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api_client.api_keys import with_names
 from api_client.pauses.pause import clock_time
-from api_client.web.identity.keys import with_names
 from api_client.web.pages.page_route import page_router, see_other, visited
 from api_client.web.pages.visitor import VisitorOf
 from api_client.web.relay import RelayOf

@@ -7,12 +7,12 @@ import time
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api_client.api_keys import with_names
 from api_client.contract.errors import BadRequest
 from api_client.contract.values.owners import owner_named
 from api_client.figures.spans import seconds_of
 from api_client.pauses.pause import BREAKER, WHATS, Pause, clock_time
 from api_client.web.identity.access import require_operator
-from api_client.web.identity.keys import with_names
 from api_client.web.pages.page_route import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, VisitorOf
 from api_client.web.relay import RelayOf
