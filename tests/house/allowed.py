@@ -1,7 +1,7 @@
 """Which folders of the product may import which: ``allowed.toml``, and what breaks it.
 
 Everybody may import the contract, and everybody outside the core the core; what else a folder imports is listed. But
-for the arrows that are listed as circles the table has none: it is an order of the folders. Circles can only be taken off.
+for the arrows that are listed as circles the table has none: it is an order of the folders. Circles can only go.
 """
 
 from __future__ import annotations
