@@ -23,13 +23,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from api_client.contract.errors import KeyNotFound, SettingsError
 from api_client.contract.values.owners import owner_of_name
+from api_client.module_log import ModuleLog
 from api_client.private_file import write_private
 
-log = structlog.get_logger(__name__)
+log = ModuleLog(__name__)
 
 #: What a key may be used for: its owner's own turns, or also everybody's.
 RIGHTS = ("user", "metrics", "operator")
