@@ -12,7 +12,7 @@ from typing import Any
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, NotFinished, SessionBusy, TurnNotFound
 from api_client.contract.escalation import check_decision
-from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.index.lists import Found
 from api_client.index.search import Search
@@ -25,12 +25,16 @@ _ONLY = {"cancel": "unfinished", "replay": "finished", "drop": "dead"}
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The result of one action. ``said`` is one of cancelled, stopping, replayed, dropped, or why it was not done."""
+    """The result of one action. ``said`` is one of cancelled, stopping, replayed, dropped, or why it was not done.
+
+    ``before``: a replay like it was made earlier, so that nothing is new.
+    """
 
     turn_id: str
     done: bool
     said: str
     new_turn_id: str = ""
+    before: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,10 +84,11 @@ async def act(
                 return Done(turn_id, False, f"was already finished: {before.outcome}")
             return Done(turn_id, True, after.outcome.value if after.outcome else "stopping")
         if action == "replay":
+            known = bool(await client.lists.read([replay_id(turn_id, change.model, change.prompt)]))
             new = await client.replay(turn_id, model=change.model, prompt=change.prompt)
             if before.outcome is Outcome.DEAD:
                 await client.dead_letters.drop(turn_id)
-            return Done(turn_id, True, "replayed", new)
+            return Done(turn_id, True, "replayed", new, before=known)
         await client.dead_letters.drop(turn_id)
         return Done(turn_id, True, "dropped")
 

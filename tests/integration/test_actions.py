@@ -79,6 +79,12 @@ def test_replaying_by_filter_twice_makes_one_new_turn_each(run: Run) -> None:
     assert json.loads(run("show", new["new_turn_id"], "--json").stdout)["replay_of"] == turn_id
     actions = [line["action"] for line in json.loads(run("audit", "--turn", turn_id, "--json").stdout)]
     assert actions == ["cancel", "replay", "replay"]
+    assert [each["new"] for each in replayed] == [1, 0]
+    assert (
+        run("replay", "--outcome", "cancelled", "--since", "1h", "--yes")
+        .stdout.splitlines()[-1]
+        .startswith("0 turns replayed, 1 were before")
+    )
 
 
 def test_one_that_changed_meanwhile_is_passed_over_and_told(settings: Settings, run: Run) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from tests.browser import strike as struck
 from tests.conftest import environ_of, turns
 from tests.support import alive, wait_for
 from worker.processes import aof_sync
@@ -30,6 +31,13 @@ def test_what_was_acknowledged_is_there_again_after_a_kill(private_broker: Embed
     private_broker.kill()
     private_broker.start()
     assert store.llen("list") == 500
+
+
+def test_a_broker_in_a_folder_with_a_long_name_is_struck(tmp_path: Path) -> None:
+    root = tmp_path / ("long" * 30)
+    with EmbeddedBroker(root / ".helix" / "broker") as server:
+        assert not server.socket.is_relative_to(root)
+        assert struck.found(str(root), "broker") == {server.pid}
 
 
 _SLOW_DISK = """

@@ -91,9 +91,9 @@ async def test_what_was_counted_is_replayed_once_confirmed_and_twice_makes_no_se
     assert "3 turns would be replayed" in counted.text
     assert await bench.client.audit.read() == []  # nothing was changed
     confirmed = form(counted)
-    for _ in range(2):
+    for said in ("3 turns replayed", "0 turns replayed, 3 were before"):
         done = await http.post("/turns/bulk", data=confirmed)
-        assert "3 turns replayed" in Document(done.text).text
+        assert said in Document(done.text).text
     replays = [each for each in (await http.get("/v1/turns")).json()["data"] if each["replay_of"]]
     assert sorted(each["replay_of"] for each in replays) == sorted(mine)
     assert {each["owner"] for each in replays} == {owner_of_name("alice")}

@@ -215,6 +215,8 @@ async def test_the_page_shows_what_is_paused_and_its_forms_pause_and_resume(sett
         assert (await relay.http.post("/sign-in", data={"key": token})).status_code == 303
         form = (await relay.http.get("/paused")).text
         assert "Nothing is paused." in form
+        options = re.findall(r"<option value=[^>]*>([^<]+)</option>", form)
+        assert max(map(len, options)) < 20, "a list of choices is as wide as its widest, on a phone too"
         csrf = re.search(r'name="csrf" value="([^"]+)"', form)
         assert csrf
         wanted = {"csrf": csrf[1], "what": "model", "name": "scripted", "reason": "<b>out</b>", "for": "2h"}

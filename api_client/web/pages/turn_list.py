@@ -120,7 +120,8 @@ async def act_in_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, form
         bulk_id=bulk_id,
         cursor=cursor or form.get("cursor", ""),
         model=form.get("as_model", ""),
-        done=sum(each.done for each in done),
+        done=sum(each.done and not each.before for each in done),
+        before=sum(each.before for each in done),
         passed_over=[each for each in done if not each.done],
         stopped=stopped,
         confirmed=True,
@@ -187,7 +188,7 @@ async def _act(
 
 
 def _bulk_page(request: Request, relay: Relay, visitor: Visitor, bulk: _Bulk, *, bulk_id: str, **more: Any) -> Response:
-    nothing = {"cursor": "", "model": "", "done": 0, "passed_over": [], "stopped": "", "confirmed": False}
+    nothing = {"cursor": "", "model": "", "done": 0, "before": 0, "passed_over": [], "stopped": "", "confirmed": False}
     return visited(
         "bulk.html",
         request,

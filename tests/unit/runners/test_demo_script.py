@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from worker.runners.scripted import script
@@ -27,6 +30,13 @@ def test_each_message_reaches_its_own_rule() -> None:
     for rule in (*GERMAN, *ENGLISH):
         if rule.when:
             assert next(each for each in RULES if each.matches(rule.when)) is rule
+
+
+def test_the_question_of_the_readme_is_rejected_once() -> None:
+    [asked] = re.findall(r'turns submit --watch "(.+)"', (Path(__file__).parents[3] / "README.md").read_text())
+    played = next(each for each in RULES if each.matches(asked))
+    assert played.when
+    assert "<!-- STEP:" not in "".join(fields["text"] for step, fields in played.lists[0] if step == "say")
 
 
 def test_both_languages_play_the_same() -> None:

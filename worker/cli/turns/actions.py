@@ -194,13 +194,15 @@ def _act_on_all(action: str, found: list[Found], as_json: bool, detail: str, cha
         raise StoreUnavailable(
             f"{error.reason}; {len(done)} of {len(found)} turns are done, run it again for the rest"
         ) from error
-    passed_over = sum(not result.done for result in done)
+    passed_over, before = sum(not result.done for result in done), sum(result.before for result in done)
     if as_json:
         data = {"action": action, "dry_run": False, "matched": len(found), "counts": counted(found), "bulk": bulk}
+        data |= {"new": len(done) - before - passed_over} if action == "replay" else {}
         write_json({**data, "turns": [_json(result) for result in done]})
     else:
-        left = f", {passed_over} passed over" if passed_over else ""
-        click.echo(f"{number_of(len(done) - passed_over, 'turn')} {_PAST[action]}{left}   (turns audit: bulk {bulk})")
+        left = (f", {before} were before" if before else "") + (f", {passed_over} passed over" if passed_over else "")
+        new = number_of(len(done) - passed_over - before, "turn")
+        click.echo(f"{new} {_PAST[action]}{left}   (turns audit: bulk {bulk})")
     if passed_over:
         raise click.exceptions.Exit(NO)
 
