@@ -37,8 +37,8 @@ from api_client.turns.reader import TurnReader
 from api_client.turns.sessions import Sessions
 from api_client.turns.submission import replayed
 from api_client.turns.submitter import Submitter
-from api_client.workers.fleet import Workers
 from api_client.workers.probe import Prober
+from api_client.workers.standing import Workers
 
 
 class TurnsClient:

@@ -16,7 +16,7 @@ from api_client.figures.metrics import Account
 from api_client.index.line import line_of
 from api_client.index.lists import LOOK_AT_MOST, Found
 from api_client.index.search import UNFINISHED, Search
-from api_client.workers.alerts import Alert, Fleet
+from api_client.workers.fleet import Alert, Fleet
 from api_client.workers.reason import Waiting
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from api_client.contract.keys import keys_of
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.store import Store
-from api_client.workers.queues import waiting_messages
+from api_client.workers.reports import waiting_messages
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,89 +1,256 @@
-"""Which workers are there, what they are ordered to do, and how many turns have not ended."""
+"""The worker processes: what each does and was last heard to be, and what keeps turns from going on. Pure."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
 
-from api_client.budgets.spending import Spending
-from api_client.contract.errors import BadRequest
-from api_client.contract.keys import Keys
-from api_client.contract.turn import Turn
-from api_client.contract.values.worker_order import WorkerOrder
-from api_client.contract.values.worker_reports import WorkerReport
-from api_client.store import Store
-from api_client.workers.gauges import Gauges, read_gauges
-from api_client.workers.probe import Prober
-from api_client.workers.reason import Wait
-from api_client.workers.reports import reported_workers
-from api_client.workers.standing import Standing, read_standing, read_waits
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport, missing
+from api_client.workers.reason import Facts, Reason, Row, Wait, Waiting
 
-#: How long an answer of ``why`` holds, in seconds, and how many turns it looks at.
-_FRESH_SECONDS, _FIRST = 2.0, 1000
+#: A wait for a slot that is longer is said to be long.
+LONG_SECONDS = 60.0
+#: What to do about a sick machine: its workers notice by themselves that it is well again.
+SICK_FIX = "repair it (disk, rights, limits of processes and descriptors); its workers go on by themselves"
+START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
 
 
-class Workers:
-    """The worker processes, and the turns that they have before them.
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """What is wrong, and what to do. ``check`` is the finding of ``turns doctor`` that says the same.
 
-    Every method raises ``StoreUnavailable`` when the store does not answer.
+    ``severity`` is ``wrong``, or ``warning`` for what somebody chose or what passes.
     """
 
-    def __init__(self, store: Store, prober: Prober, spending: Spending | None = None) -> None:
-        self._store, self._prober, self._spending = store, prober, spending
-        self._why: tuple[float, tuple[str, ...]] = (float("-inf"), ())
+    check: str
+    message: str
+    fix: str
+    severity: str = "wrong"
 
-    async def standing(self) -> Standing:
-        """Which turns wait, what is stuck and why, who works: what doctor, overview, top, /readyz and /metrics say."""
-        return await read_standing(self._store, self._prober, self._spending)
+    def to_dict(self) -> dict[str, str]:
+        """The alert as a JSON-ready mapping."""
+        return asdict(self)
 
-    async def waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
-        """Why each of these turns does not run, by its id: what list, show, the turn's page and chats say."""
-        return await read_waits(self._store, self._prober, turns)
 
-    async def why(self) -> tuple[str, ...]:
-        """``Standing.why``, of the turns that are looked after first; what was found holds for some seconds."""
-        at, found = self._why
-        if time.monotonic() - at > _FRESH_SECONDS:
-            found = (await read_standing(self._store, self._prober, self._spending, _FIRST)).why
-            self._why = (time.monotonic(), found)
-        return found
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The worker processes heard of just now.
 
-    async def gauges(self) -> Gauges:
-        """What is at this moment: turns by state, queues, workers."""
-        found: Gauges = await self._store.ask(read_gauges(self._store, await self.standing()))
-        return found
+    Attributes:
+        agents, judges: how many run agents, and how many judge answers.
+        slots, free: agents they can run at once, and how many more they could.
+        stalled: names of those that take no messages though they could. quiet: of those that were ordered to take none.
+        sick: machines that cannot carry out turns, each with why.
+        ready: queues with a free slot -> when one of their workers last took a turn, in seconds since the epoch.
+    """
 
-    async def reported(self) -> list[WorkerReport]:
-        """What each worker process last reported, as ``reported_workers``."""
-        return await reported_workers(self._store)
+    agents: int = 0
+    judges: int = 0
+    slots: int = 0
+    free: int = 0
+    stalled: tuple[str, ...] = ()
+    sick: Mapping[str, str] = field(default_factory=dict)
+    ready: Mapping[str, float] = field(default_factory=dict)
+    quiet: tuple[str, ...] = ()
 
-    async def unfinished(self) -> int:
-        """How many turns have not ended, those that wait for a person included.
+    def to_dict(self) -> dict[str, Any]:
+        """The fleet as a JSON-ready mapping."""
+        return asdict(self)
 
-        Raises:
-            StoreUnavailable: the store does not answer.
-        """
-        return sum([await self._store.ask(self._store.redis.zcard(keys.due)) for keys in self._store.shards])
 
-    async def order(self, name: str, what: WorkerOrder) -> str:
-        """Order a worker process to do something; it obeys with its next heartbeat. Twice makes no difference.
+def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
+    """The fleet, from the last reports of worker processes."""
+    fresh = [each for each in reports if now - each.at < HEARD_SECONDS]
+    agents = [each for each in fresh if RUN_QUEUE in each.queues]
+    ready: dict[str, float] = {}
+    for each in fresh:
+        for queue in each.queues:
+            if each.free_of(queue) and not each.stalled:
+                ready[queue] = max(ready.get(queue, 0.0), each.took_at)
+    return Fleet(
+        agents=len(agents),
+        judges=sum(CHECK_QUEUE in each.queues for each in fresh),
+        slots=sum(each.slots for each in agents),
+        free=sum(each.free for each in agents if not each.stalled),
+        stalled=tuple(each.name for each in fresh if each.stalled),
+        sick={each.host: each.sick for each in fresh if each.sick},
+        ready=ready,
+        quiet=tuple(each.name for each in agents if each.quiet),
+    )
 
-        ``name`` is its name or the beginning of it; the whole name is returned.
 
-        Raises:
-            BadRequest: no worker's name begins like this, or several do. StoreUnavailable: the store does not answer.
-        """
-        known = [each.name for each in await self.reported()]
-        meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
-        if len(meant) != 1:
-            why = f"several workers begin with {name!r}" if meant else f"no worker {name!r}"
-            raise BadRequest(f"{why}; there are: {', '.join(meant or known) or 'none'}", param="name")
-        keys = Keys(self._store.namespace)
-        ordered = await self._store.ask(self._store.redis.hkeys(keys.orders))
-        if left := [raw for raw in ordered if raw.decode() not in known]:  # of workers that are gone for good
-            await self._store.ask(self._store.redis.hdel(keys.orders, *left))
-        if what is WorkerOrder.RESUME:
-            await self._store.ask(self._store.redis.hdel(keys.orders, meant[0]))
-        else:
-            await self._store.ask(self._store.redis.hset(keys.orders, meant[0], what.value))
-        return meant[0]
+def alerts(
+    fleet: Fleet,
+    facts: Facts,
+    *,
+    overdue: int,
+    waits: Sequence[Waiting],
+    folders: Collection[str] = (),
+) -> Iterator[Alert]:
+    """What keeps turns from going on, causes first; what follows from a cause is not said again.
+
+    Args:
+        fleet: the workers.
+        facts: the moment.
+        overdue: turns that were due long ago and that nobody looked at.
+        waits: turns that do not run, by reason (``grouped``).
+        folders: hosts whose workers see different folders of sessions; empty where all see the same.
+    """
+    if facts.refusal:  # then no worker can say that it lives, and no turn can move
+        yield Alert("store", str(facts.refusal), facts.refusal.fix)
+        return
+    yield from _of_workers(fleet)
+    if folders:
+        said = f"the workers on {', '.join(sorted(folders))} see different session folders"
+        fix = "mount one shared volume as HELIX_ROOT on all of them (docs/operations.md)"
+        yield Alert("sessions shared", said, fix)
+    if fleet.agents and overdue:
+        message = f"{overdue} turns were due and nobody looked at them: no reaper is at work"
+        yield Alert("reaper", message, "read the workers' logs, then restart them")
+    by_reason = {(each.wait.reason, each.wait.subject): each for each in waits}
+    for each in facts.breakers():  # also one behind which nothing waits yet
+        wait = Wait(reason=Reason.BREAKER, at=facts.at, subject=each.name, said=each.reason, until=each.until)
+        group = by_reason.get((Reason.BREAKER, each.name))
+        yield Alert("breaker", _said(group, facts.at) if group else wait.words(), wait.fix)
+    for group in waits:
+        if group.wait.reason in {Reason.UNFIT, Reason.PAUSE}:
+            yield Alert(group.wait.reason.value, _said(group, facts.at), group.wait.fix, group.wait.severity)
+        elif group.wait.reason is Reason.STUCK and fleet.agents and not overdue:
+            message = f"{group.count} turns could run and have waited for {int((facts.at - group.since) // 60)} min"
+            fix = f"`turns show {group.turn_id}`; {group.wait.fix}"
+            yield Alert("waiting", f"{message}, though a slot is free", fix)
+        elif group.wait.reason is Reason.SLOT and facts.at - group.since > LONG_SECONDS:
+            yield Alert(Reason.SLOT.value, _said(group, facts.at), group.wait.fix, "warning")
+    if spent := [each for each in facts.budgets if each.state == "spent"]:
+        scopes = ", ".join(each.scope for each in spent[:5]) + (", ..." if len(spent) > 5 else "")
+        wait = Wait(reason=Reason.BUDGET, at=facts.at, subject=scopes, until=spent[0].resets_at)
+        yield Alert(Reason.BUDGET.value, wait.words(), wait.fix, wait.severity)
+
+
+def _of_workers(fleet: Fleet) -> Iterator[Alert]:
+    if not fleet.agents:
+        message = "no worker is there to run agents: turns wait, and nothing is lost"
+        yield Alert(f"workers {RUN_QUEUE}", message, START)
+    if not fleet.judges:
+        message = "no worker is there to judge answers: turns wait, and nothing is lost"
+        yield Alert(f"workers {CHECK_QUEUE}", message, START)
+    if fleet.stalled:
+        names = ", ".join(fleet.stalled)
+        yield Alert("stalled", f"takes no messages: {names}", "its supervisor starts it again; if not, do so")
+    if fleet.quiet and len(fleet.quiet) == fleet.agents:
+        message = "every worker that runs agents was ordered to take nothing new: turns wait, and nothing is lost"
+        yield Alert("quiet", message, f"`turns workers resume {fleet.quiet[0]}`")
+    for host, why in sorted(fleet.sick.items()):
+        yield Alert("sick", f"{host} carries out no turns: {why}", SICK_FIX)
+
+
+def _said(group: Waiting, at: float) -> str:
+    """How many turns wait, why, and how long the first of them has."""
+    turns = "1 turn waits" if group.count == 1 else f"{group.count} turns wait"
+    return f"{turns}, the longest for {max(0, int(at - group.since))} s: {group.wait.words()}"
+
+
+@dataclass(frozen=True, slots=True)
+class Doing:
+    """A turn that a worker holds: the task it carries out, since when (seconds since the epoch)."""
+
+    turn_id: str
+    task: str
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLine:
+    """One worker process. Times in seconds since the epoch, 0 for unknown.
+
+    Attributes:
+        name: the same in Flower, in the log, on pages and in records.
+        state: ``at work``, ``idle``, ``quiet`` (takes nothing new), ``stalled`` (takes no messages though it could),
+            ``sick`` (its machine cannot carry out turns), ``signed off`` (it ended in peace), ``replaced`` (silent, and
+            another one took its place) or ``gone`` (silent, and nobody did).
+        why: what is wrong with its machine.
+        version: of helix-turns.
+        slots, free: agents it can run at once, and how many more it could.
+        heard_at: when it was last heard of. silent_seconds: how long it has been gone; 0 while it lives.
+        doing: the turns it holds, longest first.
+    """
+
+    name: str
+    host: str
+    pid: int
+    state: str
+    why: str
+    version: str
+    queues: tuple[str, ...]
+    slots: int
+    free: int
+    started_at: float
+    heard_at: float
+    silent_seconds: float
+    doing: tuple[Doing, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The line as a JSON-ready mapping."""
+        return asdict(self)
+
+
+#: States of workers that are there no more, and that nobody misses.
+_OVER = {"signed off", "replaced"}
+
+
+def roster(
+    reports: Sequence[WorkerReport], rows: Iterable[Row], now: float, ended: Sequence[WorkerReport] = ()
+) -> list[WorkerLine]:
+    """Each worker that was heard of within a day: those that are gone first, those that nobody misses last.
+
+    Args:
+        reports: the last one of each.
+        rows: unfinished turns.
+        now: seconds since the epoch.
+        ended: the last reports of those that ended in peace and were not started again under their names.
+    """
+    doing: dict[str, list[Doing]] = defaultdict(list)
+    for row in rows:
+        if row.held:
+            doing[row.worker].append(Doing(row.turn_id, row.task, row.since / 1000))
+    gone = {each.name for each in missing(reports, now)}
+    lines = [_line(each, sorted(doing[each.name], key=lambda one: one.since), gone, now) for each in reports]
+    known = {line.name for line in lines}
+    lines += [
+        replace(_line(each, [], set(), now), state="signed off", free=0) for each in ended if each.name not in known
+    ]
+    return sorted(lines, key=lambda line: (line.state != "gone", line.state in _OVER, line.name))
+
+
+def _line(each: WorkerReport, doing: list[Doing], gone: set[str], now: float) -> WorkerLine:
+    silent = max(0.0, now - each.at)
+    return WorkerLine(
+        name=each.name,
+        host=each.host,
+        pid=each.pid,
+        state=_state(each, doing, gone, silent),
+        why=each.sick,
+        version=each.version,
+        queues=each.queues,
+        slots=each.slots,
+        free=each.free,
+        started_at=each.started_at,
+        heard_at=each.at,
+        silent_seconds=round(silent, 1) if silent >= HEARD_SECONDS else 0.0,
+        doing=tuple(doing),
+    )
+
+
+def _state(each: WorkerReport, doing: list[Doing], gone: set[str], silent: float) -> str:
+    if silent >= HEARD_SECONDS:
+        return "gone" if each.name in gone else "replaced"
+    if each.sick:
+        return "sick"
+    if each.stalled:
+        return "stalled"
+    if each.quiet:
+        return "quiet"
+    return "at work" if doing else "idle"

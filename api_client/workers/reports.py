@@ -1,14 +1,24 @@
-"""What worker processes last reported of themselves, read from the store."""
+"""What workers report of themselves, how their processes ended, and how many messages wait for them in the broker."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import ALL_QUEUES, celery_settings
+from api_client.contract.values.process_exit import MOST, ProcessExit
 from api_client.contract.values.worker_reports import WorkerReport
-from api_client.store import Store
+from api_client.store import Store, open_store
+
+if TYPE_CHECKING:
+    from redis.asyncio import Redis
+
+#: A supervisor notices an end, and reaches the store, within so many seconds of the last beat.
+_EARLY, _LATE = 5.0, 60.0
 
 
 async def reported_workers(store: Store) -> list[WorkerReport]:
@@ -35,3 +45,43 @@ def reports_of(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> li
             report = WorkerReport.from_json(name.decode(), text)
             found.append(replace(report, at=max(report.at, signs.get(report.name, 0.0))))
     return found
+
+
+async def read_exits(store: Store) -> list[ProcessExit]:
+    """The ends that are remembered, oldest first. Raises as ``Store.ask``."""
+    found = []
+    for entry, fields in await store.ask(store.redis.xrange(Keys(store.namespace).exits, count=2 * MOST)) or []:
+        with suppress(KeyError, ValueError):
+            found.append(ProcessExit.from_entry(entry, fields))
+    return found
+
+
+def exit_of(exits: Iterable[ProcessExit], worker: str, *, heard: float, noticed: float) -> ProcessExit | None:
+    """The end of a worker that was last heard of at ``heard`` and missed at ``noticed``; None if nobody saw it.
+
+    A worker's name outlives its process, which is restarted: so the time decides. Pure. Seconds since the epoch.
+    """
+    likely = (each for each in exits if each.worker == worker and heard - _EARLY <= each.at <= noticed + _LATE)
+    return next(likely, None)
+
+
+async def waiting_messages(store: Store) -> dict[str, int]:
+    """How many messages that nobody took yet wait in each queue of the broker, which may be the store too.
+
+    Raises:
+        RedisError: the broker does not answer.
+    """
+    settings = store.settings
+    if settings.broker_url == settings.store_url:
+        return await _lengths(store.redis, settings)
+    async with open_store(replace(settings, store_url=settings.broker_url)) as broker:
+        return await _lengths(broker, settings)
+
+
+async def _lengths(broker: Redis, settings: Settings) -> dict[str, int]:
+    prefix = celery_settings(settings)["broker_transport_options"]["global_keyprefix"]
+    names = sorted(ALL_QUEUES)
+    pipe = broker.pipeline(transaction=False)
+    for name in names:
+        pipe.llen(prefix + name)
+    return dict(zip(names, await pipe.execute(), strict=True))

@@ -1,31 +1,45 @@
-"""What is stuck: the one answer that ``turns doctor``, the overview, ``turns top``, /readyz and /metrics give."""
+"""Who works and what is stuck: the answer of ``turns doctor``, the overview, ``turns top``, /readyz and /metrics."""
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from api_client.budgets.spending import Spending
-from api_client.contract.errors import StoreUnavailable
+from api_client.contract.errors import BadRequest, StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.tasks import QUEUES
 from api_client.contract.turn import Turn, TurnState
+from api_client.contract.values.worker_order import WorkerOrder
 from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport
 from api_client.contract.words.store_refusals import Refusal
 from api_client.pauses.pause import read_pauses
 from api_client.store import Store
-from api_client.workers.alerts import Alert, Fleet, alerts, fleet_of
+from api_client.workers.fleet import Alert, Fleet, WorkerLine, alerts, fleet_of, roster
 from api_client.workers.probe import Prober
-from api_client.workers.reason import FOR_A_WORKER, Facts, Reason, Wait, Waiting, grouped, waiting, why
-from api_client.workers.reports import reports_of
-from api_client.workers.roster import WorkerLine, roster
-from api_client.workers.waiting import FIELDS, Row, row
+from api_client.workers.reason import (
+    FIELDS,
+    FOR_A_WORKER,
+    Facts,
+    Reason,
+    Row,
+    Wait,
+    Waiting,
+    grouped,
+    row,
+    waiting,
+    why,
+)
+from api_client.workers.reports import reported_workers, reports_of
 
 #: Unfinished turns that are looked at, at most, and how many at once.
 LOOK_AT_MOST, _BATCH = 20_000, 1000
 #: Reapers forgot a turn that is due for longer than this, in seconds.
 _OVERDUE_SECONDS = 15.0
+#: How long an answer of ``why`` holds, in seconds, and how many turns it looks at.
+_FRESH_SECONDS, _FIRST = 2.0, 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,19 +60,19 @@ class Standing:
     """
 
     at: float
-    refusal: Refusal | None
-    workers: tuple[WorkerLine, ...]
-    reports: tuple[WorkerReport, ...]
-    fleet: Fleet
-    states: Mapping[str, int]
-    unfinished: int
-    waiting: tuple[Waiting, ...]
-    waits: tuple[Waiting, ...]
-    lost: frozenset[str]
-    parked_since: float
-    overdue: int
-    dead: int
-    alerts: tuple[Alert, ...]
+    refusal: Refusal | None = None
+    workers: tuple[WorkerLine, ...] = ()
+    reports: tuple[WorkerReport, ...] = ()
+    fleet: Fleet = Fleet()  # noqa: RUF009 (it cannot be changed)
+    states: Mapping[str, int] = field(default_factory=dict)
+    unfinished: int = 0
+    waiting: tuple[Waiting, ...] = ()
+    waits: tuple[Waiting, ...] = ()
+    lost: frozenset[str] = frozenset()
+    parked_since: float = 0.0
+    overdue: int = 0
+    dead: int = 0
+    alerts: tuple[Alert, ...] = ()
 
     @property
     def stuck(self) -> int:
@@ -80,6 +94,28 @@ class Standing:
     def waiting_by_queue(self) -> dict[str, int]:
         """How many turns a worker could take now, by queue."""
         return {**dict.fromkeys(sorted(set(QUEUES.values())), 0), **Counter(each.queue for each in self.waiting)}
+
+    @property
+    def waits_by_reason(self) -> Counter[str]:
+        """How many turns do not run, by reason; every reason is there."""
+        found = Counter({each.value: 0 for each in Reason})
+        for each in self.waits:
+            found[each.wait.reason.value] += each.count
+        return found
+
+    @property
+    def heard(self) -> list[WorkerReport]:
+        """The worker processes that were heard of just now."""
+        return [each for each in self.reports if self.at - each.at < HEARD_SECONDS]
+
+    @property
+    def free_slots(self) -> dict[str, int]:
+        """How many more turns workers could carry out at once, by queue."""
+        able = [each for each in self.heard if not each.stalled]
+        return {
+            queue: sum(each.free_of(queue) for each in able if queue in each.queues)
+            for queue in sorted(set(QUEUES.values()))
+        }
 
 
 async def read_standing(
@@ -186,3 +222,65 @@ async def _refusal(prober: Prober) -> Refusal | None:
             raise
         return error.refusal
     return None
+
+
+class Workers:
+    """The worker processes, and the turns that they have before them.
+
+    Every method raises ``StoreUnavailable`` when the store does not answer.
+    """
+
+    def __init__(self, store: Store, prober: Prober, spending: Spending | None = None) -> None:
+        self._store, self._prober, self._spending = store, prober, spending
+        self._why: tuple[float, tuple[str, ...]] = (float("-inf"), ())
+
+    async def standing(self) -> Standing:
+        """Which turns wait, what is stuck and why, who works: what doctor, overview, top, /readyz and /metrics say."""
+        return await read_standing(self._store, self._prober, self._spending)
+
+    async def waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
+        """Why each of these turns does not run, by its id: what list, show, the turn's page and chats say."""
+        return await read_waits(self._store, self._prober, turns)
+
+    async def why(self) -> tuple[str, ...]:
+        """``Standing.why``, of the turns that are looked after first; what was found holds for some seconds."""
+        at, found = self._why
+        if time.monotonic() - at > _FRESH_SECONDS:
+            found = (await read_standing(self._store, self._prober, self._spending, _FIRST)).why
+            self._why = (time.monotonic(), found)
+        return found
+
+    async def reported(self) -> list[WorkerReport]:
+        """What each worker process last reported, as ``reported_workers``."""
+        return await reported_workers(self._store)
+
+    async def unfinished(self) -> int:
+        """How many turns have not ended, those that wait for a person included.
+
+        Raises:
+            StoreUnavailable: the store does not answer.
+        """
+        return sum([await self._store.ask(self._store.redis.zcard(keys.due)) for keys in self._store.shards])
+
+    async def order(self, name: str, what: WorkerOrder) -> str:
+        """Order a worker process to do something; it obeys with its next heartbeat. Twice makes no difference.
+
+        ``name`` is its name or the beginning of it; the whole name is returned.
+
+        Raises:
+            BadRequest: no worker's name begins like this, or several do. StoreUnavailable: the store does not answer.
+        """
+        known = [each.name for each in await self.reported()]
+        meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
+        if len(meant) != 1:
+            why = f"several workers begin with {name!r}" if meant else f"no worker {name!r}"
+            raise BadRequest(f"{why}; there are: {', '.join(meant or known) or 'none'}", param="name")
+        keys = Keys(self._store.namespace)
+        ordered = await self._store.ask(self._store.redis.hkeys(keys.orders))
+        if left := [raw for raw in ordered if raw.decode() not in known]:  # of workers that are gone for good
+            await self._store.ask(self._store.redis.hdel(keys.orders, *left))
+        if what is WorkerOrder.RESUME:
+            await self._store.ask(self._store.redis.hdel(keys.orders, meant[0]))
+        else:
+            await self._store.ask(self._store.redis.hset(keys.orders, meant[0], what.value))
+        return meant[0]

@@ -70,7 +70,7 @@ async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
         told = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, check=False)
         wrong = [one["message"] for one in json.loads(told.stdout)["findings"] if one["state"] == "wrong"]
         assert any(f"{_SICK} carries out no turns" in line and "Read-only" in line for line in wrong), wrong
-        assert (await client.workers.gauges()).sick_workers
+        assert (await client.workers.standing()).fleet.sick
 
         worker_process(settings=settings)  # a healthy one
         for turn_id in turn_ids:

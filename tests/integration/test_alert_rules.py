@@ -130,7 +130,7 @@ def test_every_rule_is_valid_for_prometheus() -> None:
 
 async def test_what_the_relay_says_is_valid_for_prometheus() -> None:
     turns = FakeTurns()
-    text = exposition(await turns.figures.totals(), await turns.workers.gauges(), VITALS).decode()
+    text = exposition(await turns.figures.totals(), await turns.workers.standing(), VITALS).decode()
     done = promtool("check", "metrics", input=text)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -163,7 +163,7 @@ async def said(client: TurnsClient, turn_id: str) -> bool:
 
 
 async def workers_of(client: TurnsClient) -> bool:
-    return (await client.workers.gauges()).workers >= 2
+    return len((await client.workers.standing()).heard) >= 2
 
 
 async def fold_of_the_logs(client: TurnsClient, ids: list[str]) -> Counter[str]:

@@ -18,8 +18,8 @@ from api_client.contract.tasks import celery_settings
 from api_client.contract.turn import TurnRequest, TurnState
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.web.app import create_app
-from api_client.workers.exits import read_exits
-from api_client.workers.roster import WorkerLine
+from api_client.workers.fleet import WorkerLine
+from api_client.workers.reports import read_exits
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.support import playing, wait_until
 from tests.unit.web.conftest import caller

@@ -12,7 +12,7 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.values.worker_reports import WorkerReport
 from api_client.contract.words.store_refusals import Refusal
 from api_client.pauses.pause import Pause
-from api_client.workers.alerts import Alert, Fleet, alerts, fleet_of
+from api_client.workers.fleet import Alert, Fleet, alerts, fleet_of
 from api_client.workers.reason import STUCK_SECONDS, Facts, Reason, Wait, Waiting
 
 NOW = 1_000_000.0

@@ -16,10 +16,9 @@ from api_client.contract.counters import BOUNDS_MS, COUNTERS
 from api_client.contract.tasks import QUEUES
 from api_client.contract.turn import Outcome, TurnState
 from api_client.pauses.pause import BREAKER, WHATS
-from api_client.web.routes.exposition import exposition, metric_name
-from api_client.web.routes.vitals import Vitals
-from api_client.workers.gauges import Gauges, counted
+from api_client.web.routes.exposition import Vitals, exposition, metric_name
 from api_client.workers.reason import Reason
+from api_client.workers.standing import Standing
 from tests.integration.test_access_table import routes
 from worker.cli import COMMANDS
 
@@ -45,7 +44,12 @@ VALUES = {
 
 
 VITALS = Vitals(
-    pauses={"breaker": 0}, budgets={"owner:*": 0.5}, store_bytes=1, store_limit_bytes=0, answers={200: 7, 500: 1}
+    queues=dict.fromkeys(QUEUES.values(), 0),
+    pauses={"breaker": 0},
+    budgets={"owner:*": 0.5},
+    store_bytes=1,
+    store_limit_bytes=0,
+    answers={200: 7, 500: 1},
 )
 
 
@@ -58,24 +62,7 @@ def families() -> list[Metric]:
             counters |= {f"{name}.ms{labels}": 7, f"{name}.le{labels}|{BOUNDS_MS[0]}": 1, f"{name}.le{labels}|inf": 1}
         else:
             counters[name + labels] = 1
-    gauges = Gauges(
-        states={},
-        unfinished=0,
-        oldest_waiting_seconds=0.0,
-        oldest_parked_seconds=0.0,
-        waits=dict(counted(())),
-        stuck=0,
-        queues=dict.fromkeys(QUEUES.values(), 0),
-        waiting=dict.fromkeys(QUEUES.values(), 0),
-        dead_letters=0,
-        workers=0,
-        stalled_workers=0,
-        sick_workers=0,
-        free_slots=dict.fromkeys(QUEUES.values(), 0),
-        lease_round_seconds=0.0,
-        loop_blocked_seconds=0.0,
-    )
-    return list(text_string_to_metric_families(exposition(counters, gauges, VITALS).decode()))
+    return list(text_string_to_metric_families(exposition(counters, Standing(at=0.0), VITALS).decode()))
 
 
 FAMILIES = families()

@@ -12,8 +12,18 @@ from api_client.contract.turn import TurnState
 from api_client.contract.values.worker_reports import WorkerReport, worker_of
 from api_client.contract.words.store_refusals import Refusal
 from api_client.pauses.pause import BREAKER, Pause
-from api_client.workers.reason import STILL_SECONDS, STUCK_SECONDS, Facts, Reason, Wait, grouped, heads, waiting, why
-from api_client.workers.waiting import Row
+from api_client.workers.reason import (
+    STILL_SECONDS,
+    STUCK_SECONDS,
+    Facts,
+    Reason,
+    Row,
+    Wait,
+    grouped,
+    heads,
+    waiting,
+    why,
+)
 
 NOW = 1_000_000.0
 ID, OTHER = "t0-" + "1" * 32, "t0-" + "2" * 32

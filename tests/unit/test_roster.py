@@ -9,8 +9,8 @@ import pytest
 
 from api_client.contract.turn import TurnState
 from api_client.contract.values.worker_reports import WorkerReport
-from api_client.workers.roster import Doing, roster
-from api_client.workers.waiting import Row
+from api_client.workers.fleet import Doing, roster
+from api_client.workers.reason import Row
 
 NOW = 1000.0
 

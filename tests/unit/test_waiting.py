@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.workers.reason import FOR_A_WORKER, Facts, waiting
-from api_client.workers.waiting import FIELDS, Row, row
+from api_client.workers.reason import FIELDS, FOR_A_WORKER, Facts, Row, row, waiting
 
 NOW, DELAY = 10_000.0, 5.0  # seconds
 

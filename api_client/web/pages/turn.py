@@ -29,7 +29,7 @@ from api_client.web.pages.visitor import Form, LongForm, Visitor, VisitorOf, oth
 from api_client.web.pages.waterfall import KINDS, scale_of, waterfall
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.replaying import replay
-from api_client.workers.exits import read_exits
+from api_client.workers.reports import read_exits
 
 _REFRESH_SECONDS = 2
 

@@ -1,28 +1,104 @@
-"""Counters and gauges as Prometheus reads them. Pure: figures in, text out; labels are those of the counters' table.
+"""Counters and gauges as Prometheus reads them; labels are those of the counters' table.
 
 The counters come from the store, so they survive restarts, and any relay of an installation answers the same.
 """
 
 from __future__ import annotations
 
+import asyncio
 import platform
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import accumulate
+from typing import Any
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
+from redis.exceptions import ResponseError
 
 import api_client
+from api_client.budgets.budget import highest
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, Counted, parse
+from api_client.contract.keys import GC_AT, Keys
 from api_client.contract.turn import TurnState
-from api_client.web.routes.vitals import Vitals, families
-from api_client.workers.gauges import Gauges
+from api_client.notices import NoticeCounts
+from api_client.pauses.pause import BREAKER, WHATS
+from api_client.web.relay import Relay
+from api_client.workers.reports import waiting_messages
+from api_client.workers.standing import Standing
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Counters that are kept in a smaller unit than Prometheus wants: name here, factor.
 _MONEY = {"cost.all": "helix_cost_usd", "cost.failed": "helix_cost_failed_usd"}
+
+
+#: Statuses that are shown from the start: Prometheus does not see the first increase of a series that it did not know.
+_STATUSES = (200, 429, 500, 503)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Vitals:
+    """An installation at one moment, as one relay sees it.
+
+    Attributes:
+        queues: Celery messages that nobody took yet, by queue.
+        held: turns that a pause holds back. pauses: what is paused, by kind; ``breaker``: open breakers.
+        budgets: entry of HELIX_BUDGETS -> the highest part that anybody spent of it today.
+        store_bytes, store_limit_bytes: memory of the store, and its ``maxmemory`` (0: none); None: not allowed to ask.
+        disk_bytes, disk_free_bytes: of the file system of HELIX_ROOT, as this relay sees it.
+        gc_at: when `turns gc` last ended, in seconds since the epoch; 0: never.
+        notices: calls for help that wait to be sent, and those that were given up.
+        streams: event streams open at this relay. answers: HTTP status -> answers of this relay since its start.
+    """
+
+    queues: Mapping[str, int] = field(default_factory=dict)
+    held: int = 0
+    pauses: Mapping[str, int] = field(default_factory=dict)
+    budgets: Mapping[str, float] = field(default_factory=dict)
+    store_bytes: int | None = None
+    store_limit_bytes: int | None = None
+    disk_bytes: int = 0
+    disk_free_bytes: int = 0
+    gc_at: float = 0.0
+    notices: NoticeCounts = field(default_factory=NoticeCounts)
+    streams: int = 0
+    answers: Mapping[int, int] = field(default_factory=dict)
+
+
+async def read_vitals(relay: Relay) -> Vitals:
+    """Look at store, disk and relay.
+
+    Raises:
+        StoreUnavailable: the store does not answer.
+    """
+    client = relay.client
+    pauses = dict.fromkeys([*WHATS, BREAKER], 0)
+    for pause in await client.pauses.in_force():
+        pauses[pause.what] += 1
+    memory: dict[str, Any] = {}
+    with suppress(ResponseError):  # its user may not ask
+        memory = await client.store.memory()
+    disk = await asyncio.to_thread(shutil.disk_usage, relay.settings.root)
+    gc_at = await client.store.ask(client.store.redis.hget(Keys(client.store.namespace).installation, GC_AT))
+    queues: dict[str, int] = await client.store.ask(waiting_messages(client.store))
+    return Vitals(
+        queues=queues,
+        held=await client.pauses.held(),
+        pauses=pauses,
+        budgets=highest(await client.spending.today()),
+        store_bytes=memory.get("used_memory"),
+        store_limit_bytes=memory.get("maxmemory"),
+        disk_bytes=disk.total,
+        disk_free_bytes=disk.free,
+        gc_at=float(gc_at or 0),
+        notices=await client.notices.counts(),
+        streams=relay.traffic.streams,
+        answers=dict(relay.traffic.answers),
+    )
 
 
 def metric_name(name: str) -> str:
@@ -33,18 +109,18 @@ def metric_name(name: str) -> str:
 
 
 class _Installation(Collector):
-    def __init__(self, counters: Mapping[str, int], gauges: Gauges, vitals: Vitals) -> None:
+    def __init__(self, counters: Mapping[str, int], standing: Standing, vitals: Vitals) -> None:
         self._vitals = vitals
         self._values: dict[str, dict[tuple[str, ...], int]] = defaultdict(dict)
-        for field, value in counters.items():
-            name, labels = parse(field)
+        for entry, value in counters.items():
+            name, labels = parse(entry)
             self._values[name][labels] = value
-        self._gauges = gauges
+        self._standing = standing
 
     def collect(self) -> Iterator[Metric]:
         """Every family, also those nothing was counted for yet."""
-        yield from _gauges(self._gauges)
-        yield from families(self._vitals)
+        yield from _of_standing(self._standing)
+        yield from _of_vitals(self._vitals)
         for name, entry in COUNTERS.items():
             yield self._duration(name, entry) if name.startswith("time.") else self._counter(name, entry)
 
@@ -71,54 +147,54 @@ class _Installation(Collector):
         return family
 
 
-def _gauges(gauges: Gauges) -> Iterator[Metric]:
-    turns = GaugeMetricFamily("helix_turns", "Unfinished turns by state.", labels=["state"])
-    for state in TurnState:
-        if state is not TurnState.FINISHED:
-            turns.add_metric([state.value], gauges.states.get(state.value, 0))
-    yield turns
-    queues = GaugeMetricFamily("helix_queue_messages", "Celery messages that no worker took yet.", labels=["queue"])
-    for queue, length in sorted(gauges.queues.items()):
-        queues.add_metric([queue], length)
-    yield queues
-    waiting = GaugeMetricFamily("helix_waiting_turns", "Turns that a worker could take now.", labels=["queue"])
-    for queue, count in sorted(gauges.waiting.items()):
-        waiting.add_metric([queue], count)
-    yield waiting
-    waits = GaugeMetricFamily("helix_waits", "Unfinished turns that do not run, by reason.", labels=["reason"])
-    for reason, count in gauges.waits.items():
-        waits.add_metric([reason], count)
-    yield waits
-    slots = GaugeMetricFamily("helix_free_slots", "Turns that workers could carry out besides.", labels=["queue"])
-    for queue, free in sorted(gauges.free_slots.items()):
-        slots.add_metric([queue], free)
-    yield slots
+def _of_standing(standing: Standing) -> Iterator[Metric]:
+    states = [state.value for state in TurnState if state is not TurnState.FINISHED]
+    turns = {state: standing.states.get(state, 0) for state in states}
+    yield _labelled("helix_turns", "Unfinished turns by state.", "state", turns)
+    could = standing.waiting_by_queue
+    yield _labelled("helix_waiting_turns", "Turns that a worker could take now.", "queue", could)
+    yield _labelled("helix_waits", "Unfinished turns that do not run, by reason.", "reason", standing.waits_by_reason)
+    free = standing.free_slots
+    yield _labelled("helix_free_slots", "Turns that workers could carry out besides.", "queue", free)
+    heard = standing.heard
     single = (
-        ("helix_unfinished_turns", "Turns that have not ended.", gauges.unfinished),
+        ("helix_unfinished_turns", "Turns that have not ended.", standing.unfinished),
         (
             "helix_oldest_waiting_seconds",
             "Longest wait of a turn that could run now, from the moment it became due.",
-            gauges.oldest_waiting_seconds,
+            standing.at - standing.waiting_since if standing.waiting else 0.0,
         ),
         (
             "helix_oldest_parked_seconds",
             "Longest wait of a parked turn for a person: turns inbox list.",
-            gauges.oldest_parked_seconds,
+            standing.at - standing.parked_since if standing.parked_since else 0.0,
         ),
         (
             "helix_stuck_turns",
             "Turns that could run and wait for five minutes though a slot is free: turns doctor.",
-            gauges.stuck,
+            standing.stuck,
         ),
-        ("helix_dead_letters", "Turns that wait for an operator: turns dead list.", gauges.dead_letters),
-        ("helix_workers", "Worker processes heard of just now.", gauges.workers),
-        ("helix_stalled_workers", "Worker processes that live and take no messages.", gauges.stalled_workers),
-        ("helix_sick_workers", "Worker processes whose machine cannot carry out turns.", gauges.sick_workers),
-        ("helix_lease_round_seconds", "Longest renewal of a worker's leases of late.", gauges.lease_round_seconds),
+        ("helix_dead_letters", "Turns that wait for an operator: turns dead list.", standing.dead),
+        ("helix_workers", "Worker processes heard of just now.", len(heard)),
+        (
+            "helix_stalled_workers",
+            "Worker processes that live and take no messages.",
+            sum(each.stalled for each in heard),
+        ),
+        (
+            "helix_sick_workers",
+            "Worker processes whose machine cannot carry out turns.",
+            sum(bool(each.sick) for each in heard),
+        ),
+        (
+            "helix_lease_round_seconds",
+            "Longest renewal of a worker's leases of late.",
+            max((each.lease_round for each in heard), default=0.0),
+        ),
         (
             "helix_loop_blocked_seconds",
             "Longest time of late that something held up all turns of a worker process.",
-            gauges.loop_blocked_seconds,
+            max((each.loop_blocked for each in heard), default=0.0),
         ),
     )
     for name, meaning, value in single:
@@ -132,6 +208,44 @@ def _gauges(gauges: Gauges) -> Iterator[Metric]:
     yield info
 
 
-def exposition(counters: Mapping[str, int], gauges: Gauges, vitals: Vitals) -> bytes:
+def _of_vitals(vitals: Vitals) -> Iterator[Metric]:
+    yield _labelled("helix_queue_messages", "Celery messages that no worker took yet.", "queue", vitals.queues)
+    yield _labelled("helix_pauses", "Active pauses, and open circuit breakers, by kind.", "what", vitals.pauses)
+    yield _labelled(
+        "helix_budget_spent_ratio",
+        "Part of today's budget that is spent, the highest of all it is measured for; 1: new turns are refused.",
+        "budget",
+        vitals.budgets,
+    )
+    single = (
+        ("helix_held_turns", "Turns that a pause or an open circuit breaker holds back.", vitals.held),
+        ("helix_store_memory_bytes", "Memory that the store uses.", vitals.store_bytes),
+        ("helix_store_memory_limit_bytes", "Memory that the store may use; 0: no limit.", vitals.store_limit_bytes),
+        ("helix_disk_bytes", "Size of the file system of HELIX_ROOT.", vitals.disk_bytes),
+        ("helix_disk_free_bytes", "Free room on the file system of HELIX_ROOT.", vitals.disk_free_bytes),
+        ("helix_gc_last_run_timestamp_seconds", "When turns gc last ended; 0: never.", vitals.gc_at),
+        ("helix_notices_waiting", "Notices (webhooks, command) that are to be sent.", vitals.notices.waiting),
+        ("helix_notices_given_up", "Notices given up after a day: turns notices dead.", vitals.notices.given_up),
+        ("helix_streams", "Event streams that are open at this relay.", vitals.streams),
+    )
+    for name, meaning, value in single:
+        if value is not None:
+            yield GaugeMetricFamily(name, meaning, value=value)
+    answers = CounterMetricFamily(
+        "helix_http_responses", "HTTP responses of this relay since its start, by status.", labels=["status"]
+    )
+    for status, count in sorted((dict.fromkeys(_STATUSES, 0) | dict(vitals.answers)).items()):
+        answers.add_metric([str(status)], count)
+    yield answers
+
+
+def _labelled(name: str, meaning: str, label: str, values: Mapping[str, float]) -> Metric:
+    family = GaugeMetricFamily(name, meaning, labels=[label])
+    for value, number in sorted(values.items()):
+        family.add_metric([value], number)
+    return family
+
+
+def exposition(counters: Mapping[str, int], standing: Standing, vitals: Vitals) -> bytes:
     """The text of ``GET /metrics``."""
-    return generate_latest(_Installation(counters, gauges, vitals))
+    return generate_latest(_Installation(counters, standing, vitals))

@@ -11,8 +11,7 @@ from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS
 from api_client.web.errors import bad_request, shown
 from api_client.web.identity.access import MayReadMetrics
 from api_client.web.relay import RelayOf
-from api_client.web.routes.exposition import CONTENT_TYPE, exposition
-from api_client.web.routes.vitals import read_vitals
+from api_client.web.routes.exposition import CONTENT_TYPE, exposition, read_vitals
 from api_client.web.wire import JSON
 
 router = APIRouter(dependencies=[MayReadMetrics])
@@ -51,7 +50,7 @@ async def show_retry_rate(
 async def show_metrics(relay: RelayOf) -> Response:
     """Counters and gauges for Prometheus."""
     text = exposition(
-        await relay.client.figures.totals(), await relay.client.workers.gauges(), await read_vitals(relay)
+        await relay.client.figures.totals(), await relay.client.workers.standing(), await read_vitals(relay)
     )
     return Response(text, media_type=CONTENT_TYPE)
 

@@ -12,6 +12,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE, Link
+from api_client.workers.reports import waiting_messages
 from tests.integration.lua.by_hand import claimed, request
 from tests.support import wait_until
 from worker.turns.leases.backlog import Backlog
@@ -157,6 +158,6 @@ async def test_waiting_turns_are_counted_once_for_each_session_whatever_lies_in_
         await wait_until(lambda: store.llen(queue_of(quick)) == 3)
         store.lpush(queue_of(quick), *store.lrange(queue_of(quick), 0, -1))
         claimed(Ledger(quick, "w"), ids[3], session_id="c")
-        gauges = await client.workers.gauges()
-    assert gauges.waiting == {"helix.run": 2, "helix.check": 0}
-    assert gauges.queues["helix.run"] == 6
+        standing, queues = await client.workers.standing(), await waiting_messages(client.store)
+    assert standing.waiting_by_queue == {"helix.run": 2, "helix.check": 0}
+    assert queues["helix.run"] == 6

@@ -95,8 +95,8 @@ async def test_a_turn_that_was_announced_before_is_refused_to_its_worker(client:
     turn_id = await client.submitter.submit(request())
     await client.pauses.pause(MODEL)
     assert ledger.claim(turn_id, "s-1", FIRST) == Refusal("paused")
-    gauges = await client.workers.gauges()
-    assert (gauges.waiting["helix.run"], gauges.unfinished) == (0, 1), "no worker could take it now"
+    standing = await client.workers.standing()
+    assert (standing.waiting_by_queue["helix.run"], standing.unfinished) == (0, 1), "no worker could take it now"
 
 
 async def test_resumed_turns_are_announced_at_once_and_run(client: TurnsClient, ledger: Ledger) -> None:

@@ -29,8 +29,8 @@ from api_client.relay_state.allowances import Limits, Refusal
 from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.turns.sessions import Place
 from api_client.web.app import create_app
-from api_client.workers.gauges import Gauges
 from api_client.workers.reason import Wait
+from api_client.workers.standing import Standing
 
 TURN_ID = "t0-" + "5" * 32
 EPOCH = "abc123"
@@ -239,24 +239,8 @@ class FakeWorkers:
     async def why(self) -> tuple[str, ...]:
         return ()
 
-    async def gauges(self) -> Gauges:
-        return Gauges(
-            states={},
-            unfinished=0,
-            oldest_waiting_seconds=0.0,
-            oldest_parked_seconds=0.0,
-            waits={},
-            stuck=0,
-            queues={},
-            waiting={"helix.run": 0, "helix.check": 0},
-            dead_letters=0,
-            workers=0,
-            stalled_workers=0,
-            sick_workers=0,
-            lease_round_seconds=0.0,
-            loop_blocked_seconds=0.0,
-            free_slots={},
-        )
+    async def standing(self) -> Standing:
+        return Standing(at=1_000.0)
 
 
 class FakeLists:

@@ -12,10 +12,10 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport, missing
 from api_client.figures.metrics import Account
-from api_client.workers.alerts import START
+from api_client.workers.fleet import START
 from api_client.workers.probe import QueueProbe
-from api_client.workers.queues import waiting_messages
 from api_client.workers.reason import Reason
+from api_client.workers.reports import waiting_messages
 from api_client.workers.standing import Standing
 from worker.cli.checks.finding import Finding, State
 from worker.cli.output import number_of
@@ -73,7 +73,7 @@ def stuck(standing: Standing) -> Iterator[Finding]:
     blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
     workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.judges} to judge answers"}
     for queue, who in workers.items():
-        there = [each for each in standing.reports if queue in each.queues and standing.at - each.at < HEARD_SECONDS]
+        there = [each for each in standing.heard if queue in each.queues]
         slots, free = (sum(counted) for counted in zip((0, 0), *map(_SLOTS[queue], there), strict=True))
         if f"workers {queue}" not in blamed:
             yield Finding(f"workers {queue}", "ok", f"{who}, {free} of {slots} slots free")

@@ -10,7 +10,7 @@ import click
 from api_client.actions import order_worker
 from api_client.client import TurnsClient
 from api_client.contract.values.worker_order import WorkerOrder
-from api_client.workers.roster import WorkerLine
+from api_client.workers.fleet import WorkerLine
 from api_client.workers.standing import Standing
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.turns.actions import whoami

@@ -11,7 +11,7 @@ from api_client.contract.errors import NotFinished
 from api_client.contract.events import Event
 from api_client.contract.turn import Outcome, Turn
 from api_client.turns.history import Death, deaths
-from api_client.workers.exits import read_exits
+from api_client.workers.reports import read_exits
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.turns.actions import act_on_one
 from worker.cli.turns.timeline import Timeline
