@@ -32,7 +32,7 @@ from api_client.workers.reason import (
     waiting,
     why,
 )
-from api_client.workers.reports import reported_workers, reports_of
+from api_client.workers.reports import reported_workers, reports_of, waiting_messages
 
 #: Unfinished turns that are looked at, at most, and how many at once.
 LOOK_AT_MOST, _BATCH = 20_000, 1000
@@ -248,6 +248,11 @@ class Workers:
         if time.monotonic() - at > _FRESH_SECONDS:
             found = (await read_standing(self._store, self._prober, self._spending, _FIRST)).why
             self._why = (time.monotonic(), found)
+        return found
+
+    async def messages(self) -> dict[str, int]:
+        """How many messages that nobody took yet wait in each queue of the broker."""
+        found: dict[str, int] = await self._store.ask(waiting_messages(self._store))
         return found
 
     async def reported(self) -> list[WorkerReport]:

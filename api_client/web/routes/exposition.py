@@ -28,7 +28,6 @@ from api_client.contract.turn import TurnState
 from api_client.notices import NoticeCounts
 from api_client.pauses.pause import BREAKER, WHATS
 from api_client.web.relay import Relay
-from api_client.workers.reports import waiting_messages
 from api_client.workers.standing import Standing
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -84,9 +83,8 @@ async def read_vitals(relay: Relay) -> Vitals:
         memory = await client.store.memory()
     disk = await asyncio.to_thread(shutil.disk_usage, relay.settings.root)
     gc_at = await client.store.ask(client.store.redis.hget(Keys(client.store.namespace).installation, GC_AT))
-    queues: dict[str, int] = await client.store.ask(waiting_messages(client.store))
     return Vitals(
-        queues=queues,
+        queues=await client.workers.messages(),
         held=await client.pauses.held(),
         pauses=pauses,
         budgets=highest(await client.spending.today()),

@@ -239,6 +239,9 @@ class FakeWorkers:
     async def why(self) -> tuple[str, ...]:
         return ()
 
+    async def messages(self) -> dict[str, int]:
+        return {}
+
     async def standing(self) -> Standing:
         return Standing(at=1_000.0)
 

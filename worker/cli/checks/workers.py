@@ -15,7 +15,6 @@ from api_client.figures.metrics import Account
 from api_client.workers.fleet import START
 from api_client.workers.probe import QueueProbe
 from api_client.workers.reason import Reason
-from api_client.workers.reports import waiting_messages
 from api_client.workers.standing import Standing
 from worker.cli.checks.finding import Finding, State
 from worker.cli.output import number_of
@@ -62,7 +61,7 @@ async def _ask(
         standing = await client.workers.standing()  # first: a probe that is taken says nothing about turns
         probes = await client.prober.probe(_PROBE_SECONDS)
         untraced = await client.untraced.waiting(_UNTRACED_SECONDS)
-        messages = await client.store.ask(waiting_messages(client.store))
+        messages = await client.workers.messages()
         return standing, probes, messages, untraced, await client.figures.account()
 
 
