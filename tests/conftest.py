@@ -82,7 +82,7 @@ def private_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def settings(broker: EmbeddedBroker, tmp_path: Path) -> Settings:
-    """Settings of this test's own: its own namespace and root, on the shared broker, with short timings.
+    """Settings of this test's own: its own namespace and root, on the shared broker, with short timings, in German.
 
     The lease is the default, for a machine that stutters for a second or two must not cost a worker its turn. Tests in
     which a turn waits for a lease to run out set their own.
@@ -100,6 +100,7 @@ def settings(broker: EmbeddedBroker, tmp_path: Path) -> Settings:
         worker_processes=1,
         web_port=0,
         flower_port=0,
+        locale="de",
     )
 
 

@@ -131,7 +131,7 @@ class TurnRequest:
     images: tuple[Image, ...] = ()
     owner: str = "local"
     validators: tuple[str, ...] = DEFAULT_VALIDATORS
-    locale: str = "de"
+    locale: str = "en"
     max_attempts: int = 3
     deadline_seconds: float = 3600.0
     double_text: DoubleText = DoubleText.QUEUE

@@ -12,6 +12,7 @@ from api_client.contract.phases.phase_checks import folder_problem
 from api_client.contract.phases.phase_place import LOCAL_OWNER, phase_session
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from api_client.contract.words.spoken import spoken
 from api_client.turns.admission import escalation_of
 
 #: A line of a phase's command, which its gates run as the worker's user.
@@ -66,7 +67,7 @@ def requests_of(
             session_id=phase_session(folder, owner),
             owner=owner,
             validators=(),
-            locale=locale or settings.locale,
+            locale=locale or spoken([phase.description]) or settings.locale,
             max_attempts=phase.max_attempts,
             deadline_seconds=deadline_seconds or settings.deadline_seconds,
             token_budget=settings.token_budget,

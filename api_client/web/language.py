@@ -1,19 +1,21 @@
 """The language of a caller: of its turn, and of the errors it reads before a turn.
 
 What is asked for counts: the field ``locale`` (Open WebUI sends it as a custom parameter of a model, a chat or a user),
-else the header ``X-Helix-Locale`` (of one of its connections). Else a turn speaks HELIX_LOCALE; errors before a turn
-speak it to Open WebUI, whose users read them, and English to programs.
+else the header ``X-Helix-Locale`` (of one of its connections). Else a turn speaks the language of its question, and
+where that shows none, HELIX_LOCALE. Errors before a turn do so for Open WebUI, whose users read them; programs get
+English.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Literal, TypeAlias, get_args
 
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from api_client.contract.words.error_codes import ERROR_CODES, sentence, words_of
+from api_client.contract.words.spoken import spoken
 from api_client.web.errors import ApiError
 from api_client.web.streaming.words import say
 
@@ -41,10 +43,30 @@ def locale_of(headers: Headers, default: str) -> str:
     return asked if asked in LOCALES else default
 
 
+def spoken_in(body: Mapping[str, Any]) -> str:
+    """Name the language that the user of a conversation writes, ``de`` or ``en``; empty where it shows none.
+
+    The body is as it came: it may be anything.
+    """
+    return spoken(_said_in(body.get("messages", body.get("input"))))
+
+
+def _said_in(raw: Any) -> Iterator[str]:
+    """The user's texts in ``raw``, newest first."""
+    for message in reversed(raw if isinstance(raw, list) else [{"role": "user", "content": raw}]):
+        if isinstance(message, dict) and message.get("role") == "user":
+            content = message.get("content")
+            parts = content if isinstance(content, list) else [{"text": content}]
+            texts = [part.get("text") for part in parts if isinstance(part, dict)]
+            yield " ".join(text for text in texts if isinstance(text, str))
+
+
 def note_locale(request: Request, body: Mapping[str, Any]) -> None:
-    """Remember the language that a body asks for, for errors of this request."""
+    """Remember the language that a body asks for, or that a chat's user writes, for errors of this request."""
     if (asked := body.get("locale")) in LOCALES:
         request.scope[_ASKED] = asked
+    elif is_open_webui(request.headers) and HEADER not in request.headers:
+        request.scope[_ASKED] = spoken_in(body)
 
 
 def language_of(request: Request, default: str) -> str:

@@ -26,9 +26,7 @@ class ForgetfulAgent:
 
 
 async def main() -> None:
-    enforcer = ResponseEnforcer(
-        ForgetfulAgent(), max_retries=2, validators=[StepMarkerValidator(locale="en")], locale="en"
-    )
+    enforcer = ResponseEnforcer(ForgetfulAgent(), max_retries=2, validators=[StepMarkerValidator()])
     result = await enforcer.run_with_enforcement(session_id="session-1", prompt="Where is the invoice?")
     print("accepted" if result else [issue.code for issue in result.issues], "after", result.attempts, "attempts")
     print(result.response)

@@ -10,9 +10,7 @@ from api_client.contract.turn import TurnRequest, new_session_id
 
 def asked(message: str) -> TurnRequest:
     """A request in a new session; turns of one session run in order."""
-    return TurnRequest(
-        model="invoices", messages=({"role": "user", "content": message},), session_id=new_session_id(), locale="en"
-    )
+    return TurnRequest(model="invoices", messages=({"role": "user", "content": message},), session_id=new_session_id())
 
 
 async def main() -> None:

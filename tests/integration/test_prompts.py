@@ -72,7 +72,7 @@ async def test_a_turn_whose_template_the_store_lost_gets_the_workers_own(
         turn = await client.reader.result(turn_id, timeout=60)
     assert turn.outcome
     assert turn.outcome.success
-    assert "Deine Aufgabe" in (told(made, "s") or "")
+    assert "Your task" in (told(made, "s") or "")
 
 
 async def test_a_turn_without_a_policy_file_has_the_hash_of_the_default_policy(

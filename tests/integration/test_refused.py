@@ -49,10 +49,10 @@ async def test_a_refusal_is_an_outcome_of_its_own_and_is_asked_once_at_most(
         ]
         assert [ends[text].attempt for text in asked] == [1, 1, 2, 2]
         said = {text: end.error.message for text, end in ends.items() if end.error}
-        assert "Filter" in said["filter"]
+        assert "filter" in said["filter"]
         assert "I must not." in said["provider"]
         assert "I can't help with that request." in said["text"]
-        assert all("abgelehnt" in message for message in said.values())
+        assert all("refused the request" in message for message in said.values())
         app = create_app(own, client)
         async with app.router.lifespan_context(app), caller(app) as http:
             page = (await http.get(f"/turns/{ids['text']}")).text

@@ -91,7 +91,7 @@ def test_an_address_that_cannot_work_is_refused_and_never_shown(url: str) -> Non
 
 
 def test_an_empty_value_means_the_default() -> None:
-    assert load({"HELIX_LOCALE": "", "REDIS_URL": ""}).locale == "de"
+    assert load({"HELIX_LOCALE": "", "REDIS_URL": ""}).locale == "en"
 
 
 def test_a_relative_path_means_the_folder_it_was_said_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from api_client.contract.words.tables import table_beside
 from worker.enforcement.issue import Severity, ValidationIssue
 
 LOCALES = ("de", "en")
-DEFAULT_LOCALE = "de"
+DEFAULT_LOCALE = "en"
 
 #: Longest piece of an answer that a message quotes, in characters.
 QUOTE_LIMIT = 80
@@ -58,8 +58,8 @@ CODES = codes_beside(__file__)
 
 
 def words(locale: str, german: str, english: str) -> str:
-    """The words for a locale: German unless the locale is English."""
-    return english if locale.lower().startswith("en") else german
+    """The words for a locale: English unless the locale is German."""
+    return german if locale.lower().startswith("de") else english
 
 
 def issue(
@@ -83,7 +83,7 @@ def worded(
     Raises:
         KeyError: a value of its templates is missing.
     """
-    message, hint = entry.en if locale.lower().startswith("en") else entry.de
+    message, hint = entry.de if locale.lower().startswith("de") else entry.en
     if values:
         shown = {name: clip(str(value)) for name, value in values.items()}
         message, hint = message.format_map(shown), hint.format_map(shown)

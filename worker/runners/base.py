@@ -153,7 +153,7 @@ class Order:
     so_far: str = ""
     model: str = ""
     option: str = ""
-    locale: str = "de"
+    locale: str = "en"
     deadline: float
     idle_seconds: float = 600.0
     kill_grace_seconds: float = 5.0

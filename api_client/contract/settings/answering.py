@@ -51,7 +51,11 @@ class Answering:
         "Template of CLAUDE.md: a path, de, en, or none for no CLAUDE.md; not set: the turn's language (sessions.md).",
         per_model=True,
     )
-    locale: str = setting("de", choice("de", "en"), "Language of feedback and of messages to the user.")
+    locale: str = setting(
+        "en",
+        choice("de", "en"),
+        "Language of feedback and messages where a question shows neither German nor English.",
+    )
     max_attempts: int = setting(
         3, integer(1, 20), "Agent runs per turn at most: ADR-038's max_retries plus one.", per_model=True
     )

@@ -27,7 +27,7 @@ from api_client.web.bodies.models import (
 )
 from api_client.web.errors import bad_request
 from api_client.web.language import HEADER as LOCALE_HEADER
-from api_client.web.language import is_open_webui, locale_of
+from api_client.web.language import is_open_webui, locale_of, spoken_in
 from api_client.web.openwebui.background import background_task
 from api_client.web.openwebui.front_matter import unfenced
 from api_client.web.streaming.page import StreamMode
@@ -103,21 +103,26 @@ def read_ask(
         ApiError: 400 with the field's name, or 404 for an unknown model. SettingsError: the policy was never usable.
     """
     wished = read(TurnBody, body)
-    return ask_for(wished, partial(read_list, wished.messages, "messages"), headers, settings, owner, policy)
+    said = partial(read_list, wished.messages, "messages")
+    return ask_for(wished, said, spoken_in(body), headers, settings, owner, policy)
 
 
 def ask_for(
     wished: Wishes,
     conversation: ReadConversation,
+    spoken: str,
     headers: Headers,
     settings: Settings,
     owner: str,
     policy: PolicyFor | None = None,
 ) -> Ask:
-    """The turn that a body wishes; ``conversation`` reads what is said in it. Raises as ``read_ask``."""
+    """The turn that a body wishes. Raises as ``read_ask``.
+
+    ``conversation`` reads what is said in it; ``spoken`` is the language that its user writes, or empty.
+    """
     policy = policy or PolicyFor()
     origin = _origin(wished, headers)
-    locale = wished.locale or locale_of(headers, settings.locale)
+    locale = wished.locale or locale_of(headers, spoken or settings.locale)
     model = read_model(wished.model, settings)
     check_plain_text(wished.response_format)
     settings = settings.of_model(model)

@@ -33,7 +33,7 @@ class PartRules:
 
     text: tuple[str, ...] = ("text",)
     vision: bool = False
-    locale: str = "de"
+    locale: str = "en"
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from api_client.web.bodies.ask import Ask, PolicyFor, ask_for
 from api_client.web.bodies.conversation import Conversation, Limits, PartRules, read_list
 from api_client.web.bodies.models import INPUT_PARTS, ResponseBody, read
 from api_client.web.errors import ApiError, bad_request, shown
+from api_client.web.language import spoken_in
 
 #: Fields that may be there only when they ask for nothing, and what to do instead.
 _REFUSED = {
@@ -48,7 +49,7 @@ def read_response_ask(
     wished = read(ResponseBody, body)
     if wished.text:
         _check_format(wished.text)
-    ask = ask_for(wished, partial(_read_input, wished), headers, settings, owner, policy)
+    ask = ask_for(wished, partial(_read_input, wished), spoken_in(body), headers, settings, owner, policy)
     return replace(ask, request=replace(ask.request, metadata=ask.request.metadata | _notes(wished)))
 
 

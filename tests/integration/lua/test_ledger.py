@@ -151,7 +151,7 @@ async def test_cancelling_a_waiting_turn_ends_it_and_is_idempotent(client: Turns
         assert (await client.canceller.cancel(second)).outcome is Outcome.CANCELLED
     assert (await client.reader.get(first)).state is TurnState.QUEUED
     [*_, last] = await log_of(client, second)
-    assert last.data["error"]["message"] == "Die Anfrage wurde abgebrochen."
+    assert last.data["error"]["message"] == "The request was cancelled."
 
 
 async def test_an_accepted_cancel_wins_over_an_answer_that_comes_later(client: TurnsClient, ledger: Ledger) -> None:

@@ -88,7 +88,7 @@ def test_a_model_is_readable_by_all_and_wants_no_tools() -> None:
     assert (entry["id"], entry["base_model_id"], entry["name"]) == ("helix-consultant", None, "Helix Consultant")
     assert entry["meta"]["capabilities"]["builtin_tools"] is False
     assert entry["access_grants"] == [{"principal_type": "user", "principal_id": "*", "permission": "read"}]
-    assert entry["meta"]["description"] != model_entry("helix-consultant", Settings(locale="en"))["meta"]["description"]
+    assert entry["meta"]["description"] != model_entry("helix-consultant", Settings(locale="de"))["meta"]["description"]
 
 
 def test_the_icon_is_a_png_of_the_models_own() -> None:

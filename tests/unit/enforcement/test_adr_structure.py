@@ -86,7 +86,7 @@ def test_a_required_field_that_is_a_list_is_invalid() -> None:
 
 
 def test_missing_fields_are_named() -> None:
-    (issue,) = VALIDATOR.validate(headed('adr_id: "1"\nstatus: s\n'), {})
+    (issue,) = VALIDATOR.validate(headed('adr_id: "1"\nstatus: s\n'), {"locale": "de"})
     assert issue.message == "ADR fehlt Pflichtfeld im Header: title"
     assert issue.fix_hint == "Füge 'title' zum YAML-Header hinzu"
     assert issue.line == 2
@@ -124,7 +124,7 @@ def test_criteria_count_with_subsections_checked_or_not_and_numbered() -> None:
 
 def test_too_few_criteria_are_a_warning_in_the_seeds_words() -> None:
     head, _ = ADR.split("- [ ] veraltete")
-    (issue,) = VALIDATOR.validate(head, {})
+    (issue,) = VALIDATOR.validate(head, {"locale": "de"})
     assert (issue.code, issue.severity) == ("INSUFFICIENT_CRITERIA", "warning")
     assert issue.message == "ADR hat nur 1 Akzeptanzkriterien (mindestens 3 empfohlen)"
 

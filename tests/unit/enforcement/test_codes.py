@@ -71,7 +71,7 @@ def test_the_documents_example_messages_are_what_users_see() -> None:
     text = (DOCS / "enforcement.md").read_text()
     for code, cells in re.findall(r"^\| `([A-Z_]+)` \| (.+) \|$", text, re.MULTILINE):
         message = cells.split(" | ")[3].strip()
-        pattern = re.escape(CODES[code].de[0])
+        pattern = re.escape(CODES[code].en[0])
         assert re.fullmatch(re.sub(r"\\\{\w+\\\}", ".+", pattern), message), code
 
 

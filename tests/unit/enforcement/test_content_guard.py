@@ -135,7 +135,7 @@ def test_an_error_of_a_file_leaves_the_answer_as_it_is() -> None:
     decision = decide([first])
     assert isinstance(decision, Retry)
     assert "ADR-1.md" in decision.feedback
-    assert decision.feedback.endswith("Deine Antwort selbst liegt vor und bleibt.")
+    assert decision.feedback.endswith("Your answer itself is kept as it is.")
     assert judge([first], "Habe ich." + MARKER, BUILT_IN, {"files": {"ADR-1.md": ADR}}).answer == first.answer
 
 
@@ -153,7 +153,7 @@ def test_a_new_answer_that_drops_a_good_section_is_asked_again_for_that_section(
     decision, history = turn(first, new, rules=WHOLE)
     assert codes(history[-1].issues) == ["CONTENT_LOST"]
     assert isinstance(decision, Retry)
-    assert "Schicke dabei nur die Section '## Konsequenzen'" in decision.feedback
+    assert "Send only the section '## Konsequenzen'" in decision.feedback
     decision, history = turn(first, new, "Sie fehlte.", LAST, rules=WHOLE)
     assert codes(history[2].issues) == ["CONTENT_LOST"]
     decision, history = turn(first, new, LAST, rules=WHOLE)
@@ -192,7 +192,7 @@ def test_the_fallback_puts_a_lost_section_back_and_says_so() -> None:
     repaired = repair_attempt(history[decision.attempt - 1], history, WHOLE)
     assert repaired.accepted
     assert "Mehr Speicher." in repaired.text
-    assert repaired.changes == ("Section '## Konsequenzen' aus der Antwort davor zurückgeholt",)
+    assert repaired.changes == ("Section '## Konsequenzen' taken back from before",)
     assert codes(repaired.fixed_issues) == ["CONTENT_LOST"]
 
 
@@ -240,4 +240,4 @@ def test_a_fallback_that_loses_content_does_not_count() -> None:
 def test_the_feedback_says_that_a_reply_did_not_count() -> None:
     decision, _ = turn(WITHOUT + MARKER, "Erledigt." + MARKER)
     assert isinstance(decision, Retry)
-    assert decision.feedback.endswith("Deine letzte Nachricht enthielt das nicht: Es gilt weiter deine Antwort davor.")
+    assert decision.feedback.endswith("Your last message did not contain that: the answer before it still counts.")

@@ -41,17 +41,16 @@ async def test_every_frame_is_one_event_of_json_and_the_last_is_done() -> None:
 async def test_the_chunks_say_the_adrs_lines() -> None:
     chunks = [data_of(frame) for frame in (await frames())[:-1]]
     text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks if "choices" in c)
-    assert text.startswith(
-        "[ENFORCEMENT ERROR]\nDie LLM-Response konnte nicht validiert werden:\n- A_CODE: erste Zeile"
-    )
-    assert text.endswith("- B: m\nBitte versuche es erneut oder kontaktiere den Administrator.\n")
+    assert text.startswith("[ENFORCEMENT ERROR]\nThe LLM response could not be validated:\n- A_CODE: erste Zeile")
+    assert text.endswith("- B: m\nPlease try again or contact the administrator.\n")
 
 
 async def test_the_error_is_an_object_without_choices() -> None:
     error = data_of((await frames())[-2])
     assert error == {"error": error_object(ISSUES)}
     assert error["error"]["code"] == "A_CODE"
-    assert error["error"]["message"] == "Die LLM-Response konnte nicht validiert werden: A_CODE, B"
+    assert error["error"]["message"] == "The LLM response could not be validated: A_CODE, B"
+    assert error_object(ISSUES, "de")["message"] == "Die LLM-Response konnte nicht validiert werden: A_CODE, B"
 
 
 async def test_the_openai_client_reads_the_lines_and_then_raises_the_error() -> None:
@@ -69,6 +68,6 @@ async def test_the_openai_client_reads_the_lines_and_then_raises_the_error() -> 
     def read() -> None:
         seen.extend(chunk.choices[0].delta.content or "" for chunk in stream)
 
-    with pytest.raises(openai.APIError, match="konnte nicht validiert werden: A_CODE"):
+    with pytest.raises(openai.APIError, match="could not be validated: A_CODE"):
         read()
     assert "".join(seen).startswith("[ENFORCEMENT ERROR]\n")

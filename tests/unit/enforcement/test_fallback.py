@@ -89,11 +89,11 @@ def test_a_header_that_cannot_be_edited_surely_is_left_alone(files: FileExistenc
 
 def test_each_move_is_told_to_the_user(files: FileExistenceValidator) -> None:
     text = header_with("files:\n  modify: [a.py, b.py]\n")
-    assert repair_answer(text, [files]).changes == (
+    assert repair_answer(text, [files], {"locale": "de"}).changes == (
         "a.py: von files.modify nach files.create verschoben",
         "b.py: von files.modify nach files.create verschoben",
     )
-    assert repair_answer(text, [files], {"locale": "en"}).changes[0] == "a.py: moved from files.modify to files.create"
+    assert repair_answer(text, [files]).changes[0] == "a.py: moved from files.modify to files.create"
 
 
 def test_only_active_validators_judge_and_mend() -> None:
@@ -114,8 +114,8 @@ def test_partial_gains_are_kept_and_told(files: FileExistenceValidator) -> None:
 
 def test_the_step_marker_comes_last_and_is_judged_with_the_rest(files: FileExistenceValidator) -> None:
     repaired = repair_answer(header_with("files:\n  modify: [a.py]\n"), [STEP, files])
-    assert "verschoben" in repaired.changes[0]
-    assert "STEP-Marker" in repaired.changes[1]
+    assert "moved" in repaired.changes[0]
+    assert "STEP marker" in repaired.changes[1]
     assert examine(repaired.text, [STEP, files]) == []
 
 
@@ -144,7 +144,7 @@ def test_files_the_agent_wrote_are_repaired_too(files: FileExistenceValidator) -
     assert repaired.accepted
     assert list(repaired.files) == ["ADR-040.md"]
     assert "  create:\n    - a.py\n" in repaired.files["ADR-040.md"]
-    assert repaired.changes == ("ADR-040.md: a.py: von files.modify nach files.create verschoben",)
+    assert repaired.changes == ("ADR-040.md: a.py: moved from files.modify to files.create",)
 
 
 class Shouting(ResponseValidator):
@@ -165,7 +165,7 @@ class Shouting(ResponseValidator):
 
 def test_a_validator_of_ones_own_is_repaired_and_told() -> None:
     repaired = repair_answer("abc", [Shouting(str.upper)])
-    assert (repaired.text, repaired.accepted, repaired.changes) == ("ABC", True, ("shouting: automatisch korrigiert",))
+    assert (repaired.text, repaired.accepted, repaired.changes) == ("ABC", True, ("shouting: repaired",))
 
 
 @pytest.mark.parametrize("fallback", [lambda text: 1 / 0, lambda text: 5, lambda text: "noch leise", lambda text: None])

@@ -31,8 +31,8 @@ def modify(root: Path, path: str) -> list[str]:
 
 def test_a_file_that_exists_is_fine_and_a_missing_one_is_told_with_its_line(root: Path) -> None:
     (issue,) = issues_of(root, "files:\n  modify:\n    - src/cache.py\n    - src/gone.py\n")
-    assert issue.message == "files.modify referenziert nicht existierende Datei: src/gone.py"
-    assert issue.fix_hint == "Entferne 'src/gone.py' aus files.modify oder verschiebe nach files.create"
+    assert issue.message == "files.modify names a file that does not exist: src/gone.py"
+    assert issue.fix_hint == "Remove 'src/gone.py' from files.modify or move it to files.create"
     assert (issue.code, issue.severity, issue.line) == ("FILE_NOT_FOUND", "error", 8)
 
 

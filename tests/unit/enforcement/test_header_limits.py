@@ -58,7 +58,7 @@ def test_an_endless_header_is_refused(extra: str) -> None:
 def test_custom_tags_tabs_and_broken_syntax_are_issues_with_a_line(extra: str, line: int) -> None:
     (issue,) = issues_of(extra)
     assert (issue.code, issue.line) == ("INVALID_YAML", line)
-    assert issue.message.startswith("ADR hat ungültigen YAML-Header")
+    assert issue.message.startswith("The ADR's header is not valid YAML")
 
 
 @pytest.mark.parametrize("extra", ["a: \0", "a: \ud800", "a: \x07"])

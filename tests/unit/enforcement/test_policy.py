@@ -55,18 +55,18 @@ def test_feedback_names_errors_only_with_code_message_and_fix() -> None:
     assert isinstance(decision, Retry)
     assert decision.codes == ("A",)
     assert decision.feedback == (
-        "WICHTIG: Deine letzte Antwort hatte Validierungsfehler. Bitte korrigiere:\n\n"
+        "IMPORTANT: Your last answer had validation errors. Please correct:\n\n"
         "**A**: A fehlt\n  → Fix: ergänzen\n\n"
-        "Bitte wiederhole deine Antwort mit den Korrekturen."
+        "Please repeat your answer with the corrections."
     )
 
 
 def test_feedback_asks_for_the_missing_parts_alone_when_every_error_names_one() -> None:
-    assert build_feedback([issue(part="step_marker")]).endswith(
+    assert build_feedback([issue(part="step_marker")], "de").endswith(
         "Schicke dabei nur den STEP-Marker: Der Rest deiner Antwort liegt vor und bleibt unverändert."
     )
-    assert "Schicke dabei nur" not in build_feedback([issue(part="step_marker"), issue()])
-    assert build_feedback([issue(part="## Kontext")], "en").endswith(
+    assert "Schicke dabei nur" not in build_feedback([issue(part="step_marker"), issue()], "de")
+    assert build_feedback([issue(part="## Kontext")]).endswith(
         "Send only the section '## Kontext': the rest of your answer is kept as it is."
     )
 
@@ -74,15 +74,15 @@ def test_feedback_asks_for_the_missing_parts_alone_when_every_error_names_one() 
 def test_an_endless_list_of_issues_makes_no_endless_prompt() -> None:
     feedback = build_feedback([issue(f"C{n}") for n in range(1000)])
     assert len(feedback) < 3000
-    assert "980 weitere" in feedback
+    assert "980 more" in feedback
 
 
 def test_an_incomplete_answer_uses_up_an_attempt_and_is_asked_for_again() -> None:
     decision = decide(attempts(None))
     assert isinstance(decision, Retry)
     assert decision.codes == ("INCOMPLETE_RESPONSE",)
-    assert "brach ab" in decision.feedback
-    assert "broke off" in getattr(decide(attempts(None), Policy(locale="en")), "feedback", "")
+    assert "broke off" in decision.feedback
+    assert "brach ab" in getattr(decide(attempts(None), Policy(locale="de")), "feedback", "")
 
 
 def test_a_turn_whose_last_attempt_is_incomplete_ends_incomplete_with_the_best_one_named() -> None:

@@ -273,7 +273,7 @@ def test_an_english_adr_is_asked_in_english_and_its_section_goes_where_it_belong
     first = without(title, f"{ENGLISH}\n{consequences}")
     decision = decide([judge([], first, RULES)])
     assert isinstance(decision, Retry)
-    assert f"Schicke dabei nur die Section '## {title}'" in decision.feedback
+    assert f"Send only the section '## {title}'" in decision.feedback
     body = CRITERIA if title.startswith("Acc") else TEXT
     answer = after(first, f"Sure! Here it is:\n\n## {title}\n\n{body}\n\nThe rest of the ADR is unchanged.")
     order = [answer.index(f"## {name}") for name in ("Context", "Decision", "Acceptance Criteria", "Consequences")]
@@ -335,6 +335,6 @@ def test_the_feedback_names_exactly_what_is_to_be_sent() -> None:
     parts = ["yaml_header.title", "yaml_header.files", "step_marker"]
     issues = [ValidationIssue("X", "x", "y", part=part) for part in parts]
     assert build_feedback(issues).endswith(
-        "Schicke dabei nur die Zeile 'title' des YAML-Headers, den ganzen Block 'files' des YAML-Headers, den "
-        "STEP-Marker: Der Rest deiner Antwort liegt vor und bleibt unverändert."
+        "Send only the line 'title' of the YAML header, the whole block 'files' of the YAML header, the STEP marker: "
+        "the rest of your answer is kept as it is."
     )

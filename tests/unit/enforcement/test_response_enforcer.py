@@ -66,7 +66,7 @@ async def test_a_bad_answer_is_asked_for_again_in_the_same_session_with_feedback
     assert (result.success, result.attempts) == (True, 2)
     how, session, prompt, _ = runner.calls[1]
     assert (how, session) == ("continue", "s-1")
-    assert "**MISSING_STEP_MARKER**: Response enthält keinen STEP-Marker\n  → Fix: Füge am Ende hinzu" in prompt
+    assert "**MISSING_STEP_MARKER**: The response has no STEP marker\n  → Fix: Add at the end" in prompt
     assert prompt == result.history[1].feedback
 
 
@@ -173,7 +173,7 @@ async def test_a_run_that_failed_or_is_not_complete_never_becomes_a_success(bad:
     assert (result.success, result.reason, len(runner.calls)) == (False, "incomplete", 3)
     assert codes(result.issues) == ["INCOMPLETE_RESPONSE"]
     assert result.fallback_applied is False
-    assert "brach ab" in runner.calls[1][2]
+    assert "broke off" in runner.calls[1][2]
     recovered, _ = await enforce(run, GOOD)
     assert (recovered.success, recovered.attempts) == (True, 2)
 

@@ -135,7 +135,7 @@ def test_beside_another_error_a_rule_that_cannot_judge_asks_for_nothing() -> Non
     decision = decide([judge([], "A long answer. " * 30, [Broken(9), StepMarkerValidator()])])
     assert isinstance(decision, Retry)
     assert "VALIDATOR_ERROR" not in decision.feedback
-    assert "Schicke dabei nur den STEP-Marker" in decision.feedback
+    assert "Send only the STEP marker" in decision.feedback
 
 
 def test_talk_does_not_replace_a_short_answer() -> None:

@@ -22,7 +22,7 @@ def test_each_of_the_six_steps_is_valid_in_any_letter_case(step: str) -> None:
 
 
 def test_an_answer_without_a_marker_is_told_the_seeds_words() -> None:
-    (issue,) = VALIDATOR.validate("Antwort ohne Marker", {})
+    (issue,) = VALIDATOR.validate("Antwort ohne Marker", {"locale": "de"})
     assert issue.code == "MISSING_STEP_MARKER"
     assert issue.message == "Response enthält keinen STEP-Marker"
     assert issue.fix_hint == "Füge am Ende hinzu: <!-- STEP: what|why|constraints|generate|finalize|done -->"

@@ -80,7 +80,7 @@ def test_what_was_put_in_and_left_out_is_on_the_attempt() -> None:
     reply = "Hier ist sie:\n\n## Entscheidung\n\nWir nehmen Redis.\n\nSag Bescheid, wenn noch etwas fehlt."
     history.append(judge(history, reply, RULES))
     put, *left = history[-1].edits
-    assert put == "Eingesetzt: die Section '## Entscheidung' (17 Zeichen)"
+    assert put == "Put in: the section '## Entscheidung' (17 characters)"
     assert "Hier ist sie:" in left[0]
     assert "Sag Bescheid" in left[1]
     assert judge([], reply, RULES).edits == ()
@@ -89,4 +89,4 @@ def test_what_was_put_in_and_left_out_is_on_the_attempt() -> None:
 def test_the_feedback_asks_for_the_heading_as_the_first_line() -> None:
     decision = decide([judge([], HEADER + "\n# ADR-040: Ein Cache\n\n## Kontext\n\nx\n", RULES)])
     assert isinstance(decision, Retry)
-    assert "Die erste Zeile deiner Nachricht ist die Überschrift `## Entscheidung`" in decision.feedback
+    assert "The first line of your message is the heading `## Entscheidung`" in decision.feedback

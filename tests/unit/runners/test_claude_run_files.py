@@ -115,24 +115,26 @@ TALK = (
 
 def test_a_fresh_session_is_told_the_history() -> None:
     told = prompt_for("Drei", TALK).decode()
+    assert told == f"{ENGLISH.history}\n\nUser: Eins\n\nConsultant: Zwei\n\n{ENGLISH.message}\n\nDrei"
+    told = prompt_for("Drei", TALK, locale="de").decode()
     assert told == f"{GERMAN.history}\n\nNutzer: Eins\n\nConsultant: Zwei\n\n{GERMAN.message}\n\nDrei"
 
 
 def test_a_session_that_knows_the_history_is_told_the_message() -> None:
-    assert prompt_for("Drei", TALK, knows="history").decode() == f"{GERMAN.message}\n\nDrei"
+    assert prompt_for("Drei", TALK, knows="history").decode() == f"{ENGLISH.message}\n\nDrei"
 
 
 def test_a_session_that_knows_the_message_is_told_the_feedback() -> None:
-    assert prompt_for("Marker fehlt", TALK, knows="message").decode() == f"{GERMAN.feedback}\n\nMarker fehlt"
+    assert prompt_for("Marker fehlt", TALK, knows="message").decode() == f"{ENGLISH.feedback}\n\nMarker fehlt"
 
 
 def test_feedback_to_a_session_that_knows_nothing_comes_with_the_message() -> None:
-    assert prompt_for("Fehlt", TALK[:1]).decode() == f"{GERMAN.message}\n\nEins\n\n{GERMAN.feedback}\n\nFehlt"
+    assert prompt_for("Fehlt", TALK[:1]).decode() == f"{ENGLISH.message}\n\nEins\n\n{ENGLISH.feedback}\n\nFehlt"
 
 
 def test_an_agent_that_is_to_go_on_reads_its_text_before_the_feedback() -> None:
     told = prompt_for("Setze fort", TALK[:1], so_far="Halber Te").decode()
-    assert told == f"{GERMAN.message}\n\nEins\n\n{GERMAN.so_far}\n\nHalber Te\n\n{GERMAN.feedback}\n\nSetze fort"
+    assert told == f"{ENGLISH.message}\n\nEins\n\n{ENGLISH.so_far}\n\nHalber Te\n\n{ENGLISH.feedback}\n\nSetze fort"
 
 
 def test_an_english_turn_has_english_lines_and_no_german_word() -> None:
@@ -147,15 +149,15 @@ def test_an_english_turn_has_english_lines_and_no_german_word() -> None:
 
 
 def test_something_is_always_said() -> None:
-    assert prompt_for("Eins", TALK[:1], knows="message").decode() == f"{GERMAN.message}\n\nEins"
-    assert prompt_for("Eins", ()).decode() == f"{GERMAN.message}\n\nEins"
+    assert prompt_for("Eins", TALK[:1], knows="message").decode() == f"{ENGLISH.message}\n\nEins"
+    assert prompt_for("Eins", ()).decode() == f"{ENGLISH.message}\n\nEins"
 
 
 def test_a_long_history_loses_its_oldest_messages() -> None:
     told = prompt_for(
         "x", [*({"role": "user", "content": f"{n}" * 60_000} for n in range(9)), {"content": "x"}]
     ).decode()
-    assert "ausgelassen" in told
+    assert "left out" in told
     assert len(told) < 250_000
     assert "8" * 60_000 in told
 
@@ -163,7 +165,7 @@ def test_a_long_history_loses_its_oldest_messages() -> None:
 @pytest.mark.parametrize("message", ["/clear", "a\0b", "\ud800"])
 def test_any_message_is_bytes_that_begin_with_our_line(message: str) -> None:
     told = prompt_for(message, ({"role": "user", "content": message},))
-    assert told.decode().startswith(GERMAN.message)
+    assert told.decode().startswith(ENGLISH.message)
     assert b"\0" not in told
 
 

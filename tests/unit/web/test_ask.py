@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +14,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText
 from api_client.turns.submission import digest
 from api_client.web.bodies.ask import Ask, read_ask
+from api_client.web.bodies.response_input import read_response_ask
 from api_client.web.errors import ApiError
 
 SETTINGS = Settings(validators=("step_marker", "house_style"), max_attempts=4, deadline_seconds=90)
@@ -32,6 +35,29 @@ def test_defaults_come_from_the_settings() -> None:
     assert (given.request.max_attempts, given.request.deadline_seconds, given.request.locale) == (4, 90, "de")
     assert given.request.double_text is DoubleText.QUEUE
     assert (given.stream, given.open_webui, given.idempotency_key) == (False, False, "")
+
+
+@pytest.mark.parametrize(("locale", "other"), [("en", "de"), ("de", "en")])
+def test_a_question_is_answered_in_its_language(locale: str, other: str) -> None:
+    settings = replace(SETTINGS, locale=locale)
+    asked = {"de": "Wo ist die Rechnung?", "en": "Where is the invoice?"}
+
+    def spoken(*said: str, headers: Mapping[str, str] = {}, **more: Any) -> str:
+        roles = itertools.cycle(["user", "assistant"])
+        messages = [{"role": role, "content": text} for role, text in zip(roles, said, strict=False)]
+        return read_ask(
+            {"model": "scripted", "messages": messages, **more}, Headers(headers), settings, "o"
+        ).request.locale
+
+    assert (spoken(asked["de"]), spoken(asked["en"])) == ("de", "en")
+    assert spoken("INV-7") == locale  # it shows no language
+    assert spoken(asked[other], "Which?", "INV-7") == other  # what the user said before does
+    assert spoken(asked[other], asked[locale], asked[other]) == other  # not what the agent says
+    assert spoken(asked[other], locale=locale) == spoken(asked[other], headers={"x-helix-locale": locale}) == locale
+    parts = [{"type": "text", "text": asked[other]}]
+    assert spoken("", messages=[{"role": "user", "content": parts}]) == other
+    given = read_response_ask({"model": "scripted", "input": asked[other]}, Headers({}), settings, "o")
+    assert given.request.locale == other
 
 
 def test_a_request_may_narrow_and_choose() -> None:

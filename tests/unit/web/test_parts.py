@@ -172,14 +172,15 @@ async def test_errors_before_an_answer_speak_the_callers_language(turns: FakeTur
             return str(answer.json()["error"]["message"])
 
         assert await said(empty) == "messages[0].content: says nothing"
-        assert (await said(empty, x_owui_chat_id="c")).startswith("Die letzte Nachricht ist leer.")
-        assert await said({**empty, "locale": "en"}, x_owui_chat_id="c") != await said(empty, x_owui_chat_id="c")
+        assert (await said(empty, x_owui_chat_id="c")).startswith("The last message is empty.")
+        german = {**empty, "messages": [{"role": "user", "content": "Wo ist die Rechnung?"}, *empty["messages"]]}
+        assert (await said(german, x_owui_chat_id="c")).startswith("Die letzte Nachricht ist leer.")
+        assert await said(german) == "messages[1].content: says nothing"
+        assert await said({**german, "locale": "en"}, x_owui_chat_id="c") == await said(empty, x_owui_chat_id="c")
         assert (await said({**empty, "locale": "de"})).startswith("Die letzte Nachricht ist leer.")
         assert (await said(empty, x_helix_locale="de")).startswith("Die letzte Nachricht ist leer.")
-        assert await said(empty, x_helix_locale="en", x_owui_chat_id="c") == await said(
-            {**empty, "locale": "en"}, x_owui_chat_id="c"
-        )
-        unknown = await said({**empty, "model": "x"}, x_owui_chat_id="c")
+        assert await said(german, x_helix_locale="en", x_owui_chat_id="c") == await said(empty, x_owui_chat_id="c")
+        unknown = await said({**german, "model": "x"}, x_owui_chat_id="c")
         assert unknown.startswith("Dieses Modell wird nicht angeboten.")
         assert unknown.endswith("there is: scripted)")
 

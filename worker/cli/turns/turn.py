@@ -16,6 +16,7 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.turn import DoubleText, Turn, TurnRequest, TurnState, new_session_id
 from api_client.contract.values.policy import Asker
+from api_client.contract.words.spoken import spoken
 from api_client.workers.reason import Wait
 from worker.cli import NO
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
@@ -120,7 +121,7 @@ def _request(
         messages=({"role": "user", "content": message},),
         session_id=new_session_id() if session is None else session,
         validators=validators or settings.validators,
-        locale=locale or settings.locale,
+        locale=locale or spoken([message]) or settings.locale,
         max_attempts=settings.max_attempts if max_attempts is None else max_attempts,
         deadline_seconds=settings.deadline_seconds if deadline is None else deadline,
         token_budget=settings.token_budget if token_budget is None else token_budget,

@@ -43,7 +43,7 @@ _MAX_HISTORY = 200_000
 
 
 def prompt_for(
-    prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "", locale: str = "de"
+    prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "", locale: str = "en"
 ) -> bytes:
     """The text for one run.
 
@@ -55,7 +55,7 @@ def prompt_for(
         so_far: the answer's text before a break; no agent session holds it.
         locale: language of the fixed lines, ``de`` or ``en``.
     """
-    lines = ENGLISH if locale.lower().startswith("en") else GERMAN
+    lines = GERMAN if locale.lower().startswith("de") else ENGLISH
     message = messages[-1].get("content", "") if messages else prompt
     parts: list[str] = []
     if not knows and len(messages) > 1:

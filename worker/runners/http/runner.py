@@ -105,7 +105,7 @@ def conversation(order: Order) -> list[Message]:
     if order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.so_far})
     if order.agent_session and (kept := _kept(order)):
-        again = _AGAIN["en" if order.locale.lower().startswith("en") else "de"]
+        again = _AGAIN["de" if order.locale.lower().startswith("de") else "en"]
         between: list[Message] = [{"role": "user", "content": again}] if order.so_far else []
         return [*kept, *between, *feedback]
     messages = list(order.messages)

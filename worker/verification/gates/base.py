@@ -33,7 +33,7 @@ class Site:
     stop: Stop = field(default_factory=Stopping)
     deadline: float = math.inf
     mark: str = ""
-    locale: str = "de"
+    locale: str = "en"
     scratch: Path | None = None
     fence: Fence = field(default_factory=Fence)
 

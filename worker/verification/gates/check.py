@@ -35,7 +35,7 @@ def check(
     stop: Stop | None = None,
     deadline: float = math.inf,
     mark: str = "",
-    locale: str = "de",
+    locale: str = "en",
     scratch: Path | None = None,
     fence: Fence | None = None,
 ) -> GateReport:
@@ -69,7 +69,7 @@ def each_gate(
     stop: Stop | None = None,
     deadline: float = math.inf,
     mark: str = "",
-    locale: str = "de",
+    locale: str = "en",
     scratch: Path | None = None,
     fence: Fence | None = None,
 ) -> Iterator[GateResult]:

@@ -58,7 +58,7 @@ def verifier_prompt(
     files: Mapping[str, str],
     unseen: Sequence[str] = (),
     checked: Sequence[str] = (),
-    locale: str = "de",
+    locale: str = "en",
 ) -> str:
     """The verifier's order.
 
@@ -83,7 +83,7 @@ def verifier_prompt(
         checked="\n".join(f"- {each}" for each in checked) or "- nothing",
         where=where,
         files=f"{shown}\n" if shown else "\n(no text files)\n",
-        language="English" if locale.startswith("en") else "German",
+        language="German" if locale.startswith("de") else "English",
         form=json.dumps(form, indent=2),
     )
 
@@ -121,7 +121,7 @@ first: it says what was wrong with the last attempt.
 }
 
 
-def phase_prompt(phase: Phase, *, inputs: Mapping[str, str] | None = None, locale: str = "de") -> str:
+def phase_prompt(phase: Phase, *, inputs: Mapping[str, str] | None = None, locale: str = "en") -> str:
     """The prompt of a phase's first attempt.
 
     Args:
@@ -129,7 +129,7 @@ def phase_prompt(phase: Phase, *, inputs: Mapping[str, str] | None = None, local
         inputs: where each of its input files lies, by the name phases.yaml gives it.
         locale: language of the frame; the description stays as it is.
     """
-    english = locale.startswith("en")
+    english = not locale.startswith("de")
     found = inputs or {}
     reads = "\n".join(f"- `{found.get(path, path)}`" for path in phase.input_files)
     heading = "## Input" if english else "## Eingaben"

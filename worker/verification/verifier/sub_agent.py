@@ -56,7 +56,7 @@ class Verifying:
     model: str = ""
     stop: Stop = field(default_factory=Stopping)
     deadline: float = math.inf
-    locale: str = "de"
+    locale: str = "en"
     scratch: Path | None = None
     emit: Emit | None = None
     fence: Fence | None = None
