@@ -7,6 +7,7 @@ uses the same policy over a queue. docs/enforcement.md has every code, docs/vali
 from api_client.contract.offered import offered_validators
 from worker.enforcement.codes import CODES, Code
 from worker.enforcement.content_guard import assemble
+from worker.enforcement.documents.splice import Part
 from worker.enforcement.documents.step import (
     STEPS,
     UNKNOWN,
@@ -40,8 +41,7 @@ from worker.enforcement.registry import (
     UnknownValidatorError,
     build_validators,
 )
-from worker.enforcement.repair.part_repair import Part
-from worker.enforcement.repair.repaired import Repaired
+from worker.enforcement.repaired import Repaired
 from worker.enforcement.response_enforcer import EnforcementResult, ResponseEnforcer
 from worker.enforcement.validators import (
     ADRStructureValidator,

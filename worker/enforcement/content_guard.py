@@ -27,14 +27,22 @@ from worker.enforcement.documents.part import (
     section_part,
     section_title,
 )
-from worker.enforcement.documents.splice import editable, only_adr, put_header, put_key, put_marker, put_section
+from worker.enforcement.documents.splice import (
+    Part,
+    editable,
+    is_own,
+    only_adr,
+    put_header,
+    put_key,
+    put_marker,
+    put_section,
+)
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key, plain, required
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.repair.part_repair import Splice, is_own, put_parts
 from worker.enforcement.replies.evidence import is_talk
 from worker.enforcement.replies.frames import value_of
-from worker.enforcement.replies.reply_sections import Offer, read_reply
+from worker.enforcement.replies.offer import Offer, own_parts, read_reply
 
 #: Who finds CONTENT_LOST, as validators are named.
 GUARD = "content_guard"
@@ -97,6 +105,19 @@ class Taken:
     put: Mapping[str, str] = field(default_factory=dict)
 
 
+class _Splice:
+    """An answer into which parts of a reply are put, one after the other."""
+
+    def __init__(self, answer: str) -> None:
+        self.answer = answer
+        self.put: dict[str, str] = {}
+
+    def take(self, part: str, text: str, after: str) -> None:
+        """Take the answer after a part was put in; nothing is noted where that changed nothing."""
+        if after != self.answer:
+            self.answer, self.put[part] = after, text
+
+
 def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = (), feedback: str = "") -> str:
     """The answer that counts for a new raw text, given the attempts before it.
 
@@ -133,12 +154,17 @@ def take(
     if request.whole and _replaces(reply, answer, request, files):
         value = value_of(reply) if request.shortens else reply
         return Taken(value, {} if value == reply else {"": value})
-    splice = Splice(answer)
+    splice = _Splice(answer)
     if request.parts:
         again = [error.part for error in errors if error.code == LOST]
         offer = read_reply(reply, request.parts, answer, again, feedback)
         own = [part for part in request.parts if is_own(part, answer)]
-        put_parts(splice, own, offer.sections, reply)
+        found = own_parts(answer, own, reply)
+        found |= {
+            part: body for part in own if (title := section_title(part)) and (body := offer.sections.get(key(title)))
+        }
+        for part, text in found.items():
+            splice.take(part, text, Part(part).put(splice.answer, text))
         _splice(splice, errors, offer, [part for part in request.parts if part not in own])
     return Taken(splice.answer, splice.put)
 
@@ -285,7 +311,7 @@ def _is_whole(adr: Adr, request: Request) -> bool:
     return adr.titled or any(key(section.title) not in named for section in adr.sections)
 
 
-def _splice(splice: Splice, errors: Sequence[ValidationIssue], offer: Offer, parts: Sequence[str]) -> None:
+def _splice(splice: _Splice, errors: Sequence[ValidationIssue], offer: Offer, parts: Sequence[str]) -> None:
     """Put in the offered parts; a part that would take other content with it is not put in."""
     named = _named_files(splice.answer, errors)
     for name, lines in offer.keys.items():

@@ -15,7 +15,7 @@ from worker.enforcement.examine import examine
 from worker.enforcement.external.services import SpendingCount
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import REFUSED, Policy, weighed
-from worker.enforcement.repair.repaired import Repaired, repair_answer
+from worker.enforcement.repaired import Repaired, repair_answer
 from worker.enforcement.replies.refusals import is_refusal
 from worker.enforcement.validators import ResponseValidator
 

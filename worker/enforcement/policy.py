@@ -18,7 +18,7 @@ from worker.enforcement.examine import examine
 from worker.enforcement.feedback import build_feedback, go_on_feedback, incomplete_feedback
 from worker.enforcement.going_on import unfinished
 from worker.enforcement.issue import Severity, ValidationIssue
-from worker.enforcement.repair.repaired import Repaired, repair_answer
+from worker.enforcement.repaired import Repaired, repair_answer
 
 __all__ = [
     "Accept",

@@ -21,7 +21,7 @@ from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
 from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide, demote
 from worker.enforcement.registry import UnknownValidatorError, select, unique
-from worker.enforcement.repair.repaired import Repaired, repair_attempt
+from worker.enforcement.repaired import Repaired, repair_attempt
 from worker.enforcement.sse import error_frames
 from worker.enforcement.validators import ResponseValidator
 

@@ -33,7 +33,7 @@ from worker.enforcement.policies import PolicyFile, build
 from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Attempt, Policy
 from worker.enforcement.registry import build_validators
-from worker.enforcement.repair.repaired import MAX_ROUNDS, Repaired, repair_attempt
+from worker.enforcement.repaired import MAX_ROUNDS, Repaired, repair_attempt
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators import ResponseValidator
 from worker.external import provide

@@ -24,7 +24,7 @@ from worker.enforcement import (
     decide,
     judge,
 )
-from worker.enforcement.repair.repaired import repair_attempt
+from worker.enforcement.repaired import repair_attempt
 
 MARKER = "\n<!-- STEP: done -->\n"
 DECISION = "## Entscheidung\n\nWir nehmen einen Cache.\n\n"

@@ -23,7 +23,7 @@ from worker.enforcement import (
     judge,
 )
 from worker.enforcement.content_guard import taken
-from worker.enforcement.repair.repaired import repair_attempt
+from worker.enforcement.repaired import repair_attempt
 
 TITLES = ("Kontext", "Entscheidung", "Akzeptanzkriterien", "Konsequenzen", "Notizen", "Context", "Decision")
 FIELDS = ("adr_id", "title", "status", "owner", "files")

@@ -18,7 +18,7 @@ from worker.enforcement import (
     judge,
 )
 from worker.enforcement.going_on import go_on, unfinished
-from worker.enforcement.repair.repaired import repair_attempt
+from worker.enforcement.repaired import repair_attempt
 
 RULES = (StepMarkerValidator(), ADRStructureValidator())
 MARKER = "<!-- STEP: generate -->"

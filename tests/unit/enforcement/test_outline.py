@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
 from worker.enforcement.documents.adr import header_end
-from worker.enforcement.markdown.scan import outline
+from worker.enforcement.documents.outline import outline
 
 _REFEREE = MarkdownIt("commonmark")
 _REFEREE.core.ruler.enableOnly(["normalize", "block"])
@@ -62,6 +62,7 @@ def by_outline(text: str) -> dict[str, list[object]]:
 @example("-\n\n  a")
 @example("- a\n- b\n\n\n      c")
 @example("<!--\n\n# a\n-->\n# b")
+@example("> a\n>\n> b")
 def test_the_outline_is_what_markdown_it_reads(text: str) -> None:
     assert by_outline(text) == by_referee(text)
 

@@ -20,7 +20,7 @@ from worker.enforcement import (
     judge,
 )
 from worker.enforcement.policies.applies_to import AppliesTo
-from worker.enforcement.repair.repaired import repair_attempt
+from worker.enforcement.repaired import repair_attempt
 from worker.enforcement.rules import JsonSchema, Regex
 
 TALK = "Here is what I think about the export of orders, before I come to the steps that you asked for. " * 4

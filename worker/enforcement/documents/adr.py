@@ -11,9 +11,9 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+from worker.enforcement.documents.content import content
 from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
-from worker.enforcement.markdown.outline import BOM, Heading, Outline
-from worker.enforcement.markdown.scan import outline
+from worker.enforcement.documents.outline import BOM, Fence, Heading, Outline, outline, undented
 
 #: More ADRs than this in one text are not an answer; the text is rejected, not judged in part.
 MAX_ADRS = 20
@@ -32,6 +32,14 @@ _ABOUT = frozenset({
 _HEADING = re.compile(r"#{1,6}[ \t]+\S")
 #: A line that a YAML header may have: a key, an entry, a comment, something indented or in brackets.
 _YAML_LINE = re.compile(r"[ \t]+\S|-[ \t]|#|[\[\]{}]|[\w\"'?.-][^:]{0,60}:(?:\s|$)")
+#: What stands where a text is to be filled in: ``<Titel>``, ``[Beschreibung]``, ``{{ name }}``, ``...``, ``NNN``.
+_PLACE = (
+    r"(?:<[^<>]{1,120}>|\[[^\[\]]{1,120}\]|\([^()]{1,120}\)|\{\{?[^{}]{1,120}\}?\}"
+    r"|\*[^*]{1,120}\*|_[^_]{1,120}_|\.{3}|…|[Xx]{2,8}|[Nn]{3,8}|TODO|TBD|\?{1,8})"
+)
+_PLACE_LINE = re.compile(rf"[ \t]*(?:(?:[-*+]|\d{{1,9}}[.)])[ \t]+)?(?:\[[ xX]\][ \t]+)?{_PLACE}[.:]?[ \t\r]*$")
+_PLACE_FIELD = re.compile(rf"[ \t]*[\w-]{{1,40}}[ \t]*:[ \t]+[\"']?(?:ADR-)?{_PLACE}[\"']?[ \t\r]*(?:#.*)?$")
+_PLACE_TITLE = re.compile(rf"ADR-\d+[ \t]*[:–—-][ \t]*{_PLACE}$")
 NOT_CLOSED = "no --- line after it"
 
 
@@ -185,7 +193,7 @@ def find_adrs(out: Outline, starts: Sequence[int]) -> list[Adr]:
     first = found[0].start if found else len(out.lines)  # an ADR goes to the next one or to the end of the text
     for fence in out.fences:
         if fence.is_document and fence.start < first:
-            found += _fenced_adrs(out, fence.start + 1, fence.end - fence.closed, fence.indent, starts)
+            found += _fenced_adrs(out, fence, starts)
             if len(found) > MAX_ADRS:
                 break
     return sorted(found, key=lambda adr: adr.first_line + adr.start)
@@ -220,14 +228,13 @@ def _plain_adrs(out: Outline) -> Iterator[Adr]:
         yield adr
 
 
-def _fenced_adrs(out: Outline, first: int, last: int, indent: int, starts: Sequence[int]) -> Iterator[Adr]:
-    """The ADRs in a document's fence; its lines go from ``first`` up to, not including, ``last``."""
-    lines = out.lines[first:last]
-    if indent:
-        lines = [line[min(indent, len(line) - len(line.lstrip(" "))) :] for line in lines]
+def _fenced_adrs(out: Outline, fence: Fence, starts: Sequence[int]) -> Iterator[Adr]:
+    """The ADRs in a document's fence."""
+    first, last = fence.start + 1, fence.end - fence.closed
+    lines = undented(out.lines[first:last], fence.indent)
     for adr in _plain_adrs(outline("\n".join(lines), header_end)):
         adr.first_line, adr.fenced = first, True
-        adr.offset = -1 if indent else starts[first]
+        adr.offset = -1 if fence.indent else starts[first]
         yield adr
 
 
@@ -241,3 +248,27 @@ def _sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
     for heading, following in zip(headings, [*[h.line for h in headings[1:]], end], strict=bool(headings)):
         if heading.level == own:
             yield Section(heading.title, heading.line, following, own)
+
+
+def is_excerpt(adr: Adr) -> bool:
+    """True for an ADR in a fence that decides nothing.
+
+    That is one without a section and without content, as a header that is shown; or one whose content is all place
+    holders. An ADR outside of fences, and one with a single line of real content, is never an excerpt.
+    """
+    if not adr.fenced:
+        return False
+    body = adr.header_lines[1] if adr.header else adr.start
+    filled = False
+    for _, line in content(adr.out, body, adr.end):
+        if not _PLACE_LINE.match(line):
+            return False
+        filled = True
+    return filled or not adr.sections or _has_place_holder(adr)
+
+
+def _has_place_holder(adr: Adr) -> bool:
+    titles = (h.title for h in adr.out.headings if adr.start <= h.line < adr.end and h.level == 1)
+    return any(_PLACE_FIELD.match(line) for line in adr.yaml_text.split("\n")) or any(
+        _PLACE_TITLE.match(t) for t in titles
+    )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from bisect import bisect_left
 from collections.abc import Iterator
 
-from worker.enforcement.markdown.outline import Outline
+from worker.enforcement.documents.outline import Outline, lines_of
 
 _COMMENT = re.compile(r"<!--.*?-->")
 #: A longer line stands for nothing but itself.
@@ -44,8 +45,7 @@ def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
     first, last = (bisect_left(out.headings, line, key=lambda heading: heading.line) for line in (start, end))
     headings = {heading.line for heading in out.headings[first:last]}
     first, last = (bisect_left(out.fences, line, key=lambda fence: fence.start) for line in (start, end))
-    near = out.fences[max(first - 1, 0) : last]
-    fenced = {n for fence in near for n in range(max(fence.start, start), min(fence.end, end))}
+    fenced = lines_of((max(fence.start, start), min(fence.end, end)) for fence in out.fences[max(first - 1, 0) : last])
     hidden = _Comments(out.lines, end)
     for number in range(start, end):
         line = out.lines[number]
@@ -102,3 +102,13 @@ def has_content(text: str) -> bool:
 def leaves_out(text: str) -> bool:
     """True when a line of a section's text says that the rest of it is as before."""
     return any(_LEFT_OUT.match(line) for line in text.split("\n") if len(line) <= _MAX_PLACE)
+
+
+def is_json(text: str) -> bool:
+    """True when a text is nothing but JSON."""
+    bare = text.strip()
+    bare = re.sub(r"\A`{3,}\w*\n|\n`{3,}\Z", "", bare) if bare.startswith("```") else bare
+    try:
+        return bare[:1] in ("{", "[") and isinstance(json.loads(bare), dict | list)
+    except (ValueError, RecursionError):
+        return False

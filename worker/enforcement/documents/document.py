@@ -11,11 +11,8 @@ from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from api_client.contract.marker import Marker, candidates
-from worker.enforcement.documents.adr import Adr, find_adrs, header_end
-from worker.enforcement.documents.excerpt import is_excerpt
-from worker.enforcement.documents.fences import may_hold_fences
-from worker.enforcement.markdown.outline import Outline
-from worker.enforcement.markdown.scan import outline
+from worker.enforcement.documents.adr import Adr, find_adrs, header_end, is_excerpt
+from worker.enforcement.documents.outline import Outline, Span, lines_of, may_hold_fences, outline, within
 
 _TICKS = re.compile(r"\\`|`+|<!--")
 
@@ -37,9 +34,9 @@ def outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Seque
         out: the answer's outline.
         starts: where each line begins, in characters.
     """
-    hidden = _merged([(f.start, f.end) for f in out.fences] + out.indented + out.quotes + out.headers)
+    hidden = lines_of(out.fenced, out.indented, out.quotes, out.headers)
     lines = [bisect_right(starts, m.start) - 1 for m in found]
-    visible = [(m, line) for m, line in zip(found, lines, strict=True) if not _within(line, hidden)]
+    visible = [(m, line) for m, line in zip(found, lines, strict=True) if line not in hidden]
     kept: list[Marker] = []
     for (first, last), group in groupby(visible, key=lambda pair: _inline_block(pair[1], out)):
         members = [m for m, _ in group]
@@ -49,36 +46,16 @@ def outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Seque
             kept += members
             continue
         spans = _code_spans(text[begin:end])
-        kept += [m for m in members if not _within(m.start - begin, spans)]
+        kept += [m for m in members if not within(m.start - begin, spans)]
     return kept
 
 
-def _inline_block(line: int, out: Outline) -> tuple[int, int]:
+def _inline_block(line: int, out: Outline) -> Span:
     """The lines of the paragraph or heading a line is in; an empty range for an HTML block, which has no code spans."""
-    at = bisect_right(out.paragraphs, (line, len(out.lines) + 1)) - 1
-    if at >= 0 and out.paragraphs[at][0] <= line < out.paragraphs[at][1]:
-        return out.paragraphs[at]
-    return (line, line) if out.lines[line].lstrip(" >*+-0123456789.)").startswith("<!--") else (line, line + 1)
+    return within(line, out.paragraphs) or (line, line if within(line, out.html) else line + 1)
 
 
-def _within(value: int, ranges: Sequence[tuple[int, int]]) -> bool:
-    """True when a value is in one of the sorted, disjoint ranges."""
-    at = bisect_right(ranges, value, key=lambda pair: pair[0]) - 1
-    return at >= 0 and value < ranges[at][1]
-
-
-def _merged(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """The ranges, sorted and made disjoint (a fence may be in a quote)."""
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(ranges):
-        if merged and start < merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-        else:
-            merged.append((start, end))
-    return merged
-
-
-def _code_spans(text: str) -> list[tuple[int, int]]:
+def _code_spans(text: str) -> list[Span]:
     """The code spans of a paragraph. Comments hide backticks, and a backslash hides the first one, outside code."""
     runs: dict[int, list[int]] = {}
     tokens = [(found.group(), found.start(), found.end()) for found in _TICKS.finditer(text)]
@@ -86,7 +63,7 @@ def _code_spans(text: str) -> list[tuple[int, int]]:
         if piece[-1] == "`":
             ticks = start + 1 if piece[0] == "\\" else start
             runs.setdefault(end - ticks, []).append(ticks)
-    spans: list[tuple[int, int]] = []
+    spans: list[Span] = []
     past = 0
     no_comment_from = len(text) + 1
     for piece, start, end in tokens:
@@ -122,6 +99,10 @@ class Document:
     def starts(self) -> list[int]:
         """Where each line begins, in characters."""
         return [0, *accumulate(len(line) + 1 for line in self.out.lines[:-1])]
+
+    def at(self, line: int) -> int:
+        """Where a line begins, in characters; the text's end behind its last line."""
+        return self.starts[line] if line < len(self.starts) else len(self.text)
 
     @cached_property
     def markers(self) -> list[Marker]:

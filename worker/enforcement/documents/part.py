@@ -19,8 +19,8 @@ __all__ = [
     "field_part",
     "header_key",
     "in_header",
-    "lines_of",
     "lines_part",
+    "lines_range",
     "section_part",
     "section_title",
 ]
@@ -79,7 +79,7 @@ def lines_part(first: int, last: int) -> str:
     return f"{_LINES}{first}-{last}"
 
 
-def lines_of(part: str) -> tuple[int, int] | None:
+def lines_range(part: str) -> tuple[int, int] | None:
     """First and last of the lines that a part names; None for another part."""
     found = _LINES_NAME.fullmatch(part)
     return (int(found[1]), int(found[2])) if found else None
@@ -90,7 +90,7 @@ def describe(part: str, locale: str) -> str:
     if fence := fence_of(part):
         language, number = fence
         return words(locale, f"den {number}. ```{language}-Block", f"```{language} block number {number}")
-    if lines := lines_of(part):
+    if lines := lines_range(part):
         german = (
             "die Zeile {0} in einem ```text-Block"
             if lines[0] == lines[1]

@@ -1,21 +1,158 @@
-"""Splicing: a part is put into an answer, and every other byte of it stays as it is (surgical retry)."""
+"""Parts of an answer, found, read and put in by code, and every other byte stays as it is (surgical retry).
+
+docs/own-rule.md shows how your own rules use ``Part``.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from dataclasses import dataclass
 
 from api_client.contract.marker import marker
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
-from worker.enforcement.documents.content import has_content
+from worker.enforcement.documents.content import has_content, is_json
 from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.fences import may_hold_fences
-from worker.enforcement.documents.part import FILES
+from worker.enforcement.documents.outline import Fence, Outline, may_hold_fences, outline
+from worker.enforcement.documents.part import (
+    FILES,
+    fence_of,
+    fence_part,
+    field_part,
+    header_key,
+    lines_part,
+    lines_range,
+    section_part,
+    section_title,
+)
+from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key, rank
-from worker.enforcement.markdown.scan import outline
 
 _FENCE_MARK = re.compile(r" {0,3}(`{3,}|~{3,})")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A section, a field of an ADR's header, a fenced block, or a range of lines.
+
+    ``str(part)`` is its name in ``ValidationIssue.part``, which takes the part itself too. Lines count from 1.
+    """
+
+    name: str
+
+    @classmethod
+    def section(cls, title: str) -> Part:
+        """The text below the heading of this title, of an ADR or of any Markdown."""
+        return cls(section_part(title))
+
+    @classmethod
+    def field(cls, name: str) -> Part:
+        """A key of the YAML header of the answer's one ADR, with its value."""
+        return cls(field_part(name))
+
+    @classmethod
+    def fence(cls, language: str, number: int = 1) -> Part:
+        """The inside of the ``number``-th closed fenced block of a language; an empty language means any.
+
+        Raises:
+            ValueError: ``number`` is below 1.
+        """
+        if number < 1:
+            raise ValueError(f"number must be 1 or more, not {number}")
+        return cls(fence_part(language, number))
+
+    @classmethod
+    def lines(cls, first: int, last: int | None = None) -> Part:
+        """Lines of the answer; one line without ``last``.
+
+        Raises:
+            ValueError: the range begins before line 1 or ends before it begins.
+        """
+        last = first if last is None else last
+        if not 1 <= first <= last:
+            raise ValueError(f"lines {first}-{last} run backwards, or begin before line 1")
+        return cls(lines_part(first, last))
+
+    def __str__(self) -> str:
+        return self.name
+
+    def find(self, answer: str) -> tuple[int, int] | None:
+        """Where its text stands, as characters of the answer, the end excluded; None where there is no such part."""
+        found = self._lines(answer)
+        if found is None:
+            return None
+        document = parse(answer)
+        start, end = document.at(found[0]), document.at(found[1])
+        if start < end and answer[end - 1 : end] == "\n":
+            end -= 1
+        if answer[max(end - 1, start) : end] == "\r":
+            end -= 1
+        inside = answer[start:end]
+        if section_title(self.name) and inside.strip():
+            return start + len(inside) - len(inside.lstrip()), start + len(inside.rstrip())
+        return start, max(start, end)
+
+    def text(self, answer: str) -> str | None:
+        """Its text, without the last line end; None where the answer has no such part."""
+        found = self.find(answer)
+        return None if found is None else answer[slice(*found)]
+
+    def put(self, answer: str, text: str) -> str:
+        """The answer with this text in its place, and every other byte as it was.
+
+        A section that is missing comes where ADRs have it, else at the end. The answer itself where there is no place
+        for the part, or where the text would change what stands around it.
+        """
+        title, name = section_title(self.name), header_key(self.name)
+        if only_adr(answer) is not None and (title or name):
+            return put_section(answer, title, text) if title else put_key(answer, str(name), text)
+        found = self.find(answer)
+        if found is None and title:
+            return answer if parse(answer).adrs else _with_section(answer, title, text)
+        if found is None:
+            return _with_block(answer, fence_of(self.name), text)
+        start, end = found
+        shown = text.strip("\n").replace("\r\n", "\n")
+        if fence := self._fence(answer):
+            indent = " " * fence.indent
+            shown = "\n".join(indent + line if line else line for line in shown.split("\n"))
+        if title and not answer[start:end].strip():
+            shown = f"\n{shown}\n"
+        shown = shown.replace("\n", _eol(answer))
+        if start == end and fence and not answer[start:].startswith(("\n", "\r\n")):
+            shown += _eol(answer)
+        after = answer[:start] + shown + answer[end:]
+        return after if title or _outside(after) == _outside(answer) or not fence else answer
+
+    def _lines(self, answer: str) -> tuple[int, int] | None:
+        """Its lines in the answer, from 0, the end excluded."""
+        out = parse(answer).out
+        if fence := self._fence(answer):
+            return fence.start + 1, fence.end - 1
+        if lines := lines_range(self.name):
+            return (lines[0] - 1, lines[1]) if 1 <= lines[0] <= lines[1] <= len(out.lines) else None
+        if title := section_title(self.name):
+            return _section(out, title, _marker_line(answer))
+        if name := header_key(self.name):
+            return _field(only_adr(answer), name)
+        return None
+
+    def _fence(self, answer: str) -> Fence | None:
+        wanted = fence_of(self.name)
+        if wanted is None:
+            return None
+        found = closed_fences(answer, wanted[0])
+        return found[wanted[1] - 1] if 1 <= wanted[1] <= len(found) else None
+
+
+def is_own(part: str, answer: str) -> bool:
+    """Whether code can put a part into an answer that holds no ADR, or that is a block or lines of any answer."""
+    if section_title(part):
+        return not parse(answer).adrs
+    if fence := fence_of(part):
+        return bool(fence[0]) and fence[1] <= len(closed_fences(answer, fence[0])) + 1
+    return Part(part).find(answer) is not None if lines_range(part) else False
 
 
 def only_adr(answer: str) -> Adr | None:
@@ -45,7 +182,7 @@ def put_marker(answer: str, step: str) -> str:
         and (mark := _FENCE_MARK.match(_line(answer, last_fence.start)))
     ):
         answer += ("" if answer.endswith("\n") else eol) + mark[1]  # nothing after an open fence would be seen
-    return answer + blank_line(answer, eol) + marker(step)
+    return answer + _blank_line(answer, eol) + marker(step)
 
 
 def put_header(answer: str, header: str) -> str:
@@ -66,7 +203,7 @@ def put_header(answer: str, header: str) -> str:
         return answer[:start] + shown + _eol(answer) + answer[min(end, len(answer)) :]
     start = adr.char_of(adr.start)
     before = answer[:start]
-    return before + blank_line(before, _eol(answer)) + shown + _eol(answer) * 2 + answer[start:]
+    return before + _blank_line(before, _eol(answer)) + shown + _eol(answer) * 2 + answer[start:]
 
 
 def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> str:
@@ -119,7 +256,7 @@ def put_section(answer: str, title: str, body: str) -> str:
     marks = "#" * (adr.sections[0].level if adr.sections else 2)
     last = eol if before.endswith("\n") else ""
     gap = last if not rest else "" if rest.startswith(("\n", "\r\n")) else eol * 2
-    return f"{before}{blank_line(before, eol)}{marks} {title}{eol}{eol}{body}{gap}{rest}"
+    return f"{before}{_blank_line(before, eol)}{marks} {title}{eol}{eol}{body}{gap}{rest}"
 
 
 def _closed(body: str) -> str:
@@ -162,7 +299,7 @@ def _line(text: str, number: int) -> str:
     return parse(text).out.lines[number]
 
 
-def blank_line(text: str, eol: str) -> str:
+def _blank_line(text: str, eol: str) -> str:
     """What is missing for a blank line behind a text; nothing behind an empty one."""
     tail = text[-4:].replace("\r", "")
     return eol * max(2 - (len(tail) - len(tail.rstrip("\n"))), 0) if text.strip("\ufeff") else ""
@@ -176,3 +313,73 @@ def _eol(text: str) -> str:
 def _with_eol(piece: str, text: str) -> str:
     """A piece with the text's line endings."""
     return piece.replace("\r\n", "\n").replace("\n", _eol(text))
+
+
+def closed_fences(answer: str, language: str) -> list[Fence]:
+    """The closed blocks of a language; of any for an empty one."""
+    fences = (fence for fence in parse(answer).out.fences if fence.closed)
+    return [fence for fence in fences if not language or fence.language == language]
+
+
+def _outside(answer: str) -> list[tuple[str, bool]]:
+    """The blocks of an answer: a text that ends its own block early would make others."""
+    return [(fence.info, fence.closed) for fence in parse(answer).out.fences]
+
+
+def _section(out: Outline, title: str, end: int) -> tuple[int, int] | None:
+    for heading in out.headings:
+        if heading.top and key(heading.title) == key(title):
+            later = (other.line for other in out.headings if other.line > heading.line and other.level <= heading.level)
+            return heading.line + 1, max(heading.line + 1, min(next(later, len(out.lines)), end))
+    return None
+
+
+def _marker_line(answer: str) -> int:
+    """The line of the marker that the answer ends with; the number of lines without one."""
+    kept = strip_marker(answer)
+    return kept.rstrip("\n").count("\n") + 1 if kept != answer else answer.count("\n") + 1
+
+
+def _field(adr: Adr | None, name: str) -> tuple[int, int] | None:
+    if adr is None or not adr.header:
+        return None
+    block = header_lines.blocks(adr.yaml_text).get(name)
+    if block is None:
+        return None
+    first = adr.first_line + adr.header[0]
+    return first + block.start, first + block.end
+
+
+def _with_section(answer: str, title: str, text: str) -> str:
+    """The answer with a new section at its end, before its marker."""
+    levels = [heading.level for heading in parse(answer).out.headings if heading.top and heading.level > 1]
+    return _at_end(answer, f"{'#' * (levels[0] if levels else 2)} {title}\n\n{text.rstrip()}")
+
+
+def _with_block(answer: str, fence: tuple[str, int] | None, text: str) -> str:
+    """The answer with a block that it lacks: in the place of one like it that names no language, else at its end."""
+    if fence is None or fence[1] != len(closed_fences(answer, fence[0])) + 1:
+        return answer
+    mark = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    block = f"{mark}{fence[0]}\n{text.rstrip()}\n{mark}"
+    document = parse(answer)
+    plain = [
+        one
+        for one in closed_fences(answer, "")
+        if not one.info and fence[0] == "json" and is_json(document.out.inside(one))
+    ]
+    if len(plain) != 1 or plain[0].indent:
+        return _at_end(answer, block)
+    start, end = document.at(plain[0].start), document.at(plain[0].end)
+    kept = start + len(answer[start:end].rstrip())
+    return answer[:start] + block.replace("\n", _eol(answer)) + answer[kept:]
+
+
+def _at_end(answer: str, shown: str) -> str:
+    """The answer with a text behind it, before its marker."""
+    document = parse(answer)
+    last = document.markers[-1] if document.markers else None
+    at = last.start if last and not answer[last.end :].strip() else len(answer)
+    before, eol = answer[:at], _eol(answer)
+    shown = _with_eol(shown, answer)
+    return f"{before}{_blank_line(before, eol)}{shown}{eol}" + (eol if at < len(answer) else "") + answer[at:]

@@ -85,12 +85,8 @@ def infer_step(text: str) -> str:
 
 def _prose(text: str) -> str:
     """The text without code, markers and links: what a reader would call its sentences."""
-    document = parse(text)
-    lines = document.out.lines
-    hidden = {n for f in document.out.fences for n in range(f.start, f.end)}
-    hidden |= {n for start, end in document.out.indented for n in range(start, end)}
-    kept = "\n".join(line for n, line in enumerate(lines) if n not in hidden)
-    return _CODE_AND_LINKS.sub(" ", kept).rstrip()
+    out = parse(text).out
+    return _CODE_AND_LINKS.sub(" ", out.without(out.fenced, out.indented)).rstrip()
 
 
 def trailing_marker(text: str) -> Marker | None:

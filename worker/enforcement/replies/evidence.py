@@ -7,14 +7,13 @@ phrases: docs/enforcement.md, "What is a section".
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from worker.enforcement.documents.content import has_content
+from worker.enforcement.documents.content import has_content, is_json
 from worker.enforcement.documents.titles import REQUIRED_SECTIONS, plain, required
 from worker.enforcement.replies.remarks import introduces
 from worker.enforcement.rules.language import FUNCTION_WORDS, language_of
@@ -115,16 +114,6 @@ def is_talk(text: str, document: str = "") -> bool:
     """True when a text says nothing of a document's subject: it is about the conversation or the service alone."""
     said = speech(text, document)
     return said.talk + said.person > 0 and said.subject + said.shared <= said.talk + said.person
-
-
-def is_json(text: str) -> bool:
-    """True when a text is nothing but JSON."""
-    bare = text.strip()
-    bare = re.sub(r"\A`{3,}\w*\n|\n`{3,}\Z", "", bare) if bare.startswith("```") else bare
-    try:
-        return bare[:1] in ("{", "[") and isinstance(json.loads(bare), dict | list)
-    except (ValueError, RecursionError):
-        return False
 
 
 def announces(paragraph: str, document: str, title: str) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.outline import lines_of
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
@@ -73,8 +74,7 @@ class Citations(Rule):
 
 def _cited(text: str, *, lines_only: bool) -> Iterator[Cited]:
     out = parse(text).out
-    hidden = {number for fence in out.fences if not fence.is_document for number in range(fence.start, fence.end)}
-    hidden |= {number for start, end in out.headers for number in range(start, end)}
+    hidden = lines_of(out.code, out.headers)
     for number, line in enumerate(out.lines):
         if number in hidden or "." not in line:
             continue

@@ -14,7 +14,7 @@ import yaml
 
 from worker.enforcement.codes import words
 from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.fences import Block, blocks
+from worker.enforcement.documents.outline import Block
 from worker.enforcement.documents.part import fence_part
 from worker.enforcement.external.shell import problems
 from worker.enforcement.issue import ValidationIssue
@@ -72,7 +72,7 @@ class CodeBlocks(Rule):
         Raises:
             CannotRun: shell is asked for, and there is no box or no bash (``examine``: VALIDATOR_ERROR).
         """
-        found = [block for block in blocks(parse(response).out) if block.language in self.languages and _whole(block)]
+        found = [block for block in parse(response).out.blocks() if block.language in self.languages and _whole(block)]
         wrong = {}
         for place, block in enumerate(found):
             if block.language != SHELL and (problem := _PARSERS[block.language](block.text)):
@@ -96,7 +96,7 @@ class CodeBlocks(Rule):
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
         """Remove trailing commas from JSON blocks that parse without them: there is no other way to read those."""
         lines = response.split("\n")
-        for block in blocks(parse(response).out):
+        for block in parse(response).out.blocks():
             if block.language != "json" or "json" not in self.languages or not _whole(block) or not _json(block.text):
                 continue
             repaired = without_trailing_commas(block.text)

@@ -79,7 +79,5 @@ def _most(counts: Mapping[str | None, int]) -> str:
 def _counts(text: str) -> Counter[str | None]:
     """How often words of each language are in a text's prose; of no language, under None."""
     out = parse(text).out
-    hidden = {number for fence in out.fences if not fence.is_document for number in range(fence.start, fence.end)}
-    hidden |= {number for start, end in [*out.indented, *out.headers] for number in range(start, end)}
-    prose = "\n".join(line for number, line in enumerate(out.lines) if number not in hidden)
+    prose = out.without(out.code, out.indented, out.headers)
     return Counter(map(_LANGUAGES.get, _WORD.findall(prose.lower())))

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.outline import lines_of
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
@@ -77,7 +78,7 @@ class Links(Rule):
 def _links(text: str) -> Iterator[tuple[int, str]]:
     """The addresses outside fences, with their lines, from 1."""
     out = parse(text).out
-    fenced = {number for fence in out.fences if not fence.is_document for number in range(fence.start, fence.end)}
+    fenced = lines_of(out.code)
     shown = "\n".join("" if number in fenced else line for number, line in enumerate(out.lines))
     ends = [found.start() for found in re.finditer("\n", shown)]
     found = [(each.start(), each[0].rstrip(".,;:!?")) for each in _URL.finditer(shown)]

@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 
 from worker.enforcement.documents.content import content
 from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.outline import Heading
 from worker.enforcement.documents.part import section_part
 from worker.enforcement.documents.titles import key, plain
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.markdown.outline import Heading, section_ends
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
@@ -57,7 +57,7 @@ class Structure(Rule):
         """MISSING_SECTION and EMPTY_SECTION for each section, SECTION_ORDER for the first that comes too late."""
         locale, out = self.words_in(context), parse(response).out
         issues, places = [], []
-        ends = section_ends(out)
+        ends = out.section_ends()
         for section in self.wanted:
             names = {key(name) for name in section.split("|")}
             found = [

@@ -15,6 +15,7 @@ from worker.enforcement.documents.adr import MAX_ADRS, Adr, Section
 from worker.enforcement.documents.content import content
 from worker.enforcement.documents.document import Text, texts_of
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
+from worker.enforcement.documents.outline import lines_of
 from worker.enforcement.documents.part import CRITERIA, REQUIRED_SECTIONS, YAML_HEADER, field_part, section_part
 from worker.enforcement.documents.titles import SECTION_TITLES, asked_as, key, plain
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
@@ -117,7 +118,7 @@ class _Judge:
                 line, title = adr.line_of(found[0].line), plain(found[0].title)
                 yield self._issue("EMPTY_ADR_SECTION", line, section_part(title), section=title)
             elif name == CRITERIA:
-                hidden = _hidden(adr)
+                hidden = lines_of(adr.out.fenced, adr.out.indented, adr.out.quotes)  # no criterion counts there
                 count = sum(_criteria(adr, section, hidden) for section in found)
                 if count < MIN_CRITERIA:
                     yield self._issue("INSUFFICIENT_CRITERIA", adr.line_of(found[0].line), count=count)
@@ -126,12 +127,6 @@ class _Judge:
 def _has_content(adr: Adr, section: Section) -> bool:
     """True when the section holds more than headings, rules and comments."""
     return any(True for _ in content(adr.out, section.line + 1, section.end))
-
-
-def _hidden(adr: Adr) -> set[int]:
-    """The lines in which a criterion does not count: code and quotes."""
-    ranges = [(fence.start, fence.end) for fence in adr.out.fences] + adr.out.indented + adr.out.quotes
-    return {number for start, end in ranges for number in range(start, end)}
 
 
 def _criteria(adr: Adr, section: Section, hidden: set[int]) -> int:

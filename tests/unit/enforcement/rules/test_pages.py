@@ -16,7 +16,7 @@ from worker.enforcement.external import services
 from worker.enforcement.policies import AppliesTo, Chosen, Subject, choose, read_policy
 from worker.enforcement.policies.policy_file import ENTRY_KEYS, KEYS
 from worker.enforcement.policies.reading import default_of, settable
-from worker.enforcement.repair.repaired import repair_answer
+from worker.enforcement.repaired import repair_answer
 from worker.enforcement.rules import RULES, Rule
 from worker.enforcement.rules.codes import RULE_CODES
 from worker.external import provide

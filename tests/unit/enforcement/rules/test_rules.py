@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.growth import assert_linear
 from worker.enforcement import examine
 from worker.enforcement.documents.document import parse
-from worker.enforcement.repair.repaired import repair_answer
+from worker.enforcement.repaired import repair_answer
 from worker.enforcement.rules import (
     Citations,
     CodeBlocks,

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.fences import blocks
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.external.services import Program, services
 from worker.enforcement.issue import Severity, ValidationIssue
@@ -94,7 +93,7 @@ class Command(Rule):
         if not self.fence:
             yield _Text(strip_marker(response), 0)
             return
-        found = [block for block in blocks(parse(response).out) if block.language == self.fence.lower()]
+        found = [block for block in parse(response).out.blocks() if block.language == self.fence.lower()]
         for block in found[:BLOCKS]:
             yield _Text(block.text, block.line)
 

@@ -6,25 +6,37 @@ level, mark-up, or another of its names. Prose around the parts does not count.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from api_client.contract.marker import candidates
 from worker.enforcement.documents import header_lines
-from worker.enforcement.documents.content import has_content
+from worker.enforcement.documents.content import has_content, is_json
 from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.fences import may_hold_fences
-from worker.enforcement.documents.part import CRITERIA, STEP_MARKER, in_header, section_title
+from worker.enforcement.documents.outline import lines_of, may_hold_fences, outline
+from worker.enforcement.documents.part import (
+    CRITERIA,
+    FILES,
+    STEP_MARKER,
+    YAML_HEADER,
+    fence_of,
+    header_key,
+    in_header,
+    lines_range,
+    section_title,
+)
+from worker.enforcement.documents.splice import closed_fences
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key, required
-from worker.enforcement.markdown.scan import outline
-from worker.enforcement.replies.evidence import announces, is_section
-from worker.enforcement.replies.frames import CUT, around, unframed
-from worker.enforcement.replies.header import better, read_yaml, yaml_texts
+from worker.enforcement.replies.evidence import announces, is_section, is_talk, speech
+from worker.enforcement.replies.frames import CUT, around, fences_of, unframed
 from worker.enforcement.replies.remarks import introduces, is_remark
-from worker.enforcement.replies.wrapping import fences_of
 
+#: More lines are not a header.
+_MAX_HEADER = 2_000
+_FIELD = re.compile(r"(?:[-*+]\s{1,4})?[`*]{0,2}(adr_id|title|status)[`*]{0,2}:[`*]{0,2}\s{1,10}(\S.{0,300}?)[`]{0,2}$")
 _BOLD_TITLE = re.compile(r"\*\*([^*]{1,100})\*\*\s{0,5}:?$|__([^_]{1,100})__\s{0,5}:?$")
 _HEADING = re.compile(r"(#{1,6})(?=[ \t]|$)")
 #: A title in bold letters before the text of its section.
@@ -37,6 +49,8 @@ _MAX_REMARKS = 8
 _MAX_BODY = 20_000
 #: A paragraph of this length that is in the answer already was repeated, not written for a section.
 _MIN_REPEATED = 12
+#: How alike a line and the one in its place are at least, where they share no word of the subject; characters compared.
+_ALIKE, _LINE = 0.4, 400
 
 
 @dataclass(slots=True)
@@ -59,7 +73,7 @@ class Offer:
     def take(self, other: Offer) -> None:
         """Add what another piece of the reply offers; it wins where both do."""
         self.step = other.step or self.step
-        self.header = better(other.header, self.header)
+        self.header = _better(other.header, self.header)
         self.keys |= other.keys
         self.sections |= other.sections
 
@@ -115,7 +129,7 @@ def _fenced(text: str, asked: Collection[str]) -> tuple[Offer, str]:
     for fence in fences_of(lines):
         found = _read(fence.text, asked, fenced=True)
         if fence.is_yaml:
-            found.take(Offer(None, *read_yaml(fence.text, asked)))
+            found.take(Offer(None, *_read_yaml(fence.text, asked)))
         if found:
             offer.take(found)
             lines[fence.start : fence.end] = [CUT] + [""] * (fence.end - fence.start - 1)
@@ -128,8 +142,8 @@ def _read(text: str, asked: Collection[str], *, fenced: bool = False) -> Offer:
     if STEP_MARKER in asked:
         offer.step = next((m.step for m in reversed(parse(text).markers) if m.step), None)
     if any(in_header(part) for part in asked):
-        for yaml_text in yaml_texts(text):
-            offer.take(Offer(None, *read_yaml(yaml_text, asked)))
+        for yaml_text in _yaml_texts(text):
+            offer.take(Offer(None, *_read_yaml(yaml_text, asked)))
     offer.sections = _sections(text, asked, fenced=fenced)
     return offer
 
@@ -272,3 +286,134 @@ def _bare(text: str) -> str:
 
 def _listed(paragraph: str) -> bool:
     return any(re.match(r"\s{0,8}(?:[-*+]|\d{1,3}[.)])\s", line) for line in paragraph.split("\n"))
+
+
+def _yaml_texts(text: str) -> list[str]:
+    """What may be a header or a piece of one, outside code: bare lines, then texts between ``---`` lines."""
+    lines = text.split("\n")
+    coded = lines_of(outline(text).fenced)
+    between: list[str] = []
+    bare: list[str] = []
+    number = 0
+    while number < len(lines):
+        line = lines[number]
+        start, number = number, number + 1
+        if start in coded:
+            continue
+        if line.rstrip() == "---":
+            end = next((n for n in range(number, min(len(lines), start + _MAX_HEADER)) if _is_header_rule(lines[n])), 0)
+            if end and header_lines.blocks("\n".join(lines[number:end])):
+                between.append("\n".join(lines[number:end]))
+                number = end + 1
+        elif header_lines.blocks(line) or _FIELD.match(line.strip()):
+            while number < len(lines) and lines[number].strip() and not lines[number].startswith(("---", "#", "`")):
+                number += 1
+            bare.append("\n".join(lines[start:number]))
+    return [*bare, *between]
+
+
+def _read_yaml(yaml_text: str, asked: Collection[str]) -> tuple[str, dict[str, str]]:
+    """A whole header, and lines of single keys, that a piece of YAML offers; its ``---`` lines may be missing.
+
+    Args:
+        yaml_text: the piece.
+        asked: names of parts; what is not asked for is not offered.
+    """
+    lines = yaml_text.strip("\n").split("\n")
+    lines = lines[1:] if _is_header_rule(lines[0]) else lines
+    ends = (n for n, line in enumerate(lines) if line.rstrip() in ("---", "...") or line.startswith("# ADR-"))
+    lines = lines[: next(ends, len(lines))]
+    text = strip_marker("\n".join(lines).rstrip())
+    text = text if header_lines.blocks(text) else _fields_listed(lines)
+    whole = YAML_HEADER in asked and len(set(header_lines.blocks(text)) & {*header_lines.FIELDS}) > 1
+    offered = {name: _key_of(text, name) for part in asked if (name := header_key(part))}
+    return text if whole else "", {name: value for name, value in offered.items() if value}
+
+
+def _better(new: str, old: str) -> str:
+    """The header that says more: one that is YAML, with more of the fields; among equals the later one."""
+    if not new or not old:
+        return new or old
+    return max((old, new), key=_worth) if _worth(new) != _worth(old) else new or old
+
+
+def _key_of(text: str, name: str) -> str:
+    """The lines of one key, also where ``files`` itself is left out, or the line is a list's item or in code."""
+    if found := header_lines.key_lines(text, name):
+        return found
+    keys = set(header_lines.blocks(text))
+    if name == FILES and keys and keys <= header_lines.LISTS and header_lines.mapping(text):
+        return "files:\n" + "\n".join(f"  {line}" for line in text.split("\n"))
+    matches = (_FIELD.match(line.strip()) for line in text.split("\n"))
+    field = next((one for one in matches if one and one[1] == name), None)
+    return header_lines.key_lines(f"{name}: {field[2]}", name) if field else ""
+
+
+def _fields_listed(lines: Sequence[str]) -> str:
+    """Fields that are in a list or in bold letters, as YAML; empty where they are not YAML."""
+    found = [one for line in lines if (one := _FIELD.match(line.strip()))]
+    text = "\n".join(f"{one[1]}: {one[2]}" for one in found)
+    return text if header_lines.mapping(text) else ""
+
+
+def _is_header_rule(line: str) -> bool:
+    return line.rstrip() == "---"
+
+
+def _worth(header: str) -> tuple[bool, int]:
+    return header_lines.mapping(header) is not None, len(set(header_lines.blocks(header)) & {*header_lines.FIELDS})
+
+
+def own_parts(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
+    """The lines and blocks that a reply offers, by the names of their parts; the last lines come first."""
+    return {**_lines(answer, parts, reply), **_blocks(answer, parts, reply)}
+
+
+def _lines(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
+    """The offered lines, the last ones first, so that numbers stay right."""
+    ranges = sorted(((lines, part) for part in parts if (lines := lines_range(part))), reverse=True)
+    if not ranges:
+        return {}
+    blocks = _plain_blocks(reply)
+    if len(blocks) == len(ranges):
+        return {part: text for (_, part), text in zip(ranges, reversed(blocks), strict=True)}
+    (first, last), part = ranges[0]
+    old = strip_marker(answer).rstrip().replace("\r\n", "\n").split("\n")
+    new = strip_marker(reply).strip("\n").rstrip().replace("\r\n", "\n").split("\n")
+    if len(ranges) > 1 or blocks:
+        return {}
+    after = max(len(old) - last, 0)
+    again = len(new) >= first + after and new[: first - 1] == old[: first - 1] and new[len(new) - after :] == old[last:]
+    if again and first <= last <= len(old):
+        return {part: "\n".join(new[first - 1 : len(new) - after])}
+    said = "\n\n".join(p for p in "\n".join(new).split("\n\n") if not is_remark(p) and not introduces(p)).strip("\n")
+    fits = said.count("\n") <= last - first and has_content(said)
+    was = "\n".join(old[first - 1 : last])
+    alike = difflib.SequenceMatcher(None, was[:_LINE], said[:_LINE], autojunk=False).ratio() >= _ALIKE
+    return {part: said} if fits and not is_talk(said, answer) and (alike or speech(said, answer).shared) else {}
+
+
+def _blocks(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
+    """The offered blocks: as many of a language as were asked for, or as many as the answer has.
+
+    A reply without a block of the language may have as many that name none, or be one JSON value.
+    """
+    found: dict[str, str] = {}
+    asked = sorted((fence[0], fence[1], part) for part in parts if (fence := fence_of(part)))
+    for language in dict.fromkeys(language for language, _, _ in asked):
+        mine = [(number, part) for own, number, part in asked if own == language]
+        texts = [parse(reply).out.inside(fence) for fence in closed_fences(reply, language)]
+        if not texts:
+            texts = _plain_blocks(reply)
+        if not texts and language == "json" and is_json(strip_marker(reply)):
+            texts = [strip_marker(reply).strip()]
+        if len(texts) == len(mine):
+            found |= {part: text for (_, part), text in zip(mine, texts, strict=True)}
+        elif len(texts) == len(closed_fences(answer, language)):
+            found |= {part: texts[number - 1] for number, part in mine}
+    return found
+
+
+def _plain_blocks(reply: str) -> list[str]:
+    """What is in the blocks of a reply that name no language."""
+    return [parse(reply).out.inside(fence) for fence in closed_fences(reply, "") if fence.language in ("", "text")]

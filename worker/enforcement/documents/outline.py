@@ -1,0 +1,373 @@
+"""The outline of a Markdown text: spans of lines over markdown-it-py's block tokens.
+
+CommonMark decides what a heading, a fence, a quote is, with two additions: the YAML header of an ADR is left out, and
+in a fence that holds an ADR fences nest. Inlines are not read.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from markdown_it import MarkdownIt
+from markdown_it.ruler import RuleOptionsType
+from markdown_it.rules_block import (
+    StateBlock,
+    blockquote,
+    code,
+    fence,
+    heading,
+    hr,
+    html_block,
+    lheading,
+    list_block,
+    paragraph,
+)
+from markdown_it.token import Token
+
+#: Fences with these words hold a document, not code.
+DOCUMENT_INFO = frozenset({"markdown", "md"})
+#: A byte order mark, with which editors begin a text: no character of its first line.
+BOM = "\ufeff"
+#: Containers in as many others are text: markdown-it would leave out the rest of the answer instead.
+MAX_NESTING = 20
+
+#: Lines from the first up to, not including, the second, counted from 0.
+Span = tuple[int, int]
+#: Given the lines and a line that reads ``---``: the line after the header that starts there, or 0 for none.
+HeaderEnd = Callable[[list[str], int], int]
+_Rule = Callable[[StateBlock, int, int, bool], bool]
+
+_FENCE = re.compile(r"(`{3,})([^`]*)$|(~{3,})(.*)$")
+_ALSO = {"py": "python", "python3": "python", "yml": "yaml", "sh": "shell", "bash": "shell"}
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A heading: level 1 to 6, its title as written, its line (from 0), and whether it stands in no list or quote."""
+
+    level: int
+    title: str
+    line: int
+    top: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """A fenced code block: the lines ``start`` (opening fence) up to, not including, ``end``."""
+
+    info: str
+    start: int
+    end: int
+    closed: bool
+    indent: int
+    top: bool
+
+    @property
+    def is_document(self) -> bool:
+        """True when the fence holds a document and not code."""
+        return self.info.partition(" ")[0].lower() in DOCUMENT_INFO
+
+    @property
+    def language(self) -> str:
+        """The language that the fence names, in small letters and by its usual name; empty when it names none."""
+        words = self.info.split(maxsplit=1)
+        word = words[0].lower() if words else ""
+        return _ALSO.get(word, word)
+
+
+class Block(NamedTuple):
+    """A closed fence that names its language, as parsers and programs read it.
+
+    Attributes:
+        language: its usual name in small letters. text: with a line end.
+        line: that of its opening fence in the answer, from 1. number: among the closed blocks of its language, from 1.
+    """
+
+    language: str
+    text: str
+    line: int
+    number: int
+
+
+@dataclass(slots=True)
+class Outline:
+    """Where things are, in the order of the text."""
+
+    lines: list[str]
+    headings: list[Heading] = field(default_factory=list)
+    fences: list[Fence] = field(default_factory=list)
+    #: Indented code; fenced code is in ``fences``.
+    indented: list[Span] = field(default_factory=list)
+    #: The outermost quotes.
+    quotes: list[Span] = field(default_factory=list)
+    #: Paragraphs, and the text of underlined headings.
+    paragraphs: list[Span] = field(default_factory=list)
+    html: list[Span] = field(default_factory=list)
+    #: From opening to closing ``---`` of blocks that the caller's ``header`` accepted.
+    headers: list[Span] = field(default_factory=list)
+
+    @property
+    def code(self) -> list[Span]:
+        """Fences that hold code and no document."""
+        return [(fence.start, fence.end) for fence in self.fences if not fence.is_document]
+
+    @property
+    def fenced(self) -> list[Span]:
+        """All fences."""
+        return [(fence.start, fence.end) for fence in self.fences]
+
+    def inside(self, fence: Fence) -> str:
+        """The text in a closed fence, without the indentation of its fence."""
+        return "\n".join(undented(self.lines[fence.start + 1 : fence.end - 1], fence.indent))
+
+    def without(self, *hidden: Iterable[Span]) -> str:
+        """The text without these lines."""
+        gone = lines_of(*hidden)
+        return "\n".join(line for number, line in enumerate(self.lines) if number not in gone)
+
+    def section_ends(self) -> list[int]:
+        """For each heading the line where its section ends: that of the next heading of its level or above."""
+        ends, open_ = [len(self.lines)] * len(self.headings), list[int]()
+        for place, each in enumerate(self.headings):
+            while open_ and self.headings[open_[-1]].level >= each.level:
+                ends[open_.pop()] = each.line
+            open_.append(place)
+        return ends
+
+    def blocks(self) -> Iterator[Block]:
+        """The closed blocks that name a language; ``py``, ``yml``, ``sh`` and ``bash`` name python, yaml and shell."""
+        counted: Counter[str] = Counter()
+        for each in self.fences:
+            if (language := each.language) and each.closed:
+                counted[language] += 1
+                yield Block(language, self.inside(each) + "\n", each.start + 1, counted[language])
+
+
+def may_hold_fences(text: str) -> bool:
+    """Whether a text may hold a fenced block: nothing opens one without three marks in a row."""
+    return "```" in text or "~~~" in text
+
+
+def lines_of(*spans: Iterable[Span]) -> set[int]:
+    """The lines that are in one of the spans."""
+    return {number for each in spans for start, end in each for number in range(start, end)}
+
+
+def undented(lines: Sequence[str], width: int) -> list[str]:
+    """Lines without the indentation of their block, as far as they have it."""
+    return [line[min(width, len(line) - len(line.lstrip(" "))) :] for line in lines] if width else list(lines)
+
+
+def within(line: int, spans: Sequence[Span]) -> Span | None:
+    """The one of the spans, which are in order and disjoint, that a line is in."""
+    at = bisect_right(spans, line, key=lambda span: span[0]) - 1
+    return spans[at] if at >= 0 and line < spans[at][1] else None
+
+
+def outline(text: str, header: HeaderEnd | None = None) -> Outline:
+    """The outline of a text.
+
+    Args:
+        text: Markdown; lines end with LF or CRLF.
+        header: recognises front matter, which is YAML and no Markdown; None to know of none.
+    """
+    out = Outline(text.split("\n"))
+    reading = _Reading(out.lines, header)
+    tokens: list[Token] = []
+    _MARKDOWN.block.parse("\n".join(reading.source()), _MARKDOWN, {_OURS: reading}, tokens)
+    for token, following in zip(tokens, [*tokens[1:], None], strict=False):
+        _note(out, token, following)
+    return out
+
+
+def _note(out: Outline, token: Token, following: Token | None) -> None:
+    """Note where a token stands."""
+    if token.map is None:
+        return
+    start, end = token.map
+    if token.type == "paragraph_open":
+        out.paragraphs.append((start, end))
+    elif token.type == "heading_open":
+        out.headings.append(
+            Heading(int(token.tag[1]), following.content if following else "", start, top=not token.level)
+        )
+        if token.markup in ("=", "-"):
+            out.paragraphs.append((start, end - 1))
+    elif token.type == "fence":
+        out.fences.append(Fence(token.info.strip(), start, end, top=not token.level, **token.meta))
+    elif token.type == "code_block":
+        out.indented.append((start, end))
+    elif token.type == "html_block":
+        out.html.append((start, end))
+    elif token.type == "blockquote_open" and not (out.quotes and start < out.quotes[-1][1]):
+        out.quotes.append((start, end))
+    elif token.type == _HEADER:
+        out.headers.append((start, end))
+
+
+_OURS = "reading"
+_HEADER = "header"
+#: Stands for the first line of a header: markdown-it would read it as the line under a heading.
+_MASK = "\0header"
+
+
+class _Reading:
+    """What our block rules know of one text."""
+
+    def __init__(self, lines: list[str], header: HeaderEnd | None) -> None:
+        self.lines, self.documents = lines, header is not None
+        starts = (n for n, line in enumerate(self._plain()) if line[:3] == "---" and line.rstrip() == "---")
+        self.headers = {number: end for number in starts if header and (end := header(lines, number))}
+        self.balanced = True  # no document fence was found to be without an end
+        self.alone = True  # no document fence came before
+
+    def source(self) -> Iterator[str]:
+        """The lines as markdown-it reads them."""
+        return (_MASK if number in self.headers else line for number, line in enumerate(self._plain()))
+
+    def _plain(self) -> Iterator[str]:
+        yield self.lines[0].removeprefix(BOM).rstrip("\r")
+        yield from (line.rstrip("\r") for line in self.lines[1:])
+
+    def fence_end(self, start: int, mark: str) -> int:
+        """As ``document_end``, for the next document fence of the text."""
+        if not (self.documents and self.balanced):
+            return 0
+        end = document_end(self.lines, start, mark, alone=self.alone)
+        self.alone = self.alone and end == 0
+        self.balanced = end >= 0  # one vain search to the end of the text is enough
+        return max(end, 0)
+
+
+def _header_rule(state: StateBlock, start: int, _end: int, silent: bool) -> bool:
+    """Front matter. It ends every list, quote and paragraph, but no open block."""
+    end = state.env[_OURS].headers.get(start)
+    if not end:
+        return False
+    if not silent:
+        token = state.push(_HEADER, "", 0)
+        token.map = [start, end]
+        state.line = end
+    return True
+
+
+def _fence_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """A fence; one that holds an ADR ends where the agent meant it to."""
+    if not fence(state, start, end, silent):
+        return False
+    if silent:
+        return True
+    token, reading = state.tokens[-1], state.env[_OURS]
+    last = state.line - 1
+    mark = state.src[state.bMarks[last] + state.tShift[last] : state.eMarks[last]].rstrip()
+    closed = last > start and mark.startswith(token.markup) and not mark.strip(token.markup[0])
+    closed = closed and not state.is_code_block(last)
+    document = not token.level and token.info.strip().partition(" ")[0].lower() in DOCUMENT_INFO
+    if document and (nested := reading.fence_end(start, token.markup)):
+        state.line, closed = nested, True
+        token.map = [start, nested]
+    if not closed and state.line == len(state.bMarks) - 1:  # markdown-it knows no last line without characters
+        token.map = [start, len(reading.lines)]
+    place = state.bMarks[start] + state.tShift[start]
+    before = state.src[state.src.rfind("\n", 0, place) + 1 : place]
+    token.meta = {"closed": closed, "indent": len(before.expandtabs(4))}
+    return True
+
+
+def _quote_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    return state.level < MAX_NESTING and blockquote(state, start, end, silent)
+
+
+def _list_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    return state.level < 2 * MAX_NESTING and list_block(state, start, end, silent)
+
+
+#: What may begin in a line, by its first character. Anything else is a paragraph's text.
+_BEGINS: dict[str, tuple[_Rule, ...]] = {
+    _MASK[0]: (_header_rule,),
+    **dict.fromkeys("`~", (_fence_rule,)),
+    ">": (_quote_rule,),
+    **dict.fromkeys("*-", (hr, _list_rule)),
+    "_": (hr,),
+    **dict.fromkeys("+0123456789", (_list_rule,)),
+    "<": (html_block,),
+    "#": (heading,),
+}
+
+
+def _first_rule(state: StateBlock, start: int, end: int, silent: bool) -> bool:
+    """All rules in one: markdown-it tries each of them at each line, and most lines are text."""
+    if state.is_code_block(start):
+        return not silent and code(state, start, end, silent)
+    place = state.bMarks[start] + state.tShift[start]
+    for rule in _BEGINS.get(state.src[place : place + 1], ()):
+        if rule(state, start, end, silent):
+            return True
+    return not silent and (lheading(state, start, end, False) or paragraph(state, start, end, False))
+
+
+def _markdown() -> MarkdownIt:
+    """CommonMark's block rules, and ours. Definitions of links are paragraphs: nobody here follows them."""
+    made = MarkdownIt("commonmark", {"maxNesting": 10 * MAX_NESTING})
+    ruler = made.block.ruler
+    ruler.before("code", "first", _first_rule, {"alt": ["paragraph", "blockquote"]})
+    ends_lists: RuleOptionsType = {"alt": ["list"]}
+    ruler.at("fence", _fence_rule, ends_lists)
+    ruler.at("blockquote", _quote_rule, ends_lists)
+    ruler.at("hr", hr, ends_lists)
+    ruler.before("code", _HEADER, _header_rule, ends_lists)
+    for name, rule in (("list", _list_rule), ("html_block", html_block), ("heading", heading)):
+        ruler.at(name, rule, {"alt": []})
+    return made
+
+
+_MARKDOWN = _markdown()
+
+
+def document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int:
+    """The line after the fence that closes a document's fence, fences inside the document counted.
+
+    Agents wrap a whole document in three backticks although it has its own code blocks. By CommonMark the first
+    inner fence ends it and turns the rest inside out; what the agent meant is that fences nest. When the fences up to
+    the text's last one pair up, the last one is the document's; else a fence with words opens, and a bare one closes.
+
+    Args:
+        lines: the text.
+        start: the line of the opening fence.
+        mark: the characters of the opening fence.
+        alone: the text has no document before; only then the whole text is looked at.
+
+    Returns:
+        0 when the content is not a document that starts with a header or an ADR's heading; -1 when no end is found.
+    """
+    first = next((line for line in lines[start + 1 : start + 20] if line.strip()), "")
+    if first.rstrip() != "---" and not first.startswith("# ADR-"):
+        return 0
+    fences = _fences(lines, start + 1, mark)
+    if alone:
+        *inner, (last, words) = list(fences) or [(0, True)]
+        inside = False
+        for _, opens in inner:
+            inside = not inside or opens  # in a code block, a fence with words is code
+        if not inside and not words:
+            return last + 1
+        fences = iter([*inner, (last, words)])
+    depth = 1
+    for number, opens in fences:
+        depth += 1 if opens else -1
+        if depth == 0:
+            return number + 1
+    return -1
+
+
+def _fences(lines: list[str], start: int, mark: str) -> Iterator[tuple[int, bool]]:
+    """The lines from ``start`` on that are fences of at least these characters, and whether words follow them."""
+    for number in range(start, len(lines)):
+        line = lines[number].strip(" \r")
+        if line.startswith(mark) and (found := _FENCE.match(line)):
+            yield number, bool((found[2] or found[4] or "").strip())

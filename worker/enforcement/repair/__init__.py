@@ -1,1 +1,0 @@
-"""Repairs of answers by code, without asking the agent again (ADR-038)."""
