@@ -33,14 +33,12 @@ from api_client.web.identity.access import InProgress, needs_key
 from api_client.web.identity.origin import is_loopback
 from api_client.web.language import language_of, readable
 from api_client.web.middleware import Forwarded, Head, RequestId
-from api_client.web.pages import front, operators, sign_in, turn, turn_list
+from api_client.web.pages import front, sign_in, turn, turn_list
+from api_client.web.pages import operators as operators_pages
 from api_client.web.pages.page_route import error_page
-from api_client.web.pages.upkeep import budgets as budget_pages
-from api_client.web.pages.upkeep import notices as notice_pages
-from api_client.web.pages.upkeep import pauses as pause_pages
 from api_client.web.readers import Readers
 from api_client.web.relay import Pack, Relay, RelayOf, relay_of
-from api_client.web.routes import budgets, completions, inbox, notices, pauses, phases, responses, stats, turns, workers
+from api_client.web.routes import completions, inbox, operators, phases, responses, stats, turns
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
@@ -136,9 +134,9 @@ def create_app(
     )
     app.state.relay = relay
     app.include_router(health)
-    for module in (completions, responses, turns, phases, inbox, pauses, budgets, notices, stats, workers):
+    for module in (completions, responses, turns, phases, inbox, operators, stats):
         app.include_router(module.router, dependencies=[InProgress])
-    for page in (front, sign_in, turn_list, turn, operators, pause_pages, budget_pages, notice_pages):
+    for page in (front, sign_in, turn_list, turn, operators_pages):
         app.include_router(page.router)
     app.add_middleware(Head)
     app.add_middleware(RequestId, locale=settings.locale)

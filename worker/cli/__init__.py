@@ -63,7 +63,7 @@ COMMANDS = {
         "How often the agent had to be asked again, and by which rule.",
     ),
     "stats": ("worker.cli.figures.stats:stats", "How turns ended, what rules did, what it cost, how long it took."),
-    "budgets": ("worker.cli.figures.budgets:budgets", "What may be spent today by whom, and what was."),
+    "budgets": ("worker.cli.nouns:budgets", "What may be spent today by whom, and what was."),
     "dead": ("worker.cli.turns.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
     "inbox": (
         "worker.cli.turns.inbox:inbox",
@@ -74,8 +74,8 @@ COMMANDS = {
         "Keep turns from starting: the intake, a model, a queue, a key, an owner.",
     ),
     "resume": ("worker.cli.installation.pauses:resume", "End a pause, or close a model's breaker."),
-    "paused": ("worker.cli.installation.pauses:paused", "Show what is paused, why, and until when."),
-    "phase": ("worker.cli.phase:phase", "Run the phases of a phases.yaml, each really checked: run, list."),
+    "paused": ("worker.cli.nouns:paused", "Show what is paused, why, and until when."),
+    "phase": ("worker.cli.turns.phase:phase", "Run the phases of a phases.yaml, each really checked: run, list."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "new-validator": (
         "worker.cli.new_validator:new_validator",
@@ -99,8 +99,11 @@ COMMANDS = {
     ),
     "notices": ("worker.cli.notices:notices", "Calls for help to webhooks and your command: list, dead, resend, test."),
     "gc": ("worker.cli.gc:gc", "Delete what is older than it is to be kept; --dry-run counts."),
-    "backup": ("worker.cli.backup:backup", "Save store, sessions, phases, keys and settings into one archive."),
-    "restore": ("worker.cli.backup:restore", "Bring a backup into an empty installation."),
+    "backup": (
+        "worker.cli.installation.backup:backup",
+        "Save store, sessions, phases, keys and settings into one archive.",
+    ),
+    "restore": ("worker.cli.installation.backup:restore", "Bring a backup into an empty installation."),
     "traces": ("worker.cli.figures.traces:traces", "Send finished turns as OpenTelemetry traces."),
     "worker": ("worker.cli.installation.worker:worker", "Run the workers: one for agents, one for judging."),
     "workers": (

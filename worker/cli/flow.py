@@ -8,9 +8,8 @@ from collections.abc import Mapping
 import click
 
 from api_client.client import TurnsClient
+from worker.cli.asking import whoami, with_client
 from worker.cli.output import json_option, one_line, write_json, write_table
-from worker.cli.turns.actions import whoami
-from worker.cli.turns.turn import with_client
 
 
 @click.group()

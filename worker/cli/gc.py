@@ -13,9 +13,8 @@ from api_client.contract.keys import GC_AT, Keys
 from api_client.contract.settings import Settings, load, require_store
 from api_client.index.clearing import clear
 from worker.cli import NO
+from worker.cli.asking import whoami, with_client
 from worker.cli.output import json_option, write_json
-from worker.cli.turns.actions import whoami
-from worker.cli.turns.turn import with_client
 
 _WHAT = {"session": "sessions", "attempt": "attempts", "gone": "left_over"}
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import base64
 import secrets
 import time
-from collections.abc import Sequence
-from datetime import UTC, datetime
 
 import click
 
+from api_client.client import TurnsClient
 from api_client.contract.settings import load
 from api_client.contract.values.notices import Entry, Notice
+from api_client.nouns import GIVEN_UP, NOTICES
 from worker.cli import NO
-from worker.cli.output import json_option, number_of, one_line, write_json, write_table
-from worker.cli.turns.actions import whoami
-from worker.cli.turns.turn import with_client
+from worker.cli.asking import whoami, with_client
+from worker.cli.nouns import list_of
+from worker.cli.output import json_option, number_of, one_line, write_json
 from worker.notices.outgoing import NotSent
 from worker.notices.targets import deliver, shown, targets
 
@@ -28,59 +28,37 @@ def notices() -> None:
     """
 
 
-@notices.command("list")
-@json_option
-def list_notices(as_json: bool) -> None:
-    """List what is waiting to be sent, the next one first."""
-    _show(with_client(lambda client: client.notices.waiting()), as_json, "nothing is waiting to be sent")
+notices.add_command(list_of(NOTICES, "list", "List what is waiting to be sent, the next one first."))
+notices.add_command(list_of(GIVEN_UP, "dead", "List what was given up, the newest first."))
 
 
-@notices.command()
-@json_option
-def dead(as_json: bool) -> None:
-    """List what was given up, the newest first."""
-    _show(with_client(lambda client: client.notices.given_up()), as_json, "nothing was given up")
+def _acting(action: str, past: str, said: str, about: str) -> None:
+    """Add a command about notices that were given up."""
+
+    @click.argument("notice_ids", metavar="[NOTICE]...", nargs=-1)
+    @click.option("--all", "everything", is_flag=True, help="All that were given up.")
+    @json_option
+    def command(notice_ids: tuple[str, ...], everything: bool, as_json: bool) -> None:
+        if bool(notice_ids) == everything:
+            raise click.UsageError("name notices, or --all (see `turns notices dead`)")
+
+        async def act(client: TurnsClient) -> list[str]:
+            on = client.notices.send_again if action == "resend" else client.notices.drop
+            return await on(notice_ids, by=whoami())
+
+        chosen = with_client(act)
+        write_json({past: chosen}) if as_json else click.echo(f"{number_of(len(chosen), 'notice')} {said}")
+
+    notices.add_command(click.command(action, help=about)(command))
 
 
-def _show(entries: Sequence[Entry], as_json: bool, none: str) -> None:
-    if as_json:
-        write_json([entry.to_dict() for entry in entries])
-        return
-    if not entries:
-        click.echo(none)
-        return
-    rows: list[tuple[str, ...]] = [("notice", "kind", "put at", "tries", "last error")]
-    for entry in entries:
-        when = datetime.fromtimestamp(entry.put_at, UTC).isoformat(sep=" ", timespec="seconds")
-        rows.append((entry.notice_id, entry.kind, when, str(entry.tries), one_line(entry.error, 80)))
-    write_table(rows)
-
-
-@notices.command()
-@click.argument("notice_ids", metavar="[NOTICE]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that were given up.")
-@json_option
-def resend(notice_ids: tuple[str, ...], everything: bool, as_json: bool) -> None:
-    """Send notices that were given up again, for another day. They keep their ids."""
-    _require_choice(notice_ids, everything)
-    chosen = with_client(lambda client: client.notices.send_again(notice_ids, by=whoami()))
-    write_json({"resent": chosen}) if as_json else click.echo(f"{number_of(len(chosen), 'notice')} will be sent again")
-
-
-@notices.command()
-@click.argument("notice_ids", metavar="[NOTICE]...", nargs=-1)
-@click.option("--all", "everything", is_flag=True, help="All that were given up.")
-@json_option
-def drop(notice_ids: tuple[str, ...], everything: bool, as_json: bool) -> None:
-    """Take notices off the list of those that were given up."""
-    _require_choice(notice_ids, everything)
-    chosen = with_client(lambda client: client.notices.drop(notice_ids, by=whoami()))
-    write_json({"dropped": chosen}) if as_json else click.echo(f"{number_of(len(chosen), 'notice')} dropped")
-
-
-def _require_choice(notice_ids: Sequence[str], everything: bool) -> None:
-    if bool(notice_ids) == everything:
-        raise click.UsageError("name notices, or --all (see `turns notices dead`)")
+_acting(
+    "resend",
+    "resent",
+    "will be sent again",
+    "Send notices that were given up again, for another day. They keep their ids.",
+)
+_acting("drop", "dropped", "dropped", "Take notices off the list of those that were given up.")
 
 
 @notices.command()

@@ -1,18 +1,25 @@
-"""Pages for operators alone: the workers with their buttons, policies, and the audit log."""
+"""Pages for operators alone: those of the nouns (``api_client/nouns.py``), policies, and the audit log."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
+from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.actions import order_worker
 from api_client.api_keys import with_names
 from api_client.audit import grouped
-from api_client.contract.errors import TurnNotFound
+from api_client.contract.errors import BadRequest, TurnNotFound
+from api_client.contract.values.owners import owner_named
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.figures.figures import SPANS
+from api_client.figures.spans import seconds_of
+from api_client.nouns import PAUSES, SHEETS, WORKERS, Button, Noun, Sheet, Sight
+from api_client.pauses.pause import Pause
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import require_operator
 from api_client.web.pages.page_route import page_router, see_other, visited
@@ -20,25 +27,75 @@ from api_client.web.pages.visitor import Form, VisitorOf
 from api_client.web.relay import RelayOf
 
 router = page_router()
-_REFRESH_SECONDS = 5
 _GROUPS = 50
 _DAY_SECONDS = 86_400.0
+#: Rows of a noun's table.
+_ROWS = 100
 
 
-@router.get("/workers")
-async def show_workers(request: Request, relay: RelayOf, visitor: VisitorOf) -> Response:
-    """Every worker process of the last day, what it does, and when it was last heard of."""
-    if visitor.owner:
-        return see_other("/turns")
-    return visited(
-        "workers.html", request, visitor, seen=await relay.client.workers.standing(), refresh=_REFRESH_SECONDS
-    )
+def _show(sheet: Sheet) -> Callable[..., Awaitable[Response]]:
+    """What shows a page of nouns to operators; others are led to their turns."""
+
+    async def show(request: Request, relay: RelayOf, visitor: VisitorOf) -> Response:
+        if visitor.owner:
+            return see_other("/turns")
+        return visited(
+            sheet.template,
+            request,
+            visitor,
+            sheet=sheet,
+            tables=[(noun, *await noun.read(relay.client, _ROWS)) for noun in sheet.nouns],
+            sight=Sight(time.time(), with_names(relay.settings.keys_path)),
+            refresh=sheet.refresh_seconds,
+            **await sheet.more(relay.client),
+        )
+
+    return show
+
+
+def _press(sheet: Sheet, noun: Noun[Any], button: Button[Any]) -> Callable[..., Awaitable[Response]]:
+    """What a button does, and then shows what is left."""
+
+    async def press(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
+        require_operator(visitor, noun.doing)
+        await button.act(relay.client, form, visitor.name)
+        return see_other(sheet.address)
+
+    return press
+
+
+def add(to: APIRouter, sheet: Sheet) -> None:
+    """Give a page of nouns its address, and its buttons theirs."""
+    if sheet.template:
+        to.add_api_route(sheet.address, _show(sheet))
+    for noun in sheet.nouns:
+        for button in noun.buttons:
+            to.add_api_route(f"{sheet.address}/{button.name}", _press(sheet, noun, button), methods=["POST"])
+
+
+for _sheet in SHEETS:
+    add(router, _sheet)
+
+
+@router.post("/paused")
+async def pause(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
+    """Pause something, and show it."""
+    require_operator(visitor, PAUSES.doing)
+    try:
+        seconds = seconds_of(form["for"].strip()) if form.get("for", "").strip() else 0.0
+    except ValueError as error:
+        raise BadRequest(str(error), param="for") from None
+    what, name = form.get("what", ""), form.get("name", "").strip()
+    name = "" if what == "intake" else owner_named(name) if what == "owner" else name
+    begun = Pause(what=what, name=name, reason=form.get("reason", "").strip(), by=visitor.name)
+    await relay.client.pauses.pause(begun, seconds=seconds)
+    return see_other("/paused")
 
 
 @router.post("/workers/{name}/{order}")
 async def order(name: str, order: WorkerOrder, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
     """Order a worker to take nothing new, to end, or to go on."""
-    require_operator(visitor, "orders workers")
+    require_operator(visitor, WORKERS.doing)
     await order_worker(relay.client, name, order, by=visitor.name, detail="page")
     return see_other("/workers")
 

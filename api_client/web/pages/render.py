@@ -19,6 +19,7 @@ from starlette.responses import Response
 
 import api_client
 from api_client.contract.turn import Turn, TurnState
+from api_client.nouns import SHEETS
 
 _ASSETS = Path(__file__).with_name("assets")
 #: Files pages load: name -> (media type, content). They are small and stay in memory.
@@ -144,6 +145,11 @@ def runs_allowed(turn: Turn) -> int:
     return turn.allowed or turn.request.max_attempts
 
 
+def capital(text: str) -> str:
+    """A text with a capital letter in front; the rest stays."""
+    return text[:1].upper() + text[1:]
+
+
 def _environment() -> Environment:
     environment = Environment(
         loader=PackageLoader("api_client.web.pages"),
@@ -165,9 +171,10 @@ def _environment() -> Environment:
         tone,
         status_of,
         runs_allowed,
+        capital,
     ):
         environment.filters[filter_.__name__] = filter_
-    environment.globals.update(asset_version=VERSION, version=api_client.__version__)
+    environment.globals.update(asset_version=VERSION, version=api_client.__version__, sheets=SHEETS)
     return environment
 
 

@@ -26,6 +26,7 @@ from api_client.api_keys import hash_of
 from api_client.audit import by_key
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.phases.phase_place import LOCAL_OWNER
+from api_client.nouns import SHEETS
 from api_client.relay_state.allowances import Limits
 from api_client.web.bodies.body import in_time, off_the_loop
 from api_client.web.errors import ApiError
@@ -208,7 +209,7 @@ def sign_in_address(back: str) -> str:
 
 
 #: How the addresses of our pages begin.
-_OURS = ("/overview?", "/turns", "/workers", "/audit", "/paused", "/budgets", "/notices")
+_OURS = ("/overview?", "/turns", *(sheet.address for sheet in SHEETS))
 
 
 def own_path(text: str) -> str:

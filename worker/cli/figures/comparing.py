@@ -10,10 +10,9 @@ from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
 from api_client.figures.versions import FEWEST, FIGURES, Difference, Ended, Measured, Versions
 from api_client.figures.versions import compare as compared
-from worker.cli.figures.rates import span
+from worker.cli.asking import span, with_client
 from worker.cli.output import json_option, write_json, write_table
 from worker.cli.turns.finished import finished_turns
-from worker.cli.turns.turn import with_client
 
 #: How a figure is called for people.
 _CALLED = {

@@ -7,21 +7,12 @@ from datetime import datetime
 import click
 
 from api_client.contract.keys import BUCKETS
-from api_client.figures.spans import seconds_of
 from api_client.figures.stats import RETRY_BREAKDOWNS, RetryRate, Share
+from worker.cli.asking import span, with_client
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
-from worker.cli.turns.turn import with_client
 
 #: Columns of a course of time: what was rejected most.
 _COLUMNS = 5
-
-
-def span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
-    """Read an option that is a span of time."""
-    try:
-        return seconds_of(value) if value else 0.0
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
 
 
 @click.command("retry-rate")

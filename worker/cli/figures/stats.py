@@ -8,9 +8,9 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.figures.stats import BREAKDOWNS, Duration, RuleRow, Stats, TurnRow
-from worker.cli.figures.rates import percent, span
+from worker.cli.asking import span, with_client
+from worker.cli.figures.rates import percent
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
-from worker.cli.turns.turn import with_client
 
 _TURNS_HEAD = ("turns", "passed", "again", "repaired", "gave up", "errors", "cancelled")
 _USED_HEAD = ("runs", "rejected", "tokens", "failed", "cost $", "failed $")

@@ -17,10 +17,10 @@ from api_client.contract.turn import Turn
 from api_client.figures.figures import SPANS
 from api_client.figures.overview import Overview, overview
 from api_client.store import heed_cancellation
+from worker.cli.asking import with_client
 from worker.cli.figures.rates import percent
 from worker.cli.output import json_option, number_of, one_line, write_json
 from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, PLAIN, WARN, Line, styled
-from worker.cli.turns.turn import with_client
 
 #: Another screen without a cursor, and back; to the first line; to the end of a line; to the end of the screen.
 _ENTER, _LEAVE, _HOME, _REST_OF_LINE, _REST = (

@@ -16,8 +16,8 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
 from api_client.relay_state.openwebui_seen import SeenRequest
+from worker.cli.asking import with_client
 from worker.cli.checks.finding import Finding
-from worker.cli.turns.turn import with_client
 
 #: Requests of this command say so, and are not taken for Open WebUI's own.
 AGENT = "turns-openwebui-check"

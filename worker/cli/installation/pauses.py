@@ -1,4 +1,4 @@
-"""``turns pause``, ``resume``, ``paused``: keep turns from starting, for maintenance or while a provider is out."""
+"""``turns pause``, ``resume``: keep turns from starting, for maintenance or while a provider is out."""
 
 from __future__ import annotations
 
@@ -9,17 +9,13 @@ from datetime import datetime, timedelta
 
 import click
 
-from api_client.api_keys import with_names
 from api_client.client import TurnsClient
-from api_client.contract.settings import load
 from api_client.contract.values.owners import owner_named
 from api_client.index.search import Search
-from api_client.pauses.pause import BREAKER, WHATS, Pause, clock_time
+from api_client.pauses.pause import WHATS, Pause, clock_time
 from worker.cli import NO
-from worker.cli.figures.rates import span
-from worker.cli.output import json_option, number_of, one_line, write_json, write_table
-from worker.cli.turns.actions import whoami
-from worker.cli.turns.turn import with_client
+from worker.cli.asking import span, whoami, with_client
+from worker.cli.output import json_option, write_json
 
 #: Between two looks of ``--wait``, in seconds.
 _LOOK_SECONDS = 0.5
@@ -109,30 +105,3 @@ def resume(what: str | None, name: str, everything: bool, as_json: bool) -> None
         click.echo("\n".join(f"resumed: {title}" for title in ended) or "nothing was paused")
     if not ended and what:
         raise click.exceptions.Exit(NO)
-
-
-@click.command()
-@json_option
-def paused(as_json: bool) -> None:
-    """Show what is paused and which breakers are open: why, since when, until when, by whom."""
-
-    async def run(client: TurnsClient) -> tuple[list[Pause], int]:
-        return await client.pauses.in_force(), await client.pauses.held()
-
-    found, held = with_client(run)
-    if as_json:
-        write_json({"held_turns": held, "pauses": [each.to_dict() for each in found]})
-        return
-    if not found:
-        click.echo("nothing is paused")
-        return
-    now, named = time.time(), with_names(load().keys_path)
-    rows: list[tuple[str, ...]] = [("what", "since", "until", "by", "why")]
-    for each in found:
-        what = f"{each.title} ({each.errors} errors in a row)" if each.what == BREAKER else named(each.title)
-        until = clock_time(each.until, now) if each.until else "resumed"
-        by = "errors" if each.what == BREAKER else one_line(named(each.by), 40)
-        why = one_line(each.reason, 80)
-        rows.append((what, clock_time(each.since, now), "one turn tries now" if each.probing else until, by, why))
-    write_table(rows)
-    click.echo(f"{number_of(held, 'turn')} held back")

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 
 import click
 
 from api_client.actions import order_worker
 from api_client.client import TurnsClient
 from api_client.contract.values.worker_order import WorkerOrder
-from api_client.workers.fleet import WorkerLine
-from api_client.workers.standing import Standing
-from worker.cli.output import json_option, number_of, one_line, write_json, write_table
-from worker.cli.turns.actions import whoami
-from worker.cli.turns.turn import with_client
+from api_client.nouns import WORKERS
+from worker.cli.asking import whoami, with_client
+from worker.cli.nouns import write_rows
+from worker.cli.output import json_option, one_line, write_json
 
 
 @click.group(invoke_without_command=True)
@@ -28,48 +26,18 @@ def workers(context: click.Context, as_json: bool) -> None:
     if context.invoked_subcommand:
         return
     standing = with_client(lambda client: client.workers.standing())
+    rows = standing.workers
     if as_json:
         alerts = [alert.to_dict() for alert in standing.alerts]
-        write_json({"workers": [line.to_dict() for line in standing.workers], "alerts": alerts})
+        write_json({"workers": [line.to_dict() for line in rows], "alerts": alerts})
+    elif rows:
+        write_rows(WORKERS.columns, rows, standing.at)
     else:
-        _show(standing)
-    if any(line.state == "gone" for line in standing.workers):
-        context.exit(1)
-
-
-def _show(standing: Standing) -> None:
-    if not standing.workers:
-        click.echo("no worker was heard of within a day: start `turns worker`")
-        return
-    rows: list[tuple[str, ...]] = [("worker", "state", "pid", "version", "slots free", "since", "last heard", "does")]
-    write_table([*rows, *(_row(line, standing.at) for line in standing.workers)])
-    for alert in standing.alerts:
+        click.echo(WORKERS.none)
+    for alert in standing.alerts if rows and not as_json else ():
         click.echo(f"{one_line(alert.message, 300)}\n  fix: {alert.fix}")
-
-
-def _row(line: WorkerLine, now: float) -> tuple[str, ...]:
-    gone = f"gone for {_span(line.silent_seconds)}" if line.silent_seconds else f"{_span(now - line.heard_at)} ago"
-    if line.state == "signed off":
-        gone = f"ended {_span(now - line.heard_at)} ago"
-    does = "; ".join(f"{each.task} {each.turn_id} for {_span(now - each.since)}" for each in line.doing[:3])
-    more = f"; and {number_of(len(line.doing) - 3, 'more turn')}" if len(line.doing) > 3 else ""
-    return (
-        one_line(line.name),
-        line.state + (f": {one_line(line.why, 60)}" if line.why else ""),
-        str(line.pid),
-        line.version,
-        f"{line.free} of {line.slots}",
-        f"{datetime.fromtimestamp(line.started_at).astimezone():%Y-%m-%d %H:%M:%S%z}" if line.started_at else "",
-        gone,
-        does + more or ", ".join(line.queues),
-    )
-
-
-def _span(seconds: float) -> str:
-    whole = max(0, int(seconds))
-    if whole < 120:
-        return f"{whole} s"
-    return f"{whole // 60} min" if whole < 7200 else f"{whole // 3600} h {whole % 3600 // 60} min"
+    if any(line.state == "gone" for line in rows):
+        context.exit(1)
 
 
 def _ordering(order: WorkerOrder, said: str, summary: str) -> click.Command:

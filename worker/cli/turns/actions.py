@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import secrets
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -23,11 +21,10 @@ from api_client.contract.turn import Turn
 from api_client.index.lists import Found
 from api_client.index.search import STATUSES
 from worker.cli import NO
-from worker.cli.figures.rates import span
+from worker.cli.asking import span, whoami, with_client
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.reading import read_text
 from worker.cli.turns.filters import filter_options, search_of
-from worker.cli.turns.turn import with_client
 from worker.cli.turns.turn_id import offered_models, turn_argument
 
 _PAST = {"cancel": "cancelled", "replay": "replayed", "drop": "dropped"}
@@ -37,15 +34,6 @@ _STATUSES = {
     "replay": ("success", "unsuccessful", *STATUSES["finished"]),
     "drop": (),
 }
-
-
-def whoami() -> str:
-    """Who acts on the command line, for the audit log."""
-    try:
-        user = getpass.getuser()
-    except (KeyError, OSError):  # a user without a name, as in containers
-        user = "unknown"
-    return f"{user}@{socket.gethostname()}"
 
 
 def act_on_one(action: str, turn_id: str, as_json: bool, change: Change = Change()) -> None:  # noqa: B008

@@ -21,10 +21,9 @@ from api_client.contract.settings import STATE_DIR, Settings, load
 from api_client.contract.values.redaction import redacted, redactor
 from api_client.private_file import write_private
 from api_client.turns import history
+from worker.cli.asking import span, with_client
 from worker.cli.config import describe
-from worker.cli.figures.rates import span
 from worker.cli.output import json_option, write_json
-from worker.cli.turns.turn import with_client
 from worker.cli.turns.turn_id import turn_argument
 
 #: Fields whose texts are neither prompts nor answers: ids, names from closed sets, our sentences.

@@ -20,10 +20,10 @@ from api_client.contract.issues.issue import issues_data
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import Turn
 from api_client.contract.values.redaction import redacted, redactor
+from worker.cli.asking import with_client
 from worker.cli.output import number_of
 from worker.cli.turns.feedback import read_feedback
 from worker.cli.turns.finished import finished_chats
-from worker.cli.turns.turn import with_client
 
 FORMAT = "helix-turns.rejected/1"
 _REJECTED = frozenset({"retry", "fallback", "fail"})

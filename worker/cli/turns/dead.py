@@ -12,10 +12,10 @@ from api_client.contract.events import Event
 from api_client.contract.turn import Outcome, Turn
 from api_client.turns.history import Death, deaths
 from api_client.workers.reports import read_exits
+from worker.cli.asking import with_client
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.turns.actions import act_on_one
 from worker.cli.turns.timeline import Timeline
-from worker.cli.turns.turn import with_client
 from worker.cli.turns.turn_id import turn_argument
 
 

@@ -20,10 +20,10 @@ import click
 from api_client.client import TurnsClient
 from api_client.contract.settings import STATE_DIR, Settings, load
 from api_client.private_file import write_private
+from worker.cli.asking import with_client
 from worker.cli.output import json_option, number_of, one_line, write_json
 from worker.cli.reading import read_text
 from worker.cli.turns.finished import finished_chats
-from worker.cli.turns.turn import with_client
 
 FORMAT = "helix-turns.feedback/1"
 _FILE = "feedback.json"

@@ -10,7 +10,7 @@ import click
 
 from api_client.contract.values.owners import owner_named
 from api_client.index.search import STATUSES, Search
-from worker.cli.figures.rates import span
+from worker.cli.asking import span
 from worker.cli.turns.turn_id import offered_models
 
 Command = Callable[..., Any]

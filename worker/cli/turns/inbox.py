@@ -14,11 +14,10 @@ from api_client.contract.escalation import DecisionKind
 from api_client.contract.issues.issue import read_issues
 from api_client.contract.turn import Turn
 from api_client.turns.proposal import proposal
+from worker.cli.asking import whoami, with_client
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
 from worker.cli.reading import read_text
-from worker.cli.turns.actions import whoami
 from worker.cli.turns.timeline import Timeline, issue_lines
-from worker.cli.turns.turn import with_client
 from worker.cli.turns.turn_id import turn_argument
 
 

@@ -13,9 +13,9 @@ from api_client.index.line import line_of
 from api_client.index.lists import Page
 from api_client.index.search import SORTS, Place, Search
 from api_client.workers.reason import Wait
+from worker.cli.asking import with_client
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.turns.filters import filter_options, search_of
-from worker.cli.turns.turn import with_client
 
 
 def _place(_context: click.Context, _parameter: click.Parameter, text: str) -> Place | None:

@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from api_client.client import TurnsClient
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import BadRequest
-from api_client.contract.settings import Settings, load, require_store
+from api_client.contract.settings import Settings, load
 from api_client.contract.turn import DoubleText, Turn, TurnRequest, TurnState, new_session_id
 from api_client.contract.values.policy import Asker
 from api_client.contract.words.spoken import spoken
 from api_client.workers.reason import Wait
 from worker.cli import NO
+from worker.cli.asking import with_client
 from worker.cli.output import json_option, one_line, safe, write_json, write_table
 from worker.cli.reading import read_text
 from worker.cli.turns.timeline import DIM, Line, Timeline, error_lines, issue_lines
 from worker.cli.turns.turn_id import offered_models, turn_argument
-from worker.logs import configure_logging
-from worker.policies import read_source
 
-Result = TypeVar("Result")
 #: How often a terminal shows how long something has been going on.
 _TICK_SECONDS = 1.0
-
-
-def with_client(action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
-    """Run a coroutine with a client of the settings in the environment."""
-    settings = require_store(load())
-    configure_logging(replace(settings, log_level="warning"))
-
-    async def run() -> Result:
-        async with TurnsClient(settings, read_source) as client:
-            await client.store.require_shards()
-            return await action(client)
-
-    return asyncio.run(run())
 
 
 @click.command()

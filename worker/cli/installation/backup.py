@@ -17,11 +17,10 @@ from api_client.contract.settings import RUN_FILE, Settings, load, require_store
 from api_client.index.lists import TurnLists
 from api_client.index.search import Search
 from worker.backup import restoring, saving
+from worker.cli.asking import whoami, with_client
 from worker.cli.config import describe
 from worker.cli.installation.up import only_one
 from worker.cli.output import json_option, number_of, one_line, write_json
-from worker.cli.turns.actions import whoami
-from worker.cli.turns.turn import with_client
 from worker.processes.programs import state_dir
 
 

@@ -16,9 +16,10 @@ from api_client.contract.settings import load
 from api_client.contract.turn import Turn
 from api_client.index.search import Search
 from worker.cli import NO
+from worker.cli.asking import with_client
 from worker.cli.output import json_option, one_line, write_json, write_table
 from worker.cli.turns.timeline import error_lines
-from worker.cli.turns.turn import follow_turn, with_client
+from worker.cli.turns.turn import follow_turn
 from worker.verification.phases import load_phases, phases_file
 
 

@@ -1,1 +1,0 @@
-"""Pages by which operators keep an installation going: pauses, budgets, calls for help."""
