@@ -20,7 +20,7 @@ from kombu.transport.redis import Channel, Transport
 
 from api_client import store
 from api_client.contract.settings import Settings
-from api_client.web import submitting
+from api_client.web.intake import submitting
 from tests.inline import offer
 from tests.plain import plain_environment
 from tests.support import command_of, processes_with, wait_for

@@ -16,7 +16,7 @@ from api_client.contract import errors as contract
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.words.error_codes import sentence
 from api_client.pauses.pause import clock_time
-from api_client.web.streaming.words import say
+from api_client.web.words import say
 
 #: Content of ``x-should-retry``: the official clients obey it and otherwise repeat every 409 and 5xx by themselves.
 NO_RETRY = {"x-should-retry": "false"}

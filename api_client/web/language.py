@@ -17,7 +17,7 @@ from starlette.requests import Request
 from api_client.contract.words.error_codes import ERROR_CODES, sentence, words_of
 from api_client.contract.words.spoken import spoken
 from api_client.web.errors import ApiError
-from api_client.web.streaming.words import say
+from api_client.web.words import say
 
 Locale: TypeAlias = Literal["de", "en"]
 LOCALES: tuple[str, ...] = get_args(Locale)

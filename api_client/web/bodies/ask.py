@@ -17,6 +17,7 @@ from api_client.turns.submission import asked_of
 from api_client.web.bodies.conversation import Conversation, Limits, PartRules, read_list
 from api_client.web.bodies.models import (
     MAX_ID_CHARS,
+    StreamMode,
     TurnBody,
     Wishes,
     check_plain_text,
@@ -30,8 +31,7 @@ from api_client.web.language import HEADER as LOCALE_HEADER
 from api_client.web.language import is_open_webui, locale_of, spoken_in
 from api_client.web.openwebui.background import background_task
 from api_client.web.openwebui.front_matter import unfenced
-from api_client.web.streaming.page import StreamMode
-from api_client.web.streaming.words import say
+from api_client.web.words import say
 
 #: Where a chat's id may stand, best first.
 CHAT_ID_HEADERS = ("x-owui-chat-id", "x-openwebui-chat-id", "x-conversation-id")

@@ -18,7 +18,7 @@ from typing import Any
 from api_client.contract.values.image import MAX_IMAGES, Image, read_image
 from api_client.contract.words.error_codes import sentence
 from api_client.web.errors import ApiError, bad_request, shown
-from api_client.web.streaming.words import say
+from api_client.web.words import say
 
 _IMAGES, _FILES = frozenset({"image_url", "input_image"}), frozenset({"file", "input_file"})
 #: Files whose content is text, by the media type in their ``data:`` address.

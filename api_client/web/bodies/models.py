@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from functools import cache
 from typing import Annotated, Any, TypeVar
 
@@ -23,9 +24,10 @@ from api_client.pauses.pause import WHATS
 from api_client.turns.admission import escalation_of
 from api_client.web.errors import ApiError, bad_request, shown, shown_text
 from api_client.web.language import Locale
-from api_client.web.streaming.page import StreamMode
 
 MAX_ID_CHARS = 255
+
+
 #: What a part of a response's input may be called when it is a text.
 INPUT_PARTS = ("input_text", "output_text", "text")
 #: OpenAI's limits for ``metadata``.
@@ -36,6 +38,17 @@ _SECONDS = "a number of seconds"
 _POLICY = f"an object that maps validators to lists of {', '.join(ACTIONS)}"
 #: Wrong values of these types have the code ``invalid_type``.
 _KINDS = {"boolean": "true or false", "string": "a text", "object": "an object", "array": "a list"}
+
+
+class StreamMode(StrEnum):
+    """How much of an answer is shown before it is accepted."""
+
+    #: The draft as it comes, taken back when it is void; in frames that Open WebUI understands.
+    LIVE = "live"
+    #: The draft as reasoning, the answer after it is accepted.
+    DRAFT = "draft"
+    #: Nothing but the accepted answer.
+    VALIDATED = "validated"
 
 
 def _messages(*parts: str) -> dict[str, Any]:

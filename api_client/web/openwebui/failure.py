@@ -12,7 +12,7 @@ from api_client.contract.event_kinds import TurnFinished
 from api_client.contract.issues.issue import ValidationIssue, error_codes
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.words.error_codes import ERROR_CODES, sentence, words_of
-from api_client.web.streaming.words import say
+from api_client.web.words import say
 
 #: Most different faults that are named.
 _MOST = 6

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 
-from api_client.web.streaming.marker import fence_after
+from api_client.web.marker import fence_after
 
 _TICKS = "````"
 _OPEN, _CLOSE = f"{_TICKS}yaml\n", f"\n{_TICKS}"

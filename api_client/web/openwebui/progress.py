@@ -11,7 +11,7 @@ from typing import Any
 from api_client.contract import event_kinds as kinds
 from api_client.contract.events import Event
 from api_client.web.openwebui.status import proof_of, queued_behind, status_event, status_of
-from api_client.web.streaming.words import say
+from api_client.web.words import say
 
 Status = dict[str, Any]
 

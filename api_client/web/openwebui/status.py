@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from api_client.contract import event_kinds as kinds
 from api_client.contract.events import Event
 from api_client.pauses.pause import clock_time
-from api_client.web.streaming.words import say
+from api_client.web.words import say
 
 MAX_CHARS = 200
 _REASON_CHARS = 120

@@ -20,6 +20,7 @@ from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
 from api_client.web.bodies.body import read_as, size_of
 from api_client.web.bodies.models import TurnBody, known_model, operation
 from api_client.web.identity.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
+from api_client.web.intake.submitting import delivered, policy_for, require_rate, submit
 from api_client.web.language import note_locale
 from api_client.web.openwebui.background import TASK_HEADER
 from api_client.web.relay import Relay, RelayOf
@@ -27,7 +28,6 @@ from api_client.web.streaming.chat import page_stream, reply_to, task_answer
 from api_client.web.streaming.chunks import model_object
 from api_client.web.streaming.following import result
 from api_client.web.streaming.reply import Reply, refusal_of, turn_error
-from api_client.web.submitting import delivered, policy_for, require_rate, submit
 from api_client.web.wire import JSON, SSE_RESPONSES
 
 log = structlog.get_logger(__name__)

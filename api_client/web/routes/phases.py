@@ -22,8 +22,8 @@ from api_client.web.bodies.body import off_the_loop, read_object, size_of
 from api_client.web.bodies.models import PhasesBody, operation, read, read_escalation
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.identity.access import Asker, Caller, needs_token
+from api_client.web.intake.submitting import require_room
 from api_client.web.relay import RelayOf
-from api_client.web.submitting import require_room
 from api_client.web.wire import JSON
 
 router = APIRouter(prefix="/v1/phases")

@@ -29,6 +29,7 @@ from api_client.web.bodies.models import ResponseBody, operation
 from api_client.web.bodies.response_input import BACKGROUND, read_response_ask
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Reach
+from api_client.web.intake.submitting import delivered, policy_for, require_rate, submit
 from api_client.web.language import note_locale
 from api_client.web.openwebui.background import answer_task
 from api_client.web.relay import Relay, RelayOf
@@ -37,7 +38,6 @@ from api_client.web.streaming.following import WaitsForPerson, broken, follow_an
 from api_client.web.streaming.reply import turn_error
 from api_client.web.streaming.response import PREFIX, ResponseEvents, last_number, response_of
 from api_client.web.streaming.token_usage import Spent
-from api_client.web.submitting import delivered, policy_for, require_rate, submit
 from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 
 router = APIRouter(prefix="/v1/responses")

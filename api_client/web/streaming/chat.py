@@ -15,13 +15,13 @@ from api_client.contract.event_kinds import LogReset
 from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
 from api_client.web.bodies.ask import Ask
+from api_client.web.intake.submitting import Submitted, delivered
 from api_client.web.openwebui.background import answer_task
 from api_client.web.openwebui.failure import lost_text
 from api_client.web.relay import Relay
 from api_client.web.streaming.following import broken, follow_answer
 from api_client.web.streaming.page import Page, page_of
 from api_client.web.streaming.reply import Payload, Reply, opening, pieces
-from api_client.web.submitting import Submitted, delivered
 from api_client.web.wire import DONE, JSON, PING, SSE_HEADERS, data_frame
 from api_client.workers.reason import NOBODY_CAN
 

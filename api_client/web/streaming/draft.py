@@ -25,8 +25,8 @@ from api_client.contract.event_kinds import (
 )
 from api_client.contract.events import Event
 from api_client.contract.issues.issue import ValidationIssue
+from api_client.web.marker import VisibleText
 from api_client.web.openwebui.front_matter import GrowingHeader
-from api_client.web.streaming.marker import VisibleText
 from api_client.web.streaming.reply import Reply
 
 

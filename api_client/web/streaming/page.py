@@ -5,28 +5,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any
 
 from api_client.contract.event_kinds import TurnFinished
 from api_client.contract.events import Event
+from api_client.web.bodies.models import StreamMode
 from api_client.web.openwebui.progress import Progress
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.draft import Draft, Edit
 from api_client.web.streaming.reply import Payload, Reply, ended, pieces
 from api_client.web.streaming.token_usage import Spent
-from api_client.web.streaming.words import say
-
-
-class StreamMode(StrEnum):
-    """How much of an answer is shown before it is accepted."""
-
-    #: The draft as it comes, taken back when it is void; in frames that Open WebUI understands.
-    LIVE = "live"
-    #: The draft as reasoning, the answer after it is accepted.
-    DRAFT = "draft"
-    #: Nothing but the accepted answer.
-    VALIDATED = "validated"
+from api_client.web.words import say
 
 
 class Page:

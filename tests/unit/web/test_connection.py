@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from api_client.web import client_connection
+from api_client.web.app import client_connection
 from tests.support import wait_until
 
 #: A client that sent these bytes; what it heard until the connection was closed.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from api_client.web.identity import guesses as module
-from api_client.web.identity.guesses import Guesses
+from api_client.web.relay import guesses as module
+from api_client.web.relay.guesses import Guesses
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with
 

@@ -9,8 +9,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from api_client.contract.marker import PATTERN
-from api_client.web.streaming.marker import VisibleText
-from api_client.web.streaming.page import StreamMode, page_of
+from api_client.web.bodies.models import StreamMode
+from api_client.web.marker import VisibleText
+from api_client.web.streaming.page import page_of
 from api_client.web.streaming.reply import Reply, opening
 from tests.growth import assert_linear
 from tests.unit.web.fake import event, finished

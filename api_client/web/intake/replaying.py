@@ -9,8 +9,8 @@ from api_client.contract.turn import replay_id
 from api_client.web.bodies.models import known_model
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Caller
+from api_client.web.intake.submitting import require_room
 from api_client.web.relay import Relay
-from api_client.web.submitting import require_room
 
 
 async def replay(

@@ -21,8 +21,8 @@ from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import UNTRUSTED_PROXY, Keys
 from api_client.web.errors import ApiError, internal_error, shown_text, where
 from api_client.web.identity.access import needs_key
-from api_client.web.identity.guesses import network_of
 from api_client.web.relay import Relay
+from api_client.web.relay.guesses import network_of
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)

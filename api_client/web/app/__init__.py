@@ -27,17 +27,17 @@ from api_client.contract.errors import HelixError, SettingsError, StoreUnavailab
 from api_client.contract.settings import Settings
 from api_client.contract.values.policy import ReadPolicy
 from api_client.watcher import Watcher
-from api_client.web.client_connection import HEAD_BYTES, Connection
+from api_client.web.app.client_connection import HEAD_BYTES, Connection
+from api_client.web.app.middleware import Forwarded, Head, RequestId
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.identity.access import InProgress, needs_key
 from api_client.web.identity.origin import is_loopback
 from api_client.web.language import language_of, readable
-from api_client.web.middleware import Forwarded, Head, RequestId
 from api_client.web.pages import front, sign_in, turn, turn_list
 from api_client.web.pages import operators as operators_pages
 from api_client.web.pages.page_route import error_page
-from api_client.web.readers import Readers
 from api_client.web.relay import Pack, Relay, RelayOf, relay_of
+from api_client.web.relay.readers import Readers
 from api_client.web.routes import completions, inbox, operators, phases, responses, stats, turns
 from api_client.web.wire import JSON
 

@@ -17,9 +17,9 @@ import structlog
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from api_client.web.app.middleware import new_request_id
 from api_client.web.errors import ApiError, bad_request
-from api_client.web.identity.guesses import network_of
-from api_client.web.middleware import new_request_id
+from api_client.web.relay.guesses import network_of
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
