@@ -15,7 +15,6 @@ from api_client.budgets.spending import Spending
 from api_client.contract.errors import NotFinished
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnState, replay_id
-from api_client.contract.values.policy import Asker, ReadPolicy
 from api_client.figures.figures_reader import FigureReader
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.lists import TurnLists
@@ -47,11 +46,10 @@ class TurnsClient:
     One client serves many tasks of one event loop. Close it, or use it as ``async with TurnsClient(settings)``.
     """
 
-    def __init__(self, settings: Settings, read_policy: ReadPolicy | None = None) -> None:
-        """``read_policy`` is needed where the settings name a policy file: ``worker.policies.read_source``."""
+    def __init__(self, settings: Settings) -> None:
         self.store = Store(settings)
         self.settings = self.store.settings
-        self.policies = Policies(settings, read_policy)
+        self.policies = Policies(settings)
         self.flows = Flows(self.store)
         self.prompts = Prompts(settings)
         self.policy_replays = PolicyReplays(self.store)
@@ -104,5 +102,5 @@ class TurnsClient:
             raise NotFinished(turn_id)
         request, named = replayed(turn.request, self.settings, model=model, prompt=prompt)
         if request.applied is None:
-            request = self.policies.apply(request, Asker(owner=request.key), named=named)
+            request = self.policies.apply(request, owner=request.key, named=named)
         return await self.submitter.submit(request, turn_id=replay_id(turn_id, model, prompt), replay_of=turn_id)

@@ -213,7 +213,7 @@ class Keys:
 
     @property
     def flows(self) -> str:
-        """Hash: flow versions that were rolled back (JSON, ``values.flow.RolledBack``); of the first shard only."""
+        """Hash: flow versions that were rolled back (JSON, ``policies.flows.RolledBack``); of the first shard only."""
         return self._name("flows")
 
     @property

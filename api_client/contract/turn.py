@@ -16,11 +16,11 @@ from typing import Any
 from api_client.contract.escalation import Escalation, InboxDecision
 from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.offered import BUILT_IN
+from api_client.contract.policy import Applied
 from api_client.contract.values.frozen import dataclass
 from api_client.contract.values.image import Image
 from api_client.contract.values.open_enum import OpenEnum
 from api_client.contract.values.owners import shown_owner
-from api_client.contract.values.policy import Applied
 
 #: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN

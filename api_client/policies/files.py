@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from api_client.contract.errors import BadRequest, SettingsError
 from api_client.contract.offered import not_offered
+from api_client.contract.policy import DEFAULT_ORDER, Applied, Kind, OnError, PolicyFile, Subject
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, TurnRequest
-from api_client.contract.values.policy import Applied, Asker, PolicySource, ReadPolicy
 from api_client.module_log import ModuleLog
+from api_client.policies.flows import flow_of
 
 log = ModuleLog(__name__)
 
@@ -27,11 +27,11 @@ MAX_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A file as it was last read. ``source`` is the last usable one, ``problems`` what is wrong since."""
+    """A file as it was last read. ``file`` is the last usable one, ``problems`` what is wrong since."""
 
     stamp: tuple[int, ...]
     text: str
-    source: PolicySource | None
+    file: PolicyFile | None
     problems: tuple[str, ...] = ()
 
 
@@ -42,12 +42,11 @@ class Policies:
         named: whether the settings name any.
     """
 
-    def __init__(self, settings: Settings, reader: ReadPolicy | None = None) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._reader = reader
         self.named = bool(settings.policies)
         self._seen: dict[str, _Seen] = {}
-        self._by_hash: dict[str, PolicySource] = {}
+        self._by_hash: dict[str, PolicyFile] = {}
 
     def check(self) -> None:
         """Read every file.
@@ -76,10 +75,10 @@ class Policies:
 
     def text_of(self, policy_hash: str) -> str | None:
         """The text of a policy that this process has read; None for another one."""
-        source = self._by_hash.get(policy_hash)
-        return source.text if source else None
+        file = self._by_hash.get(policy_hash)
+        return file.text if file else None
 
-    def of(self, model: str, owner: str = "", flow: str = "") -> PolicySource | None:
+    def of(self, model: str, owner: str = "", flow: str = "") -> PolicyFile | None:
         """The policy of a model's, owner's and flow version's turns, as its file says now; None where no file is named.
 
         Raises:
@@ -88,30 +87,31 @@ class Policies:
         path = self._settings.policy_of(model, owner, flow)
         return self.read(path) if path else None
 
-    def apply(self, request: TurnRequest, asker: Asker, *, named: Collection[str]) -> TurnRequest:
+    def apply(
+        self, request: TurnRequest, *, owner: str = "", route: str = "turns", named: Collection[str]
+    ) -> TurnRequest:
         """A request with what the policy gives it; without a policy, the request as it is.
 
         Args:
             request: what is asked for. A phase gets the rules for phases, which judge after its gates.
-            asker: who asks, and where.
+            owner: the owner that the API key names; empty for a caller without one.
+            route: chat, responses or turns.
             named: the fields that the request names itself: those win.
 
         Raises:
             BadRequest: it names a rule that may not be asked for. SettingsError: as ``of``.
         """
-        source = self.of(request.model, asker.owner, request.flow)
-        if source is None:
-            return request
-        return apply(request, source, asker, named=named)
+        file = self.of(request.model, owner, request.flow)
+        return apply(request, file, owner=owner, route=route, named=named) if file else request
 
     def completed(self, request: TurnRequest) -> TurnRequest:
         """A request of a program, which cannot say what it names: what is not the default counts as named."""
         if request.applied or not self.named:
             return request
         named = {name for name, default in _DEFAULTS.items() if getattr(request, name) != default}
-        return self.apply(request, Asker(owner=request.key), named={*named, "locale"})
+        return self.apply(request, owner=request.key, named={*named, "locale"})
 
-    def read(self, path: str) -> PolicySource:
+    def read(self, path: str) -> PolicyFile:
         """A policy file as it says now; as it last was usable, where it is not any more. Raises as ``of``."""
         seen = self._seen.get(path)
         try:
@@ -127,72 +127,108 @@ class Policies:
         if seen and seen.text == text:
             self._seen[path] = replace(seen, stamp=stamp)
             return _usable(seen)
-        if self._reader is None:
-            raise SettingsError(
-                [f"{path}: this program gave its TurnsClient no reader of policy files (docs/policy.md)"]
-            )
         try:
-            source = self._reader(text, path)
+            file = read_named(text, path)
         except SettingsError as error:
             return self._broken(path, stamp, text, error.problems)
-        self._seen[path] = _Seen(stamp, text, source)
-        self._by_hash[source.hash] = source
+        self._seen[path] = _Seen(stamp, text, file)
+        self._by_hash[file.hash] = file
         if seen:
-            log.info("policy.reloaded", path=path, policy=source.hash)
-        return source
+            log.info("policy.reloaded", path=path, policy=file.hash)
+        return file
 
-    def _broken(self, path: str, stamp: tuple[int, ...], text: str, problems: list[str]) -> PolicySource:
+    def _broken(self, path: str, stamp: tuple[int, ...], text: str, problems: list[str]) -> PolicyFile:
         """Keep what the file said before, and note what is wrong with it now."""
         seen = self._seen.get(path)
         before = seen.problems if seen else ()
-        source = seen.source if seen else None
-        self._seen[path] = broken = _Seen(stamp, text, source, tuple(problems))
-        if source and before != broken.problems:
-            log.error("policy.unusable", path=path, problems=problems[:20], kept=source.hash)
+        file = seen.file if seen else None
+        self._seen[path] = broken = _Seen(stamp, text, file, tuple(problems))
+        if file and before != broken.problems:
+            log.error("policy.unusable", path=path, problems=problems[:20], kept=file.hash)
         return _usable(broken)
 
 
-def apply(request: TurnRequest, source: PolicySource, asker: Asker, *, named: Collection[str]) -> TurnRequest:
+@dataclass(frozen=True, slots=True)
+class CallersPolicy:
+    """What the policy files say for a caller and a route.
+
+    Attributes:
+        owner, route: as ``Policies.apply`` takes them. flows: the flow versions that get turns now.
+    """
+
+    policies: Policies
+    owner: str
+    route: str
+    flows: Mapping[str, int]
+
+    def askable(self, model: str) -> tuple[str, ...]:
+        """The rules that a request for the model may name; empty where no policy file says.
+
+        Raises:
+            SettingsError: the file was never usable.
+        """
+        found = (self.policies.of(model, self.owner, flow) for flow in self.flows)
+        return tuple(dict.fromkeys(name for file in found if file for name in file.askable))
+
+    def apply(self, request: TurnRequest, named: Collection[str]) -> TurnRequest:
+        """The request with its session's flow version and what its policy gives it. Raises as ``Policies.apply``."""
+        request = replace(request, flow=flow_of(request.session_id, self.flows))
+        return self.policies.apply(request, owner=self.owner, route=self.route, named=named)
+
+
+def apply(request: TurnRequest, file: PolicyFile, *, owner: str, route: str, named: Collection[str]) -> TurnRequest:
     """A request with what this policy gives it. Arguments as ``Policies.apply``; raises ``BadRequest`` as it does."""
-    if request.phase is not None:
-        return _of_phase(request, source, asker)
-    given = source.given(request.model, asker)
-    active = request.validators if "validators" in named else given.active
+    kind = Kind.CHAT if request.phase is None else Kind.PHASE
+    rules = file.judging(Subject(model=request.model, owner=owner, route=route, kind=kind))
+    given = tuple(each.name for each in rules if not each.shadow)
+    orders = {each.name: tuple(map(str, each.order)) for each in file.rules if each.order != DEFAULT_ORDER}
+    lenient = [each.name for each in file.rules if each.on_error is OnError.WARN]
+    if kind is Kind.PHASE:  # without rules it has no policy; its gates say how often it is run, and what follows
+        applied = Applied(hash=file.hash, lenient=tuple(_of(lenient, given)), filled=("validators", "policy"))
+        policy = {name: orders[name] for name in _of(orders, given)}
+        return replace(request, validators=given, policy=policy, applied=applied) if given else request
+    active = request.validators if "validators" in named else given
     for name in active:
-        if name not in source.askable:
-            message = not_offered(name, source.askable)
+        if name not in file.askable:
+            message = not_offered(name, file.askable)
             raise BadRequest(message, param="validators", code="unknown_validator")
-    orders = {name: order for name, order in given.orders.items() if name in active}
+    shadow = tuple(each.name for each in rules if each.shadow)
+    own = request.policy if "policy" in named else {name: request.policy[name] for name in _of(request.policy, active)}
     return replace(
         request,
         validators=active,
-        policy=orders | (request.policy if "policy" in named else _of(active, request.policy)),
-        max_attempts=request.max_attempts if "max_attempts" in named else given.max_attempts,
-        locale=request.locale if "locale" in named else given.locale or request.locale,
+        policy={name: orders[name] for name in _of(orders, active)} | own,
+        max_attempts=request.max_attempts if "max_attempts" in named else file.max_attempts,
+        locale=request.locale if "locale" in named else file.locale or request.locale,
         applied=Applied(
-            hash=source.hash,
-            shadow=tuple(name for name in given.shadow if name not in active),
-            caps=_of(active, given.caps),
-            lenient=tuple(name for name in given.lenient if name in (*active, *given.shadow)),
+            hash=file.hash,
+            shadow=tuple(name for name in shadow if name not in active),
+            caps={each.name: each.max_attempts for each in file.rules if each.max_attempts and each.name in active},
+            lenient=tuple(_of(lenient, (*active, *shadow))),
             filled=tuple(name for name in (*_DEFAULTS, "locale") if name not in named),
         ),
     )
 
 
-def _of_phase(request: TurnRequest, source: PolicySource, asker: Asker) -> TurnRequest:
-    """A phase with its rules; without one it has no policy. Its gates say how often it is run, and what follows."""
-    given = source.given(request.model, asker, "phase")
-    if not given.active:
-        return request
-    lenient = tuple(name for name in given.lenient if name in given.active)
-    applied = Applied(hash=source.hash, lenient=lenient, filled=("validators", "policy"))
-    return replace(request, validators=given.active, policy=_of(given.active, given.orders), applied=applied)
+def read_named(text: str, name: str) -> PolicyFile:
+    """Read a policy file; ``name`` is the file's, for messages.
+
+    Raises:
+        SettingsError: it cannot be used; a line for each problem, with the file's name, line and column.
+    """
+    # Here, because a program that names no policy file needs none of the rules: they take a tenth of a second.
+    from worker.enforcement.policies import PolicyError, read_policy
+
+    try:
+        return read_policy(text)
+    except PolicyError as error:
+        raise SettingsError([f"{name}:{problem}" for problem in error.problems]) from None
 
 
-def _usable(seen: _Seen) -> PolicySource:
-    if seen.source is None:
+def _usable(seen: _Seen) -> PolicyFile:
+    if seen.file is None:
         raise SettingsError(list(seen.problems))
-    return seen.source
+    return seen.file
 
 
 def _text(path: Path) -> str:
@@ -206,5 +242,5 @@ def _text(path: Path) -> str:
         raise SettingsError([f"{path}: not UTF-8 at byte {error.start}"]) from None
 
 
-def _of(names: Collection[str], data: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name in names}
+def _of(names: Iterable[str], wanted: Collection[str]) -> list[str]:
+    return [name for name in names if name in wanted]

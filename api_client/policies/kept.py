@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import json
 import time
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from api_client.contract.commands import plain_script
+from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
+from api_client.contract.policy import PolicyFile
+from api_client.contract.turn import Turn
+from api_client.contract.values.prompts import NONE
+from api_client.policies.files import read_named
 from api_client.store import Store
 
 _KEEP = plain_script(Path(__file__).with_name("keep.lua"))
@@ -22,6 +29,8 @@ return redis.call('ZREM', KEYS[2], ARGV[1])
 _BATCH = 500
 #: A policy stays this much longer than a finished turn, so that clocks may differ.
 _MARGIN_SECONDS = 86_400.0
+#: So many policies stay in a process; one more, and the one that was not needed for longest goes.
+_MOST = 64
 
 
 async def keep(store: Store, policy_hash: str, text: str | None) -> bool:
@@ -80,3 +89,57 @@ def _template_of(request: bytes) -> str:
         return str(json.loads(request).get("template", ""))
     except (ValueError, AttributeError):
         return ""
+
+
+class StoredPolicies:
+    """Policies and templates as they were at the submit. Belongs to one loop; threads may ask ``known``."""
+
+    def __init__(self, text_of: Callable[[str], Awaitable[str]]) -> None:
+        """``text_of`` gives what the store has under a hash, empty for nothing; waits while the store is away."""
+        self._text_of = text_of
+        self._read: OrderedDict[str, PolicyFile | str] = OrderedDict()
+        self._templates: OrderedDict[str, str] = OrderedDict()
+
+    async def load(self, turn: Turn) -> None:
+        """Make the turn's policy known, if it has one. Waits while the store is away."""
+        if not turn.request.applied or (policy := turn.request.applied.hash) in self._read:
+            return
+        text = await self._text_of(policy)
+        if not text:
+            return
+        try:
+            self._read[policy] = read_named(text, "")
+        except SettingsError as error:  # what is installed here is not what the relay has
+            self._read[policy] = error.problems[0].removeprefix(":")
+        while len(self._read) > _MOST:
+            self._read.popitem(last=False)
+
+    async def load_template(self, turn: Turn) -> None:
+        """Make the turn's session template known, if it has one. Waits while the store is away."""
+        template = turn.request.template
+        if template in {"", NONE} or template in self._templates:
+            return
+        if text := await self._text_of(template):
+            self._templates[template] = text
+        while len(self._templates) > _MOST:
+            self._templates.popitem(last=False)
+
+    def template(self, turn: Turn) -> str | None:
+        """The text of the turn's session template that was loaded, empty for none; None: the store has it no more."""
+        return "" if turn.request.template == NONE else self._templates.get(turn.request.template)
+
+    def known(self, turn: Turn) -> PolicyFile | None:
+        """The policy of a turn that was loaded; None for a turn without one.
+
+        Raises:
+            ValueError: the store has none of this hash, or this worker cannot read it.
+        """
+        if turn.request.applied is None:
+            return None
+        policy = turn.request.applied.hash
+        match self._read.get(policy):
+            case PolicyFile() as file:
+                return file
+            case str() as problem:
+                raise ValueError(f"policy {policy} cannot be used on this worker: {problem}")
+        raise ValueError(f"policy {policy} is not in the store")

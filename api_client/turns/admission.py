@@ -7,16 +7,17 @@ from dataclasses import replace
 
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation, check_escalation
+from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS
 from api_client.contract.offered import askable, is_askable, not_offered
 from api_client.contract.phases.phase import Phase
+from api_client.contract.policy import Action
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.contract.values.policy import ACTIONS
 
 #: Fields of a request in which a caller's own texts can be, and what no text of them may have in it.
 _FIELDS = ("messages", "session_id", "owner", "locale", "metadata", "key", "directory", "phase", "after", "traceparent")
 _HALF = re.compile("[\ud800-\udfff]")
-_MOST_ATTEMPTS, _LONGEST_SECONDS, _LONGEST_ID, _HIGHEST_COST = 20, 604_800.0, 255, 1e6
+_LONGEST_ID = 255
 
 
 def escalation_of(settings: Settings) -> Escalation:
@@ -54,12 +55,14 @@ def check(request: TurnRequest, settings: Settings) -> None:
         raise BadRequest("the last message must be the user's", param="messages")
     if not request.prompt.strip():
         raise BadRequest("the last message is empty", param="messages")
-    if not 1 <= request.max_attempts <= _MOST_ATTEMPTS:
-        raise BadRequest(f"max_attempts must be from 1 to {_MOST_ATTEMPTS}", param="max_attempts")
-    if not 0 < request.deadline_seconds <= _LONGEST_SECONDS:
-        raise BadRequest(f"deadline_seconds must be above 0 and at most {_LONGEST_SECONDS:g}", param="deadline_seconds")
-    if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= _HIGHEST_COST:
-        raise BadRequest(f"budgets must be at least 0 and at most {_HIGHEST_COST:.15g} dollars", param="token_budget")
+    if not 1 <= request.max_attempts <= MAX_ATTEMPTS:
+        raise BadRequest(f"max_attempts must be from 1 to {MAX_ATTEMPTS}", param="max_attempts")
+    if not 0 < request.deadline_seconds <= MAX_DEADLINE_SECONDS:
+        raise BadRequest(
+            f"deadline_seconds must be above 0 and at most {MAX_DEADLINE_SECONDS:g}", param="deadline_seconds"
+        )
+    if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= MAX_COST_USD:
+        raise BadRequest(f"budgets must be at least 0 and at most {MAX_COST_USD:.15g} dollars", param="token_budget")
     for name in request.validators if request.applied is None else ():  # those of a policy were checked by it
         if not is_askable(name, settings.validators):
             message = not_offered(name, askable(settings.validators))
@@ -95,6 +98,6 @@ def _check_policy(request: TurnRequest) -> None:
             active = ", ".join(request.validators) or "none"
             message = f"policy: {validator[:80]!r} is not an active validator; active: {active}"
             raise BadRequest(message, param="policy")
-        if not order or (wrong := [action for action in order if action not in ACTIONS]):
+        if not order or (wrong := [action for action in order if action not in list(Action)]):
             named = f"not {wrong[0][:80]!r}" if order else "not nothing"
-            raise BadRequest(f"policy: must order some of {', '.join(ACTIONS)}, {named}", param=f"policy.{validator}")
+            raise BadRequest(f"policy: must order some of {', '.join(Action)}, {named}", param=f"policy.{validator}")

@@ -9,10 +9,10 @@ from typing import Any
 
 from api_client.contract.commands import Word
 from api_client.contract.counters import label
+from api_client.contract.policy import plain_policy
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import first_link
 from api_client.contract.turn import TurnRequest
-from api_client.contract.values.policy import plain_hash
 from api_client.turns.admission import escalation_of
 
 _DAY_MS = 86_400_000
@@ -54,7 +54,7 @@ def policy_hash(request: TurnRequest, settings: Settings) -> str:
     if request.applied or request.phase:
         return request.applied.hash if request.applied else ""
     own = settings.of_model(request.model)
-    return plain_hash(own.validators, own.policy_orders, own.max_attempts)
+    return plain_policy(own.validators, own.policy_orders, own.max_attempts).hash
 
 
 def asked_of(request: TurnRequest) -> TurnRequest:

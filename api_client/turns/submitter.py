@@ -17,7 +17,6 @@ from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.phases.phase import Phase
 from api_client.contract.tasks import first_link
 from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
-from api_client.contract.values.policy import Asker
 from api_client.module_log import ModuleLog
 from api_client.policies.files import Policies
 from api_client.policies.flows import Flows
@@ -198,7 +197,7 @@ class Submitter:
             return request
         named = {name for name in ("validators", "policy", "max_attempts") if name not in applied.filled}
         return self._policies.apply(
-            replace(request, applied=None, policy={}), Asker(owner=request.key), named={*named, "locale"}
+            replace(request, applied=None, policy={}), owner=request.key, named={*named, "locale"}
         )
 
     def _pushed_at_once(self, pushed: Announcement) -> dict[str, Word]:

@@ -15,7 +15,7 @@ _CONTRACT = "api_client/contract"
 #: Names that mean the same in each room that has one.
 EVERYWHERE = frozenset({"__init__.py", "agent.py", "base.py", "codes.py", "errors.py", "registry.py", "runner.py"})
 #: What relay and worker each have one of.
-EACH_SIDE = frozenset({"app.py", "policies.py", "store.py"})
+EACH_SIDE = frozenset({"app.py", "store.py"})
 
 
 def repeated(paths: Iterable[PurePosixPath]) -> tuple[dict[str, list[str]], int]:

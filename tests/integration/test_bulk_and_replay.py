@@ -23,7 +23,6 @@ from tests.html import Document
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, bench, says
 from tests.integration.test_lists import command
 from tests.unit.web.conftest import caller
-from worker.policies import read_source
 
 __all__ = ["bench"]
 
@@ -49,7 +48,7 @@ async def visit(settings: Settings) -> AsyncIterator[Visit]:
                 name,
                 keys.add(settings.keys_path, keys.ApiKey(name=name, hash="", owner=name, right=right, **more)),  # type: ignore[arg-type]
             )
-            app = create_app(settings, read_policy=read_source)
+            app = create_app(settings)
             await open_.enter_async_context(app.router.lifespan_context(app))
             http = await open_.enter_async_context(caller(app, host="203.0.113.7"))
             http.headers["authorization"] = f"Bearer {key}"

@@ -11,7 +11,7 @@ import redis
 
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.values.flow import RolledBack
+from api_client.policies.flows import RolledBack
 from worker.flows.rollback import BY, FlowGuard, notes
 from worker.notices.gathering import rolled_back_by_itself
 

@@ -15,15 +15,15 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import Outcome, Turn
-from api_client.contract.values.flow import flow_of
 from api_client.index.search import Search
+from api_client.policies.flows import flow_of
 from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import message
 from tests.hooks import HookReceiver
 from tests.support import playing, wait_until
 from worker.cli import main
+from worker.enforcement.policies import read_policy
 from worker.flows.rollback import BY, ended, lowest
-from worker.policies import read_source
 
 SCRIPT = '- attempts: [[{say: "Dies ist eine Antwort mit vielen Worten.\\n\\n<!-- STEP: done -->"}]]\n'
 BAD = "rules:\n  - {rule: length, name: short, reactions: [fail], options: {max_words: 3}}\n"
@@ -79,9 +79,9 @@ async def test_a_session_gets_the_policy_of_its_version_and_keeps_it(
 ) -> None:
     worker_process(settings=scripted)
     sessions = [f"s{number}" for number in range(12)]
-    async with TurnsClient(scripted, read_source) as client:
+    async with TurnsClient(scripted) as client:
         turns = await answered(client, [*sessions, *sessions])
-        hashes = {flow: read_source(text, "").hash for flow, text in (("v2", "rules: [step_marker]"), ("v3", BAD))}
+        hashes = {flow: read_policy(text).hash for flow, text in (("v2", "rules: [step_marker]"), ("v3", BAD))}
         for turn in turns:
             wanted = flow_of(turn.request.session_id, {"v2": 1, "v3": 1})
             assert (turn.flow, turn.to_dict()["policy"]) == (wanted, hashes[wanted])
@@ -102,7 +102,7 @@ async def test_a_bad_version_under_load_is_rolled_back_by_itself_and_its_session
     calling = replace(scripted, webhook_urls=(receiver.url,), webhook_internal="allowed")
     worker_process(settings=calling)
     worker_process(settings=calling)
-    async with TurnsClient(scripted, read_source) as client:
+    async with TurnsClient(scripted) as client:
         number = 0
 
         async def rolled_back() -> Any:
@@ -132,7 +132,7 @@ async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_bac
 ) -> None:
     worker_process(settings=scripted)
     in_v3 = next(name for name in map(str, range(99)) if flow_of(name, {"v2": 1, "v3": 1}) == "v3")
-    async with TurnsClient(scripted, read_source) as relay:
+    async with TurnsClient(scripted) as relay:
         [before] = await answered(relay, [in_v3])
         assert before.flow == "v3"
         said = await asyncio.to_thread(turns_command, "flow", "rollback", "v3", "--why", "too strict")
@@ -167,7 +167,7 @@ async def test_compare_says_how_versions_differ(
     scripted: Settings, worker_process: Callable[..., WorkerProcess], turns_command: Callable[..., str]
 ) -> None:
     worker_process(settings=scripted)
-    async with TurnsClient(scripted, read_source) as client:
+    async with TurnsClient(scripted) as client:
         turns = await answered(client, [f"c-{number}" for number in range(90)])
     found = json.loads(await asyncio.to_thread(turns_command, "compare", "v2", "v3", "--json"))
     assert found["turns"] == [sum(turn.flow == flow for turn in turns) for flow in ("v2", "v3")]

@@ -24,7 +24,7 @@ from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.turns.phase_requests import requests_of
 from tests.accounts import disagreements
 from tests.integration.test_engine import Bench, Play, ends, says
-from worker.policies import read_source
+from worker.enforcement.policies import read_policy
 from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
 from worker.turns.record.claim import Claim, Fenced
 
@@ -345,13 +345,13 @@ async def test_rules_for_phases_judge_after_the_gates_and_other_rules_leave_phas
     policy = tmp_path / "policy.yaml"
     policy.write_text(POLICY)
     settings = replace(settings, policy=str(policy), locale="en")
-    async with TurnsClient(settings, read_source) as client:
+    async with TurnsClient(settings) as client:
         bench = PhaseBench(settings, client)
         talk = says_too(GOOD_CODE, "Zaubern: viel zu viele Worte sind das.")
         turn = await bench.phase(says_too(BAD_CODE, "Viel zu viele Worte sind das."), talk, says_too(GOOD_CODE, "So."))
         assert (turn.outcome, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 3)
         assert turn.request.validators == ("not_talkative", "hint")
-        assert turn.policy == read_source(POLICY, "").hash
+        assert turn.policy == read_policy(POLICY).hash
         gates = [event.data for event in await bench.events(turn) if event.kind == "gate.checked"]
         told = [(gate["gate"], gate["passed"]) for gate in gates]
         assert told[:2] == [("files_exist", True), ("syntax", False)], "no rule judges what no gate passed"

@@ -27,7 +27,7 @@ from tests.fault.conftest import message
 from tests.support import playing
 from tests.unit.web.conftest import caller
 from worker.cli import main
-from worker.policies import read_source
+from worker.enforcement.policies import read_policy
 
 SHORT = "Kurz.\n\n<!-- STEP: done -->"
 SCRIPT = """
@@ -63,7 +63,7 @@ def scripted(settings: Settings, policy: Path, worker_process: Callable[..., Wor
 
 @asynccontextmanager
 async def relay(settings: Settings) -> AsyncIterator[tuple[httpx2.AsyncClient, TurnsClient]]:
-    client = TurnsClient(settings, read_source)
+    client = TurnsClient(settings)
     app = create_app(settings, client)
     async with app.router.lifespan_context(app), caller(app) as http:
         yield http, client
@@ -103,7 +103,7 @@ async def test_what_the_file_says_of_a_rule_is_what_happens(scripted: Settings, 
             turn = await asked(http, client, "words")
             assert (rest, turn.outcome, turn.attempt) == (rest, outcome, attempts)
             shown = (await http.get(f"/v1/turns/{turn.turn_id}")).json()
-            assert shown["policy"] == read_source(policy.read_text(), "").hash
+            assert shown["policy"] == read_policy(policy.read_text()).hash
 
 
 async def test_reactions_of_the_real_chain_escalate_to_a_person(scripted: Settings, policy: Path) -> None:
@@ -147,7 +147,7 @@ async def test_a_turn_in_flight_keeps_the_policy_it_was_submitted_with(
 ) -> None:
     scripted = replace(playing(settings, SCRIPT), policy=str(policy))
     policy.write_text(RULE + "reactions: [fail]}")
-    async with TurnsClient(scripted, read_source) as client:
+    async with TurnsClient(scripted) as client:
         turn_id = await client.submitter.submit(message("always"))
         policy.write_text(RULE + "reactions: [warn]}")
         later = await client.submitter.submit(message("always"))
@@ -184,7 +184,7 @@ async def test_the_blocks_of_a_model_and_of_an_owner_name_their_own_files(script
         model_settings={"other": {"policy": str(tmp_path / "model.yaml")}},
         owner_settings={"anna": {"policy": str(tmp_path / "anna.yaml")}},
     )
-    async with TurnsClient(named, read_source) as client:
+    async with TurnsClient(named) as client:
         found = [
             named.policy_of(model, owner).removesuffix(".yaml").rpartition("/")[2]
             for model, owner in (("scripted", ""), ("other", ""), ("other", "anna"), ("scripted", "bob"))
@@ -203,7 +203,7 @@ def test_a_relay_and_a_command_refuse_a_file_that_was_never_usable_with_its_line
     broken = replace(settings, policy=str(policy))
     policy.write_text("rules:\n  - step_markr\n")
     with pytest.raises(SettingsError, match=r"policy.yaml:2:5: rules\[0\]: unknown validator 'step_markr'; did you"):
-        create_app(broken, read_policy=read_source)
+        create_app(broken)
     for name, value in environ_of(broken).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as ended:
@@ -223,7 +223,7 @@ async def test_a_policy_stays_in_the_store_while_any_turn_needs_it_and_goes_with
     kept = replace(settings, policy=str(policy), prompt_template="none")
     policy.write_text(RULE + "}")
     keys = Keys(settings.namespace)
-    async with TurnsClient(kept, read_source) as client:
+    async with TurnsClient(kept) as client:
         turn_id = await client.submitter.submit(message("x"))
         policy_hash = (await client.reader.get(turn_id)).to_dict()["policy"]
         redis = client.store.redis
@@ -252,13 +252,13 @@ async def test_a_replay_keeps_its_policy_and_gets_todays_where_the_store_has_it_
     policy.write_text(RULE + "}")
     kept = replace(settings, policy=str(policy))
     keys = Keys(settings.namespace)
-    async with TurnsClient(kept, read_source) as client:
+    async with TurnsClient(kept) as client:
         ids = [await client.submitter.submit(message("x", name)) for name in ("a", "b")]
         for turn_id in ids:
             await client.canceller.cancel(turn_id)
         before = (await client.reader.get(ids[0])).to_dict()["policy"]
     policy.write_text(RULE + "severity: warning}")
-    async with TurnsClient(kept, read_source) as client:
+    async with TurnsClient(kept) as client:
         again = await client.reader.get(await client.replay(ids[0]))
         assert again.to_dict()["policy"] == before
         await client.store.redis.hdel(keys.policies, before)
@@ -272,7 +272,7 @@ async def test_a_policy_that_the_store_lost_ends_its_turn_with_words_for_the_ope
 ) -> None:
     scripted = playing(settings, SCRIPT)
     policy.write_text(RULE + "}")
-    async with TurnsClient(replace(scripted, policy=str(policy)), read_source) as client:
+    async with TurnsClient(replace(scripted, policy=str(policy))) as client:
         turn_id = await client.submitter.submit(message("x"))
         await client.store.redis.delete(Keys(settings.namespace).policies)
         worker_process(settings=scripted)
@@ -321,8 +321,8 @@ async def test_a_submit_killed_between_policy_and_turn_leaves_a_policy_that_the_
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL
-    keys, policy_hash = Keys(settings.namespace), read_source(policy.read_text(), "").hash
-    async with TurnsClient(kept, read_source) as client:
+    keys, policy_hash = Keys(settings.namespace), read_policy(policy.read_text()).hash
+    async with TurnsClient(kept) as client:
         redis = client.store.redis
         assert await redis.hexists(keys.policies, policy_hash)
         assert await redis.zcard(keys.due) == 0, "there is no turn"

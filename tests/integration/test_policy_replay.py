@@ -28,7 +28,6 @@ from worker.cli import main
 from worker.cli.figures.judging import Given, Judging, JudgingEnded
 from worker.enforcement.policies import Comparison, Judged, Recorded, read_policy
 from worker.enforcement.policy import Policy
-from worker.policies import read_source
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -146,7 +145,7 @@ async def test_a_policy_decides_on_its_own_turns_again_as_the_workers_did(
     own = playing(settings, OWN_SCRIPT, policy=str(tmp_path / "own.yaml"))
     worker_process(settings=own)
     asked = ("warned", "marked", "spliced", "written", "broken", "handed", "plain")
-    async with TurnsClient(own, read_policy=read_source) as client:
+    async with TurnsClient(own) as client:
         ids = [await client.submitter.submit(message(text, text)) for text in asked]
         parked = await wait_until(client.inbox.parked)
         await client.inbox.decide(parked[0].turn_id, "approve", by="anna")

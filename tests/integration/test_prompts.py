@@ -78,12 +78,13 @@ async def test_a_turn_whose_template_the_store_lost_gets_the_workers_own(
 async def test_a_turn_without_a_policy_file_has_the_hash_of_the_default_policy(
     settings: Settings, worker_process: Callable[..., WorkerProcess]
 ) -> None:
-    from worker.enforcement.policies.policy_file import default_policy
+    from api_client.contract.offered import BUILT_IN
+    from api_client.contract.policy import plain_policy
 
     made = playing(settings, SCRIPT)
     worker_process(settings=made)
     async with TurnsClient(made) as client:
         turn = await answered(client, "s")
         rows = (await client.figures.stats(3600, "policy")).rows
-    assert turn.policy == turn.to_dict()["policy"] == default_policy().hash
-    assert [row.name for row in rows] == [default_policy().hash]
+    assert turn.policy == turn.to_dict()["policy"] == plain_policy(BUILT_IN).hash
+    assert [row.name for row in rows] == [plain_policy(BUILT_IN).hash]

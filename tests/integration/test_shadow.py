@@ -19,7 +19,6 @@ from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import message
 from tests.support import playing
 from worker.cli import main
-from worker.policies import read_source
 
 ACTIVE = """\
 locale: de
@@ -107,7 +106,7 @@ async def test_rules_in_shadow_change_no_byte_of_an_answer_and_no_outcome(
 ) -> None:
     plain, shadow = sides
     worker_process(settings=replace(plain, policy=""))
-    async with TurnsClient(plain, read_source) as before, TurnsClient(shadow, read_source) as after:
+    async with TurnsClient(plain) as before, TurnsClient(shadow) as after:
         without, having = await load(before, "plain"), await load(after, "shadow")
         for one, other in zip(without, having, strict=True):
             assert await seen(before, one) == await seen(after, other), one.request.prompt
@@ -143,7 +142,7 @@ async def test_a_worker_that_dies_while_a_rule_in_shadow_judges_costs_the_turn_n
     Path(shadow.policy).write_text(ACTIVE + ENDLESS)
     quick = replace(shadow, policy="", lease_seconds=2.0, reap_seconds=0.2, validation_seconds=5.0)
     first = worker_process(settings=replace(quick, validation_seconds=600.0))
-    async with TurnsClient(shadow, read_source) as client:
+    async with TurnsClient(shadow) as client:
         number = next(n for n in range(TURNS) if f'"turn {n:02}", attempts: [[{{say: "aaaa' in script(SEED))
         turn_id = await client.submitter.submit(message(f"turn {number:02}", "killed"))
         async for event in client.reader.follow(turn_id):

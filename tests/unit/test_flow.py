@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from api_client.contract.values.flow import RolledBack, active, flow_of
+from api_client.policies.flows import RolledBack, active, flow_of
 
 SESSIONS = [f"s-{number}" for number in range(4000)]
 

@@ -15,7 +15,6 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import load, require_store
 from api_client.figures.spans import seconds_of
 from worker.logs import configure_logging
-from worker.policies import read_source
 
 Result = TypeVar("Result")
 
@@ -26,7 +25,7 @@ def with_client(action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
     configure_logging(replace(settings, log_level="warning"))
 
     async def run() -> Result:
-        async with TurnsClient(settings, read_source) as client:
+        async with TurnsClient(settings) as client:
             await client.store.require_shards()
             return await action(client)
 

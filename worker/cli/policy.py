@@ -13,9 +13,9 @@ from worker.cli.reading import read_text, root_option
 from worker.enforcement.policies import (
     AppliesTo,
     Chosen,
-    Entry,
     PolicyError,
     PolicyFile,
+    PolicyRule,
     Subject,
     choose,
     json_schema,
@@ -118,7 +118,7 @@ def show(file: str, model: str, owner: str, route: str, as_json: bool) -> None:
     write_table([head, *(_row(entry) for entry in entries)])
 
 
-def _row(entry: Entry) -> tuple[str, ...]:
+def _row(entry: PolicyRule) -> tuple[str, ...]:
     reactions = "shadow" if entry.shadow else ", ".join(map(str, entry.order))
     return entry.rule, entry.name, reactions, str(entry.max_attempts or "-"), _conditions(entry.applies_to)
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import StrEnum
 from functools import lru_cache
 
+from api_client.contract.policy import DEFAULT_ORDER, Action
 from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.codes import DEFAULT_LOCALE, LOCALES
 from worker.enforcement.content_guard import LOST, NOT_JUDGED, requested
@@ -45,27 +45,6 @@ REFUSED = "MODEL_REFUSED"
 _ALWAYS_ERRORS = frozenset({LOST, REFUSED})
 #: A rejected answer is hopeless when the same errors were found this often in a row: they came back twice.
 SAME_ERRORS = 3
-
-
-class Action(StrEnum):
-    """What can be done about a validator's errors. A policy orders these per validator."""
-
-    #: Repair the answer by the validator's fallback before anything else is tried.
-    REPAIR = "repair"
-    #: Run the agent again with feedback, while attempts are left.
-    RETRY = "retry"
-    #: Repair the best answer by the fallbacks.
-    FALLBACK = "fallback"
-    #: End the turn as failed, and hand it to a person.
-    ESCALATE = "escalate"
-    #: End the turn as failed.
-    FAIL = "fail"
-    #: Accept the answer; the validator's errors become warnings.
-    WARN = "warn"
-
-
-#: ADR-038's order: ask again, then repair, then fail.
-DEFAULT_ORDER = (Action.RETRY, Action.FALLBACK, Action.FAIL)
 #: Wanted for one error, they end the turn whatever the others want.
 _GIVING_UP = frozenset({Action.ESCALATE, Action.FAIL})
 

@@ -7,7 +7,6 @@ bound beyond reasonable doubt, so that three bad turns do not end a good version
 
 from __future__ import annotations
 
-import contextlib
 import math
 import secrets
 import time
@@ -21,7 +20,7 @@ from api_client.contract.counters import label, parse, read_pending
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
-from api_client.contract.values.flow import RolledBack
+from api_client.policies.flows import RolledBack, read_notes
 from worker.poller import Poller
 from worker.turns.record.store import connect
 
@@ -59,11 +58,7 @@ def ended(counters: Mapping[str, int], version: str) -> tuple[int, int]:
 
 def notes(store: Any, keys: Keys) -> dict[str, RolledBack]:
     """What is noted of versions that were rolled back or resumed. Raises ``RedisError``."""
-    found = {}
-    for version, text in store.hgetall(keys.flows).items():
-        with contextlib.suppress(ValueError, TypeError):  # of a later release: the settings hold
-            found[version.decode()] = RolledBack.from_json(text)
-    return found
+    return read_notes(store.hgetall(keys.flows))
 
 
 class FlowGuard:

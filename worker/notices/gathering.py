@@ -18,9 +18,9 @@ import structlog
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.values.flow import RolledBack
 from api_client.contract.values.notices import Notice
 from api_client.contract.values.worker_reports import WorkerReport, missing
+from api_client.policies.flows import RolledBack
 from worker.flows.rollback import BY, notes
 from worker.notices.outbox import Outbox
 from worker.notices.targets import wanted

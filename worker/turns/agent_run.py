@@ -16,6 +16,7 @@ from api_client.contract.event_kinds import Body
 from api_client.contract.failpoints import FailpointError, arrive, reach
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
+from api_client.policies.kept import StoredPolicies
 from worker.enforcement.feedback import go_on_feedback
 from worker.enforcement.going_on import known
 from worker.files.template import text_of
@@ -44,7 +45,6 @@ from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
 from worker.turns.phases import phase_folders
 from worker.turns.record.ledger import Ledger
-from worker.turns.record.stored_policies import Policies
 from worker.turns.threads import Threads
 from worker.turns.writer import EventWriter, Log
 
@@ -71,7 +71,7 @@ class AgentRun:
         runners: BuildRunner,
         host: Host,
         lease: Lease,
-        policies: Policies,
+        policies: StoredPolicies,
         history: Sequence[AttemptRecord],
         broken: Sequence[AttemptRecord] = (),
     ) -> None:

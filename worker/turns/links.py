@@ -30,6 +30,7 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.contract.values.redaction import redactor
+from api_client.policies.kept import StoredPolicies
 from worker.enforcement.examine import refused
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import demote
@@ -46,7 +47,6 @@ from worker.turns.publisher import Publisher
 from worker.turns.record.async_ledger import AsyncLedger
 from worker.turns.record.claim import Claim
 from worker.turns.record.ledger import Ledger
-from worker.turns.record.stored_policies import Policies
 from worker.turns.threads import Threads
 from worker.turns.transitions.after_decision import after_decision
 from worker.turns.transitions.after_judging import after_fallback, after_giving_up, cannot_judge
@@ -86,7 +86,7 @@ class Links:
         self._judges = judges
         self._publisher = publisher
         self._host = host
-        self._policies = Policies(ledger)
+        self._policies = StoredPolicies(ledger.policy)
         self._validation = Validation(settings, threads, runners, judges, publisher, self._policies, host)
         self._redact = redactor(settings)
         self._works: dict[str, Work] = {

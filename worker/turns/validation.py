@@ -20,6 +20,7 @@ from api_client.contract.failpoints import arrive
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Turn
+from api_client.policies.kept import StoredPolicies
 from worker.enforcement.examine import refused
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policies import PolicyFile
@@ -32,7 +33,6 @@ from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
 from worker.turns.publisher import Publisher
 from worker.turns.record.claim import JudgingPaused
-from worker.turns.record.stored_policies import Policies
 from worker.turns.threads import Threads
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.after_judging import after_validation, cannot_judge, with_shadow
@@ -72,7 +72,7 @@ class Validation:
         runners: BuildRunner,
         judges: Judging,
         publisher: Publisher,
-        policies: Policies,
+        policies: StoredPolicies,
         host: Host,
     ) -> None:
         self._settings = settings

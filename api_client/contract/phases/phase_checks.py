@@ -15,6 +15,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from api_client.contract.errors import HelixError
+from api_client.contract.limits import MAX_ATTEMPTS
 
 MAX_PATHS, MAX_GATES = 200, 20
 #: Longest text of a phase, and largest ``config`` as JSON, in characters.
@@ -304,5 +305,5 @@ _CHECKS: Mapping[str, _Check] = {
     "output_files": _check_output,
     "quality_gate": _check_gates,
     "verify_agent": _check_yes,
-    "max_attempts": _whole(1, 20),
+    "max_attempts": _whole(1, MAX_ATTEMPTS),
 }

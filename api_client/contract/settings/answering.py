@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.settings.declaring import setting
 from api_client.contract.values.setting_values import (
@@ -57,16 +58,16 @@ class Answering:
         "Language of feedback and messages where a question shows neither German nor English.",
     )
     max_attempts: int = setting(
-        3, integer(1, 20), "Agent runs per turn at most: ADR-038's max_retries plus one.", per_model=True
+        3, integer(1, MAX_ATTEMPTS), "Agent runs per turn at most: ADR-038's max_retries plus one.", per_model=True
     )
     deadline_seconds: float = setting(
-        3600.0, number(1, 604_800), "Wall time of a turn, over all attempts.", per_model=True
+        3600.0, number(1, MAX_DEADLINE_SECONDS), "Wall time of a turn, over all attempts.", per_model=True
     )
     token_budget: int = setting(
-        0, integer(0, 10**9), "Tokens all attempts of a turn may use together; 0: no limit.", per_model=True
+        0, integer(0, MAX_TOKENS), "Tokens all attempts of a turn may use together; 0: no limit.", per_model=True
     )
     cost_budget_usd: float = setting(
-        0.0, number(0, 10**6), "The same for money, in US dollars; 0: no limit.", per_model=True
+        0.0, number(0, MAX_COST_USD), "The same for money, in US dollars; 0: no limit.", per_model=True
     )
     budgets: dict[str, float] = setting(
         dict,

@@ -12,9 +12,9 @@ from dataclasses import Field, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.policy import Action
 from api_client.contract.settings.declaring import declared
 from api_client.contract.settings.table import STATE_DIR, Settings
-from api_client.contract.values.policy import ACTIONS
 from api_client.contract.values.prompts import NONE, SHIPPED
 from api_client.contract.values.setting_values import STREAM_MODES, number, web_address
 
@@ -264,11 +264,11 @@ def _policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
     """A policy file; or, in a model's block, what is tried for each validator's errors."""
     if isinstance(value, str):
         return str((folder / Path(value).expanduser()).resolve())
-    wrong = f"must name a policy file, or map validators to lists of {', '.join(ACTIONS)}"
+    wrong = f"must name a policy file, or map validators to lists of {', '.join(Action)}"
     if not isinstance(value, dict):
         raise ValueError(wrong)
     for order in value.values():
-        if not isinstance(order, list) or not order or not set(map(str, order)) <= set(ACTIONS):
+        if not isinstance(order, list) or not order or not set(map(str, order)) <= set(Action):
             raise ValueError(wrong)
     return {validator: tuple(order) for validator, order in value.items()}
 

@@ -25,7 +25,6 @@ from api_client.api_keys import Keyring, LocalToken, make_token
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
-from api_client.contract.values.policy import ReadPolicy
 from api_client.watcher import Watcher
 from api_client.web.app.client_connection import HEAD_BYTES, Connection
 from api_client.web.app.middleware import Forwarded, Head, RequestId
@@ -90,7 +89,6 @@ async def ready(relay: RelayOf) -> Response:
 def create_app(
     settings: Settings,
     client: TurnsClient | None = None,
-    read_policy: ReadPolicy | None = None,
     pack: Pack | None = None,
 ) -> FastAPI:
     """The application.
@@ -98,13 +96,12 @@ def create_app(
     Args:
         settings: see ``contract/settings.py``.
         client: reads and submits the turns; the application closes it when it stops. Made here if left out.
-        read_policy: as ``TurnsClient`` needs it.
         pack: makes the bundles that operators download from turns' pages; without it none is offered.
 
     Raises:
         SettingsError: no store is set, the file of keys is broken, or a policy file cannot be used.
     """
-    client = client or TurnsClient(settings, read_policy)
+    client = client or TurnsClient(settings)
     client.policies.check()
     client.prompts.check()
     relay = Relay(
@@ -217,14 +214,14 @@ class _Server(uvicorn.Server):
             self._loop.call_soon_threadsafe(app.state.relay.stopping.set)
 
 
-def serve(settings: Settings, read_policy: ReadPolicy | None = None, pack: Pack | None = None) -> None:
+def serve(settings: Settings, pack: Pack | None = None) -> None:
     """Run the relay until SIGTERM or SIGINT. Open streams then end with an error that says that the turn goes on.
 
     Raises:
         SettingsError: as ``create_app``; or an address others can reach without an API key.
         SystemExit: the address cannot be listened on.
     """
-    app = create_app(settings, read_policy=read_policy, pack=pack)
+    app = create_app(settings, pack=pack)
     if not needs_key(app.state.relay) and not is_loopback(settings.web_host):
         problem = "set HELIX_API_KEYS, or make a key with `turns keys create NAME`, to listen beyond this machine"
         raise SettingsError([f"HELIX_WEB_HOST={settings.web_host}: {problem}"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
@@ -12,6 +12,7 @@ from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
+from api_client.policies.files import CallersPolicy
 from api_client.tracing.caller import traceparent_of
 from api_client.turns.submission import asked_of
 from api_client.web.bodies.conversation import Conversation, Limits, PartRules, read_list
@@ -45,18 +46,6 @@ _BY_POLICY = ("validators", "policy", "max_attempts", "locale")
 #: Reads what is said, within limits; the last argument is what a Continue says in the user's name.
 ReadConversation: TypeAlias = Callable[[Limits, PartRules, str], Conversation]
 _T = TypeVar("_T", int, float)
-
-
-class PolicyFor:
-    """The policy files as they are for one caller. This one has none; ``submitting.policy_for`` has the settings'."""
-
-    def askable(self, model: str) -> tuple[str, ...]:
-        """The rules that a request for the model may name; empty where no policy file says."""
-        return ()
-
-    def apply(self, request: TurnRequest, named: Collection[str]) -> TurnRequest:
-        """The request with what its policy gives it; ``named`` are the fields that the body has itself."""
-        return request
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +84,7 @@ class Ask:
 
 
 def read_ask(
-    body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: PolicyFor | None = None
+    body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: CallersPolicy | None = None
 ) -> Ask:
     """Read a turn from a request.
 
@@ -114,13 +103,12 @@ def ask_for(
     headers: Headers,
     settings: Settings,
     owner: str,
-    policy: PolicyFor | None = None,
+    policy: CallersPolicy | None = None,
 ) -> Ask:
     """The turn that a body wishes. Raises as ``read_ask``.
 
     ``conversation`` reads what is said in it; ``spoken`` is the language that its user writes, or empty.
     """
-    policy = policy or PolicyFor()
     origin = _origin(wished, headers)
     locale = wished.locale or locale_of(headers, spoken or settings.locale)
     model = read_model(wished.model, settings)
@@ -137,7 +125,7 @@ def ask_for(
         images=said.images,
         session_id=_session_id(owner, origin),
         owner=owner,
-        validators=read_validators(wished.validators, settings, policy.askable(model)),
+        validators=read_validators(wished.validators, settings, policy.askable(model) if policy else ()),
         locale=locale,
         max_attempts=_or(wished.max_attempts, settings.max_attempts),
         deadline_seconds=_or(wished.deadline_seconds, settings.deadline_seconds),
@@ -149,7 +137,9 @@ def ask_for(
         escalation=read_escalation(wished.escalation, settings),
         traceparent=traceparent_of(headers.getlist("traceparent")),
     )
-    return _ask(policy.apply(request, _named(wished, headers)), wished, origin, headers, settings)
+    if policy:
+        request = policy.apply(request, _named(wished, headers))
+    return _ask(request, wished, origin, headers, settings)
 
 
 def _or(given: _T | None, usual: _T) -> _T:

@@ -15,10 +15,11 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api_client.contract.escalation import DecisionKind, Escalation
+from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
 from api_client.contract.offered import askable, not_offered
+from api_client.contract.policy import Action
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText
-from api_client.contract.values.policy import ACTIONS
 from api_client.contract.values.setting_values import ROLES
 from api_client.pauses.pause import WHATS
 from api_client.turns.admission import escalation_of
@@ -35,7 +36,7 @@ _PAIRS, _KEY_CHARS, _VALUE_CHARS = 16, 64, 512
 _METADATA = f"an object of at most {_PAIRS} texts of {_VALUE_CHARS} characters, with names of {_KEY_CHARS}"
 _ID = f"1 to {MAX_ID_CHARS} printable ASCII characters"
 _SECONDS = "a number of seconds"
-_POLICY = f"an object that maps validators to lists of {', '.join(ACTIONS)}"
+_POLICY = f"an object that maps validators to lists of {', '.join(Action)}"
 #: Wrong values of these types have the code ``invalid_type``.
 _KINDS = {"boolean": "true or false", "string": "a text", "object": "an object", "array": "a list"}
 
@@ -62,7 +63,7 @@ def _messages(*parts: str) -> dict[str, Any]:
 
 _QUESTION = {"role": "user", "content": "What is an ADR?"}
 _INPUT = {"anyOf": [{"type": "string"}, _messages(*INPUT_PARTS)], "examples": [_QUESTION["content"]]}
-_Tokens = Annotated[int | None, Field(ge=1, le=10**9)]
+_Tokens = Annotated[int | None, Field(ge=1, le=MAX_TOKENS)]
 #: A word of an enumeration: the model is strict, and JSON has no enumerations.
 _WORD = Field(strict=False)
 
@@ -100,10 +101,10 @@ class Wishes(Body):
     model: Annotated[Any, WithJsonSchema({"type": "string", "minLength": 1, "examples": ["scripted"]})] = None
     session_id: str | None = Field(None, pattern=f"^[ -~]{{1,{MAX_ID_CHARS}}}$", description=_ID)
     validators: list[Any] | None = Field(None, description="a list of names")
-    max_attempts: int | None = Field(None, ge=1, le=20)
-    deadline_seconds: float | None = Field(None, ge=1, le=604_800)
-    token_budget: int | None = Field(None, ge=0, le=10**9)
-    cost_budget_usd: float | None = Field(None, ge=0, le=10**6)
+    max_attempts: int | None = Field(None, ge=1, le=MAX_ATTEMPTS)
+    deadline_seconds: float | None = Field(None, ge=1, le=MAX_DEADLINE_SECONDS)
+    token_budget: int | None = Field(None, ge=0, le=MAX_TOKENS)
+    cost_budget_usd: float | None = Field(None, ge=0, le=MAX_COST_USD)
     policy: dict[str, list[str]] | None = Field(None, description=_POLICY)
     escalation: EscalationBody | None = None
     double_text: Annotated[DoubleText, _WORD] | None = None

@@ -15,7 +15,8 @@ from typing import Any
 from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
-from api_client.web.bodies.ask import Ask, PolicyFor, ask_for
+from api_client.policies.files import CallersPolicy
+from api_client.web.bodies.ask import Ask, ask_for
 from api_client.web.bodies.conversation import Conversation, Limits, PartRules, read_list
 from api_client.web.bodies.models import INPUT_PARTS, ResponseBody, read
 from api_client.web.errors import ApiError, bad_request, shown
@@ -34,7 +35,7 @@ BACKGROUND, METADATA, INSTRUCTIONS = "background", "metadata", "instructions"
 
 
 def read_response_ask(
-    body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: PolicyFor | None = None
+    body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: CallersPolicy | None = None
 ) -> Ask:
     """Read a turn from the body of a response, as ``read_ask``.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.policy import Content
 from worker.enforcement import (
     Accept,
     Fallback,
@@ -19,7 +20,8 @@ from worker.enforcement import (
     decide,
     judge,
 )
-from worker.enforcement.policies.applies_to import AppliesTo
+from worker.enforcement.policies import AppliesTo
+from worker.enforcement.policies.chosen import fits
 from worker.enforcement.repaired import repair_attempt
 from worker.enforcement.rules import JsonSchema, Regex
 
@@ -103,7 +105,7 @@ def test_talk_and_other_lines_are_not_taken_for_lines(reply: str) -> None:
     ("answer", "judges"), [(JSON, True), (f"{JSON}\n\n<!-- STEP: done -->", True), ("[1]", True), (TALK, False)]
 )
 def test_a_condition_on_json_covers_a_bare_answer(answer: str, judges: bool) -> None:
-    assert AppliesTo(content=("json",)).fits(answer) is judges
+    assert fits(AppliesTo(content=(Content.JSON,)), answer) is judges
 
 
 class Broken(ResponseValidator):

@@ -15,7 +15,6 @@ from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
 from api_client.policies.files import Policies
 from worker.cli.checks.finding import Finding, State
-from worker.policies import read_source
 
 #: Free space below which one should act, and below which turns fail, in bytes.
 _LITTLE, _NONE = 2 * 2**30, 200 * 2**20
@@ -94,7 +93,7 @@ def validators(active: tuple[str, ...], offered: tuple[str, ...]) -> Finding:
 
 def policies(settings: Settings) -> Iterator[Finding]:
     """Whether the policy files can be used: as a relay finds them now."""
-    read = Policies(settings, read_source)
+    read = Policies(settings)
     try:
         read.check()
     except SettingsError as error:

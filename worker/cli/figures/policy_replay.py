@@ -14,7 +14,6 @@ from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import BadRequest, SettingsError
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import Outcome, Turn
-from api_client.contract.values.policy import Asker
 from api_client.policies.files import apply
 from api_client.policies.replays import PolicyReplay
 from worker.cli.asking import span, whoami, with_client
@@ -26,7 +25,6 @@ from worker.cli.turns.finished import finished_chats
 from worker.enforcement.examine import refused
 from worker.enforcement.policies import Comparison, Judged, PolicyFile, Recorded, Subject
 from worker.external import provide
-from worker.policies import Source
 from worker.turns.folders import AnswerFiles, delivery_folder, kept
 from worker.turns.transitions.moves import judged, policy_of
 
@@ -89,11 +87,10 @@ def _given(turn: Turn, file: PolicyFile) -> Given:
     if applied is None or applied.hash != file.hash:
         filled = applied.filled if applied else ("validators", "policy", "max_attempts", "locale")
         named = {"validators", "policy", "max_attempts", "locale"} - set(filled)
-        source, asker = Source(file, ""), Asker(owner=request.key, route="")
         try:
-            request = apply(request, source, asker, named=named)
+            request = apply(request, file, owner=request.key, route="", named=named)
         except BadRequest:  # it names a rule that this policy does not offer
-            request = apply(request, source, asker, named=named - {"validators"})
+            request = apply(request, file, owner=request.key, route="", named=named - {"validators"})
     policy = policy_of(replace(turn, request=request, allowed=0))
     return Given(names=request.validators, shadow=request.applied.shadow if request.applied else (), policy=policy)
 

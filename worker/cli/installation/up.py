@@ -33,7 +33,6 @@ from worker.cli.installation.stopping import say_what_it_waits_for
 from worker.cli.installation.worker import capacity
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
-from worker.policies import read_source
 from worker.processes import programs
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.program import Program
@@ -141,7 +140,7 @@ def plan(settings: Settings) -> Installation:
         settings = replace(settings, broker_url=broker.url, store_url=broker.url)
         started.append(broker.program())
         address = f"Valkey {broker.server.version} ({broker.server.source})  {broker.url}"
-    Policies(settings, read_source).check()
+    Policies(settings).check()
     settings = replace(settings, web_port=free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT"))
     started += [*programs.workers(settings), programs.web(settings)]
     password = ""

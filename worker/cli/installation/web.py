@@ -26,7 +26,6 @@ def web(host: str | None, port: int | None) -> None:
     from worker.backup.restore_mark import require_whole
     from worker.cli.turns.bundle import packed
     from worker.logs import configure_logging
-    from worker.policies import read_source
     from worker.turns.record.store import require_shards
 
     configure_logging(settings)
@@ -38,4 +37,4 @@ def web(host: str | None, port: int | None) -> None:
         require_shards(settings)
         raise
     require_shards(settings)
-    serve(settings, read_source, partial(packed, settings))
+    serve(settings, partial(packed, settings))

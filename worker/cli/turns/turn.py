@@ -13,7 +13,6 @@ from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import BadRequest
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import DoubleText, Turn, TurnRequest, TurnState, new_session_id
-from api_client.contract.values.policy import Asker
 from api_client.contract.words.spoken import spoken
 from api_client.workers.reason import Wait
 from worker.cli import NO
@@ -56,7 +55,7 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
     request = _request(settings, read_text(message) if message == "-" else message, **options)
 
     async def action(client: TurnsClient) -> Turn | None:
-        applied = client.policies.apply(await client.flows.given(request), Asker(), named=_named(options))
+        applied = client.policies.apply(await client.flows.given(request), named=_named(options))
         turn_id = await client.submitter.submit(applied, idempotency_key=idempotency_key)
         if not (wait or watching):
             _accepted(turn_id, request, as_json)

@@ -1,10 +1,9 @@
 """The policy file: which rules judge which turns, and what follows from their errors. docs/policy.md describes it."""
 
-from worker.enforcement.policies.applies_to import AppliesTo, Subject
+from api_client.contract.policy import AppliesTo, PolicyFile, PolicyRule, Subject
 from worker.enforcement.policies.chosen import Chosen, build, choose
 from worker.enforcement.policies.comparison import Change, Comparison, Judged, Recorded, Rejects, rejects
-from worker.enforcement.policies.entry import Entry
-from worker.enforcement.policies.policy_file import PolicyError, PolicyFile, read_policy
+from worker.enforcement.policies.policy_file import PolicyError, read_policy
 from worker.enforcement.policies.problem import Problem
 from worker.enforcement.policies.schema import json_schema
 
@@ -13,10 +12,10 @@ __all__ = [
     "Change",
     "Chosen",
     "Comparison",
-    "Entry",
     "Judged",
     "PolicyError",
     "PolicyFile",
+    "PolicyRule",
     "Problem",
     "Recorded",
     "Rejects",

@@ -7,15 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.policy import AppliesTo, Content, OnError, PolicyFile, PolicyRule, Subject
 from worker.enforcement.codes import DEFAULT_LOCALE
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.issue import ValidationIssue
-from worker.enforcement.policies.applies_to import AppliesTo, Subject
-from worker.enforcement.policies.entry import Entry
-from worker.enforcement.policies.policy_file import PolicyFile
 from worker.enforcement.policies.rule_file import is_rule_file, load_rule
 from worker.enforcement.policy import Policy
 from worker.enforcement.registry import build_validators
 from worker.enforcement.rules import RULES
+from worker.enforcement.rules.language import language_of
 from worker.enforcement.validators import ResponseValidator
 
 
@@ -57,7 +58,7 @@ def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFA
             locale=locale,
             order={entry.name: entry.order for entry in entries},
             caps={entry.name: entry.max_attempts for entry in entries if entry.max_attempts},
-            lenient=frozenset(entry.name for entry in entries if entry.on_error == "warn"),
+            lenient=frozenset(entry.name for entry in entries if entry.on_error is OnError.WARN),
         ),
     )
 
@@ -69,19 +70,37 @@ def build(file: PolicyFile, names: Sequence[str], *, root: Path, locale: str) ->
         ValueError, TypeError, ImportError: one of them cannot be made.
     """
     entries = {entry.name: entry for entry in file.rules}
-    return tuple(_build(entries.get(name) or Entry(rule=name, name=name), root, locale) for name in names)
+    return tuple(_build(entries.get(name) or PolicyRule(rule=name, name=name), root, locale) for name in names)
 
 
-def _build(entry: Entry, root: Path, locale: str) -> ResponseValidator:
+def _build(entry: PolicyRule, root: Path, locale: str) -> ResponseValidator:
     if entry.rule in RULES:
         made: ResponseValidator = RULES[entry.rule](name=entry.name, root=root, locale=locale, **entry.options)
     elif is_rule_file(entry.rule):
         made = load_rule(entry.rule, name=entry.name, root=root, locale=locale, options=entry.options)
     else:
         (made,) = build_validators([entry.rule], root=root, locale=locale)
-    if entry.applies_to.looks_at_the_answer or made.name != entry.name:
+    if entry.applies_to.content or entry.applies_to.languages or made.name != entry.name:
         return _Conditional(made, entry.name, entry.applies_to)
     return made
+
+
+def fits(condition: AppliesTo, answer: str) -> bool:
+    """Whether the answer is one that the condition wants."""
+    if condition.languages and language_of(answer) not in condition.languages:
+        return False
+    return not condition.content or any(_holds(answer, what) for what in condition.content)
+
+
+def _holds(answer: str, what: Content) -> bool:
+    document = parse(answer)
+    if what is Content.ADR:
+        return bool(document.adrs)
+    bare = strip_marker(answer).strip()
+    if what is Content.JSON and (bare[:1], bare[-1:]) in (("{", "}"), ("[", "]")):
+        return True
+    fences = [fence for fence in document.out.fences if not fence.is_document]
+    return any(what is Content.CODE or fence.info.split(" ")[0].lower() == what for fence in fences)
 
 
 class _Conditional(ResponseValidator):
@@ -121,13 +140,13 @@ class _Conditional(ResponseValidator):
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """The validator's issues; none for an answer that it does not judge."""
-        if not self._applies_to.fits(response):
+        if not fits(self._applies_to, response):
             return []
         return [replace(issue, validator=self._name) for issue in self._inner.validate(response, context)]
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
         """The validator's repair; None for an answer that it does not judge."""
-        return self._inner.apply_fallback(response, context) if self._applies_to.fits(response) else None
+        return self._inner.apply_fallback(response, context) if fits(self._applies_to, response) else None
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
         """As the validator's own."""

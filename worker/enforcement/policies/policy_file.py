@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from functools import cache
 from typing import Any
 
-from api_client.contract.offered import BUILT_IN, not_offered, offered_validators
+from api_client.contract.issues.issue import Severity
+from api_client.contract.limits import MAX_ATTEMPTS
+from api_client.contract.offered import not_offered, offered_validators
+from api_client.contract.policy import DEFAULT_ORDER, VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
 from worker.enforcement.codes import LOCALES
 from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
-from worker.enforcement.issue import Severity
-from worker.enforcement.policies.applies_to import AppliesTo
-from worker.enforcement.policies.entry import ON_ERROR, Entry
 from worker.enforcement.policies.problem import Problem
 from worker.enforcement.policies.reading import Reader
 from worker.enforcement.policies.rule_file import is_rule_file, name_of, problem_of
-from worker.enforcement.policy import DEFAULT_ORDER, Action
 from worker.enforcement.rules import RULES
 
-VERSION = 1
 KEYS = ("version", "max_attempts", "locale", "rules")
 ENTRY_KEYS = (
     "rule",
@@ -35,7 +30,6 @@ ENTRY_KEYS = (
     "shadow",
     "on_request",
 )
-MAX_ATTEMPTS = 20
 
 
 class PolicyError(ValueError):
@@ -44,41 +38,6 @@ class PolicyError(ValueError):
     def __init__(self, problems: Sequence[Problem]) -> None:
         super().__init__("\n".join(map(str, problems)))
         self.problems = tuple(problems)
-
-
-@dataclass(frozen=True)
-class PolicyFile:
-    """What a policy file says.
-
-    Attributes:
-        rules: in the file's order.
-        max_attempts: how often the agent is run at most (ADR-038: three).
-        locale: language of feedback and messages; empty for the turn's own.
-    """
-
-    rules: tuple[Entry, ...]
-    max_attempts: int = 3
-    locale: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The policy, JSON-ready and complete. Two files of one meaning have one form."""
-        return {
-            "version": VERSION,
-            "max_attempts": self.max_attempts,
-            "locale": self.locale,
-            "rules": [entry.to_dict() for entry in self.rules],
-        }
-
-    @cached_property
-    def hash(self) -> str:
-        """The policy's name on turns, in metrics and pages: 16 hexadecimal digits of its meaning, not of its layout."""
-        text = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
-def default_policy(names: Sequence[str] = BUILT_IN) -> PolicyFile:
-    """The policy of the seeds: the named validators, each with retry, fallback, fail (ADR-038)."""
-    return PolicyFile(tuple(Entry(rule=name, name=name) for name in names))
 
 
 def read_policy(text: str, offered: Collection[str] | None = None) -> PolicyFile:
@@ -107,15 +66,17 @@ def read_policy(text: str, offered: Collection[str] | None = None) -> PolicyFile
     locale = reader.value(found["locale"], "locale", str) if "locale" in found else ""
     if locale not in ("", None, *LOCALES):
         reader.wrong(found["locale"], "locale", f"must be one of {', '.join(LOCALES)}, not {locale!r}")
-    rules = _rules(reader, found, tuple(offered if offered is not None else offered_validators()))
+    validators = tuple(offered if offered is not None else offered_validators())
+    rules = _rules(reader, found, validators)
     if "rules" not in found and found:
         reader.wrong(root, "", "the file needs rules")
     if reader.problems:
         raise PolicyError(sorted(reader.problems))
-    return PolicyFile(rules, attempts, locale)
+    others = (*validators, *_without_needs())
+    return PolicyFile(rules, attempts, locale or "", text, others)
 
 
-def _rules(reader: Reader, found: dict[str, Node], offered: tuple[str, ...]) -> tuple[Entry, ...]:
+def _rules(reader: Reader, found: dict[str, Node], offered: tuple[str, ...]) -> tuple[PolicyRule, ...]:
     node = found.get("rules")
     if node is None:
         return ()
@@ -131,10 +92,10 @@ def _rules(reader: Reader, found: dict[str, Node], offered: tuple[str, ...]) -> 
     return tuple(entry for entry in read if entry is not None)
 
 
-def _entry(reader: Reader, node: Node, path: str, offered: tuple[str, ...]) -> Entry | None:
+def _entry(reader: Reader, node: Node, path: str, offered: tuple[str, ...]) -> PolicyRule | None:
     if node.kind == "scalar" and not node.null:  # "- step_marker" is short for "- rule: step_marker"
         known = _known(reader, node, path, node.value, offered)
-        return Entry(rule=node.value, name=name_of(node.value), line=node.line + 1) if known else None
+        return PolicyRule(rule=node.value, name=name_of(node.value), line=node.line + 1) if known else None
     found = reader.mapping(node, path, ENTRY_KEYS)
     if "rule" not in found:
         reader.wrong(node, path, "needs a rule")
@@ -144,18 +105,16 @@ def _entry(reader: Reader, node: Node, path: str, offered: tuple[str, ...]) -> E
         return None
     before = len(reader.problems)
     values: dict[str, Any] = {"rule": rule, "name": name_of(rule), "line": node.line + 1}
-    kinds = {"name": str, "severity": Severity, "reactions": tuple[Action, ...], "on_error": str, "shadow": bool}
+    kinds = {"name": str, "severity": Severity, "reactions": tuple[Action, ...], "on_error": OnError, "shadow": bool}
     kinds["on_request"] = bool
     values |= {key: reader.value(found[key], f"{path}.{key}", kind) for key, kind in kinds.items() if key in found}
     values["max_attempts"] = _number(reader, found, "max_attempts", path, 0)
     if "applies_to" in found:
         values["applies_to"] = _made(reader, found["applies_to"], f"{path}.applies_to", AppliesTo)
     values["options"] = _options(reader, found.get("options"), f"{path}.options", rule, node)
-    if values.get("on_error", "fail") not in ON_ERROR:
-        reader.wrong(found["on_error"], f"{path}.on_error", f"must be one of {', '.join(ON_ERROR)}")
     if values.get("reactions", DEFAULT_ORDER) == ():
         reader.wrong(found["reactions"], f"{path}.reactions", "must name at least one reaction")
-    return Entry(**values) if len(reader.problems) == before else None
+    return PolicyRule(**values) if len(reader.problems) == before else None
 
 
 def _known(reader: Reader, node: Node, path: str, rule: str, offered: tuple[str, ...]) -> bool:
@@ -206,3 +165,17 @@ def _made(reader: Reader, node: Node, path: str, kind: type[Any]) -> Any:
     except ValueError as error:
         reader.wrong(node, path, str(error))
         return None
+
+
+@cache
+def _without_needs() -> tuple[str, ...]:
+    """The rules that start no program, ask no model and need no options: a request may name them."""
+    return tuple(name for name, rule in RULES.items() if not rule.reaches_out and _is_bare(rule))
+
+
+def _is_bare(rule: type[Any]) -> bool:
+    try:
+        rule()
+    except ValueError:
+        return False
+    return True

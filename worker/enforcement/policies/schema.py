@@ -7,14 +7,12 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+from api_client.contract.issues.issue import Severity
+from api_client.contract.limits import MAX_ATTEMPTS
 from api_client.contract.offered import BUILT_IN
+from api_client.contract.policy import VERSION, Action, AppliesTo, OnError
 from worker.enforcement.codes import LOCALES
-from worker.enforcement.issue import Severity
-from worker.enforcement.policies.applies_to import AppliesTo
-from worker.enforcement.policies.entry import ON_ERROR
-from worker.enforcement.policies.policy_file import MAX_ATTEMPTS, VERSION
 from worker.enforcement.policies.reading import default_of, settable
-from worker.enforcement.policy import Action
 from worker.enforcement.rules import RULES
 
 
@@ -53,7 +51,7 @@ def _entry(attempts: Mapping[str, Any]) -> dict[str, Any]:
             "reactions": {"type": "array", "minItems": 1, "items": _of(Action)},
             "max_attempts": attempts,
             "applies_to": _object(AppliesTo),
-            "on_error": {"enum": list(ON_ERROR)},
+            "on_error": _of(OnError),
             "shadow": {"type": "boolean"},
             "on_request": {"type": "boolean"},
         },

@@ -1,0 +1,244 @@
+"""A policy: which rules judge which turns, and what follows from their errors; its hash, and what it gives one turn.
+
+``worker.enforcement.policies`` reads the file that docs/policy.md describes and makes the validators of its rules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
+from typing import Any
+
+from api_client.contract.issues.issue import Severity
+
+VERSION = 1
+
+
+class Action(StrEnum):
+    """What can be done about a validator's errors. A policy orders these per validator."""
+
+    #: Repair the answer by the validator's fallback before anything else is tried.
+    REPAIR = "repair"
+    #: Run the agent again with feedback, while attempts are left.
+    RETRY = "retry"
+    #: Repair the best answer by the fallbacks.
+    FALLBACK = "fallback"
+    #: End the turn as failed, and hand it to a person.
+    ESCALATE = "escalate"
+    #: End the turn as failed.
+    FAIL = "fail"
+    #: Accept the answer; the validator's errors become warnings.
+    WARN = "warn"
+
+
+#: ADR-038's order: ask again, then repair, then fail.
+DEFAULT_ORDER = (Action.RETRY, Action.FALLBACK, Action.FAIL)
+
+
+class OnError(StrEnum):
+    """What a rule that raises or takes too long does to the answer."""
+
+    #: It counts as an error of the rule.
+    FAIL = "fail"
+    #: It counts as a warning.
+    WARN = "warn"
+
+
+class Kind(StrEnum):
+    """What a turn is."""
+
+    CHAT = "chat"
+    PHASE = "phase"
+
+
+class Content(StrEnum):
+    """What an answer can hold."""
+
+    ADR = "adr"
+    CODE = "code"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is known of a turn before its answer. ``route``: chat, responses or turns."""
+
+    model: str = ""
+    owner: str = ""
+    route: str = ""
+    kind: str = Kind.CHAT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppliesTo:
+    """All conditions must hold; one that is empty always does. Models and owners may have ``*`` in them."""
+
+    models: tuple[str, ...] = field(default=(), metadata={"what": "Models, such as consultant or claude-*."})
+    owners: tuple[str, ...] = field(default=(), metadata={"what": "Owners: names of keys."})
+    routes: tuple[str, ...] = field(default=(), metadata={"what": "Routes: chat, responses or turns."})
+    kinds: tuple[Kind, ...] = field(default=(), metadata={"what": "Kinds of turns: chat or phase; none named: chat."})
+    content: tuple[Content, ...] = field(default=(), metadata={"what": "What the answer holds: adr, code or json."})
+    languages: tuple[str, ...] = field(default=(), metadata={"what": "Languages of the answer, such as de."})
+
+    def judges(self, subject: Subject) -> bool:
+        """Whether the turn is one of these, as far as it can be said before there is an answer.
+
+        Phases have their own gates: a rule judges one only where ``kinds`` names them.
+        """
+        if subject.kind == Kind.PHASE and Kind.PHASE not in self.kinds:
+            return False
+        wanted = ((self.models, subject.model), (self.owners, subject.owner))
+        if not all(not names or any(fnmatchcase(value, name) for name in names) for names, value in wanted):
+            return False
+        listed = ((self.routes, subject.route), (self.kinds, subject.kind))
+        return all(not names or value in names for names, value in listed)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The conditions that are set, JSON-ready."""
+        return {each.name: list(value) for each in fields(self) if (value := getattr(self, each.name))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyRule:
+    """One entry of ``rules``.
+
+    Attributes:
+        rule: a rule with options, one of the three built-in validators, or an installed package's validator.
+        name: how issues, metrics and requests name it; the rule's own name when the file gives none.
+        options: the rule's options, as the file has them.
+        severity: ``warning`` makes every error of the rule a warning.
+        reactions: what is tried for its errors, one after the other (ADR-038: retry, fallback, fail).
+        max_attempts: after so many rejections by this rule the agent is not asked again because of it; 0 for the
+            policy's own bound.
+        applies_to: which turns it judges.
+        on_error: what a rule that raises or takes too long does to the answer.
+        shadow: it judges and is shown, and decides nothing.
+        on_request: it judges only turns whose request names it.
+        line: where it is in the file, from 1.
+    """
+
+    rule: str
+    name: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    severity: Severity = Severity.ERROR
+    reactions: tuple[Action, ...] = DEFAULT_ORDER
+    max_attempts: int = 0
+    applies_to: AppliesTo = field(default_factory=AppliesTo)
+    on_error: OnError = OnError.FAIL
+    shadow: bool = False
+    on_request: bool = False
+    line: int = field(default=0, compare=False)
+
+    @property
+    def order(self) -> tuple[Action, ...]:
+        """The reactions as ``Policy.order`` wants them."""
+        return (Action.WARN,) if self.severity is Severity.WARNING else self.reactions
+
+    def to_dict(self) -> dict[str, Any]:
+        """The entry, JSON-ready and complete: what is a default is named too, but for what later versions added."""
+        data = {
+            "name": self.name,
+            "rule": self.rule,
+            "options": dict(self.options),
+            "severity": str(self.severity),
+            "reactions": list(map(str, self.reactions)),
+            "max_attempts": self.max_attempts,
+            "applies_to": self.applies_to.to_dict(),
+            "on_error": str(self.on_error),
+            "shadow": self.shadow,
+        }
+        return data | ({"on_request": True} if self.on_request else {})
+
+
+@dataclass(frozen=True)
+class PolicyFile:
+    """What a policy file says.
+
+    Attributes:
+        rules: in the file's order.
+        max_attempts: how often the agent is run at most (ADR-038: three).
+        locale: language of feedback and messages; empty for the turn's own.
+        text: the file, which is stored under the hash; any file of the same meaning has the same hash.
+        others: rules beside those of the file that a request may name.
+    """
+
+    rules: tuple[PolicyRule, ...]
+    max_attempts: int = 3
+    locale: str = ""
+    text: str = field(default="", compare=False, repr=False)
+    others: tuple[str, ...] = field(default=(), compare=False, repr=False)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The policy, JSON-ready and complete. Two files of one meaning have one form."""
+        return {
+            "version": VERSION,
+            "max_attempts": self.max_attempts,
+            "locale": self.locale,
+            "rules": [each.to_dict() for each in self.rules],
+        }
+
+    @cached_property
+    def hash(self) -> str:
+        """The policy's name on turns, in metrics and pages: 16 hexadecimal digits of its meaning, not of its layout."""
+        text = json.dumps(self.to_dict(), sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @cached_property
+    def askable(self) -> tuple[str, ...]:
+        """The rules that a request may name."""
+        shadow = {each.name for each in self.rules if each.shadow}
+        own = (each.name for each in self.rules if not each.shadow)
+        return tuple(dict.fromkeys((*own, *(name for name in self.others if name not in shadow))))
+
+    def judging(self, subject: Subject) -> list[PolicyRule]:
+        """The rules that judge a turn whose request names none, in the file's order; those in shadow too."""
+        return [each for each in self.rules if each.applies_to.judges(subject) and not each.on_request]
+
+
+def plain_policy(
+    names: Iterable[str], orders: Mapping[str, Sequence[str]] | None = None, max_attempts: int = 3
+) -> PolicyFile:
+    """The policy of settings that name no file: these validators, each with its order or retry, fallback, fail."""
+    ordered = tuple((name, tuple((orders or {}).get(name, DEFAULT_ORDER))) for name in names)
+    return _plain_policy(ordered, max_attempts)
+
+
+@lru_cache(maxsize=256)  # the settings are the same for each turn
+def _plain_policy(ordered: tuple[tuple[str, tuple[str, ...]], ...], max_attempts: int) -> PolicyFile:
+    rules = (PolicyRule(rule=name, name=name, reactions=tuple(map(Action, order))) for name, order in ordered)
+    return PolicyFile(tuple(rules), max_attempts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """What a policy file gave a turn when it was submitted. It stays the turn's own, whatever becomes of the file.
+
+    Attributes:
+        hash: names the policy in the store.
+        shadow: rules that judge and decide nothing.
+        caps: rule -> after how many rejected answers the agent is not asked again because of it.
+        lenient: rules that accept an answer they could not judge.
+        filled: fields of the request that the policy filled in, because the request did not name them.
+    """
+
+    hash: str
+    shadow: tuple[str, ...] = ()
+    caps: dict[str, int] = field(default_factory=dict)
+    lenient: tuple[str, ...] = ()
+    filled: tuple[str, ...] = ()
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Applied:
+        """Read what ``dataclasses.asdict`` made; unknown fields are left alone."""
+        return cls(
+            hash=str(data["hash"]),
+            shadow=tuple(data.get("shadow", ())),
+            caps=dict(data.get("caps", {})),
+            lenient=tuple(data.get("lenient", ())),
+            filled=tuple(data.get("filled", ())),
+        )
