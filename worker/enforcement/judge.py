@@ -16,7 +16,7 @@ from worker.enforcement.external.services import SpendingCount
 from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import REFUSED, Policy, weighed
 from worker.enforcement.repaired import Repaired, repair_answer
-from worker.enforcement.replies.refusals import is_refusal
+from worker.enforcement.replies.evidence import is_refusal
 from worker.enforcement.validators import ResponseValidator
 
 #: Stands where a text was taken out of a reply.

@@ -11,7 +11,7 @@ import pytest
 from tests.unit.enforcement.samples import ADR
 from worker.enforcement import Policy, ResponseEnforcer, build_validators, decide, judge
 from worker.enforcement.policy import Accept, Fail, Retry
-from worker.enforcement.replies.refusals import is_refusal
+from worker.enforcement.replies.evidence import is_refusal
 
 RULES = build_validators(["step_marker", "adr_structure"], root=Path(), locale="en")
 REFUSALS = (

@@ -14,8 +14,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from worker.enforcement.documents.content import has_content, is_json
+from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import REQUIRED_SECTIONS, plain, required
-from worker.enforcement.replies.remarks import introduces
 from worker.enforcement.rules.language import FUNCTION_WORDS, language_of
 
 _WORD = re.compile(r"[^\W_]+")
@@ -52,6 +52,17 @@ _NAMES = _FIELDS["names"]
 _UNSPACED = re.compile(
     "申し訳|すみませ|ありがと|もちろん|できませ|できま|リクエスト|タイムアウト|抱歉|谢谢|无法|请求|超时|当然|죄송|감사|요청"
 )
+#: A longer paragraph is not a remark, in characters.
+_MAX_REMARK = 500
+_SENTENCE_END = re.compile(r"[.!?]\s")
+_LEAD = re.compile(r"^(?![-+*>#|`] |```|#)[^\w(]+")
+_STRUCTURE = ("- ", "* ", "+ ", "|", "#", ">", "```", "1.")
+#: What a remark says about the answer in words of its subject: "This ADR describes a cache".
+_ABOUT_IT = re.compile(
+    r"(?:der|die|das|the|this) (?:section|abschnitt|antwort|answer|dokument|document|adr)\b.{0,200}"
+    r"\b(?:beschreibt|describes|legt fest|summari[sz]es|fasst|fehlte?)\b",
+    re.IGNORECASE,
+)
 _ITEM = re.compile(r"^[ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]+(?=\S)", re.MULTILINE)
 _CHECKBOX = re.compile(r"^([ \t]*(?:[-*+]|\d{1,3}[.)])[ \t]+)\[[ xX]\][ \t]", re.MULTILINE)
 _TAG = re.compile(r"<[^<>\n]{1,200}>")
@@ -63,6 +74,52 @@ _TOOL = re.compile(
     re.MULTILINE,
 )
 _CODE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
+#: A refusal has at most so many characters, and so many paragraphs.
+MOST_REFUSED, _PARAGRAPHS = 600, 4
+
+_SORRY = (
+    r"(?:(?:(?:i(?:['’]m| am)(?: very| really)? sorry|sorry|(?:i )?apologi[sz]e|my apologies|unfortunately|i understand"
+    r"|(?:es )?tut mir (?:sehr )?leid|entschuldigung|entschuldige|leider(?! kann| darf)|ich verstehe"
+    r"|(?:je suis )?désolée?|lo siento|mi dispiace|het spijt me|desculpe|lamento)\b[^.!?\n]{0,60}?"
+    r"(?:[,.!;:–—-]\s{0,3}|\s))?(?:(?:but|however|aber|jedoch|mais|pero|ma|maar|mas)[\s,]{1,3})?)?"
+)
+_DOES = (
+    r"(?:help(?! but)|assist|comply|fulfil|engage in|participate|take part|do (?:this|that|so)\b"
+    r"|(?:discuss|answer) (?:this|that|such)|support (?:this|that|such|you)|continue with (?:this|that)"
+    r"|(?:provide|give|share|create|generate|write|produce) (?:you with )?(?:this|that|such|help|assistance"
+    r"|instructions|guidance|information (?:on|about|that)|content))"
+)
+_NICHT = (
+    r"nicht (?:weiter)?(?:helfen|behilflich|unterstützen|beantworten|nachkommen|erfüllen|dienen|mitmachen|ausführen)"
+)
+_KANN = r"(?:kann|darf|möchte|werde)"
+_REFUSES = re.compile(
+    _SORRY + r"(?:"
+    r"i(?: simply| really)? (?:can(?:['’]t|not| not)|won['’]t|will not|am (?:unable|not able|not going) to)\s+"
+    rf"{_DOES}|i['’]m (?:unable|not able|not going) to {_DOES}"
+    r"|i(?: must| have to|['’]ll have to) (?:decline|refuse)\b"
+    r"|i['’]m not comfortable (?:with|helping|doing|writing|providing)"
+    r"|(?:da(?:bei|mit|zu|rüber)|hier(?:bei|zu|mit)|das|dies|(?:bei )?(?:dieser|so einer|ihrer|deiner) \w{3,20})"
+    rf" {_KANN} ich (?:\w{{1,20}} ){{0,3}}?{_NICHT}"
+    rf"|(?:ich {_KANN}|leider (?:kann|darf) ich) (?:[\w-]{{1,20}} ){{0,6}}?{_NICHT}"
+    r"|ich muss (?:[\w-]{1,20} ){0,4}?ablehnen"
+    r"|je ne (?:peux|puis) pas (?:vous |t['’])?(?:aider|répondre|donner suite)"
+    r"|no puedo (?:ayudar|cumplir|responder a es)"
+    r"|non posso (?:aiutar|soddisfare|rispondere a quest)"
+    r"|(?:ik kan|daar kan ik) (?:\w{1,12} ){0,4}?niet (?:mee )?(?:helpen|bij helpen|aan voldoen)"
+    r"|não posso (?:ajud|atender|responder a es)"
+    r")",
+    re.IGNORECASE,
+)
+#: What a text has that is more than talk: headings, lists, tables, quotes, code, a header.
+_STRUCTURED = re.compile(r"^[ \t]*(?:#{1,6}[ \t]|[-*+][ \t]|\d{1,3}[.)][ \t]|\||>|```|~~~|---)", re.MULTILINE)
+#: A question that may want just such a text.
+_WORDING = re.compile(
+    r"\b(?:translat\w*|übersetz\w*|repeat\w*|wiederhol\w*|quot\w*|zitier\w*|declin\w*|refus\w*|ablehn\w*|abgelehnt"
+    r"|absag\w*|weiger\w*|paraphras\w*|rephras\w*|(?:um)?formulier\w*|word for word|wortwörtlich|e-?mails?"
+    r"|says?|sag[et]?)\b",
+    re.IGNORECASE,
+)
 _NAMED_CODE = re.compile(r"\b[A-Z]{3,}_[A-Z_]{3,}\b")
 
 
@@ -114,6 +171,39 @@ def is_talk(text: str, document: str = "") -> bool:
     """True when a text says nothing of a document's subject: it is about the conversation or the service alone."""
     said = speech(text, document)
     return said.talk + said.person > 0 and said.subject + said.shared <= said.talk + said.person
+
+
+def is_remark(paragraph: str, document: str = "") -> bool:
+    """True when a paragraph speaks about the answer instead of belonging to it."""
+    text = _LEAD.sub("", paragraph.strip(), count=1).strip("*_ ")
+    if not text or len(text) > _MAX_REMARK or text.startswith(_STRUCTURE):
+        return False
+    said = speech(text, document)
+    spoken = said.talk + 2 * said.person > said.subject + said.shared
+    return spoken or _ABOUT_IT.match(" ".join(text.split())) is not None
+
+
+def introduces(paragraph: str) -> bool:
+    """True when a paragraph is one sentence that ends with a colon: what it introduces comes next."""
+    text = paragraph.strip().rstrip("*_ ")
+    return text.endswith(":") and len(text) <= _MAX_REMARK and not _SENTENCE_END.search(text)
+
+
+def is_refusal(text: str, prompt: str = "") -> bool:
+    """Whether an answer only refuses what ``prompt`` asks for: "I can't help with that request." Precision comes first.
+
+    What counts is a short text without any structure whose first sentence says, in the first person, that the request
+    is not carried out. A document that holds such a sentence is not one, nor is a text that the question asked for.
+    """
+    said = strip_marker(text[: 2 * MOST_REFUSED + 1]).strip() if len(text) <= 2 * MOST_REFUSED else ""
+    if (
+        not said
+        or len(said) > MOST_REFUSED
+        or len(re.findall(r"\n\s*\n", said)) >= _PARAGRAPHS
+        or _STRUCTURED.search(said)
+    ):
+        return False
+    return bool(_REFUSES.match(said.lstrip("\"'„“*_ "))) and not _WORDING.search(prompt[:20_000])
 
 
 def announces(paragraph: str, document: str, title: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key
-from worker.enforcement.replies.remarks import introduces, is_remark
+from worker.enforcement.replies.evidence import introduces, is_remark
 
 #: The line at which a part ends, because its frame does.
 CUT = "\x00"

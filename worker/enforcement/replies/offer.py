@@ -30,9 +30,8 @@ from worker.enforcement.documents.part import (
 from worker.enforcement.documents.splice import closed_fences
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key, required
-from worker.enforcement.replies.evidence import announces, is_section, is_talk, speech
+from worker.enforcement.replies.evidence import announces, introduces, is_remark, is_section, is_talk, speech
 from worker.enforcement.replies.frames import CUT, around, fences_of, unframed
-from worker.enforcement.replies.remarks import introduces, is_remark
 
 #: More lines are not a header.
 _MAX_HEADER = 2_000
@@ -92,11 +91,11 @@ def read_reply(
     """
     titles = [title for part in asked if (title := section_title(part))]
     text = unframed(text.replace("\r\n", "\n").removeprefix("\ufeff"), titles)
-    fenced, rest = _fenced(text, asked)
-    found = _read(rest, asked)
+    fenced, rest = _fenced(text, asked, answer)
+    found = _read(rest, asked, answer)
     found.take(fenced)
     if whole := _whole(text):
-        found.take(_read(whole, asked))
+        found.take(_read(whole, asked, answer))
     if STEP_MARKER in asked and not found.step:
         found.step = _step_in_code(text)
     named = {key(title): title for title in titles}
@@ -120,14 +119,14 @@ def _whole(text: str) -> str:
     return "\n".join(adrs[0].out.lines[adrs[0].start : adrs[0].end]) if len(adrs) == 1 else ""
 
 
-def _fenced(text: str, asked: Collection[str]) -> tuple[Offer, str]:
+def _fenced(text: str, asked: Collection[str], answer: str) -> tuple[Offer, str]:
     """What the fences of a reply offer, and the reply without those that offer something."""
     offer = Offer()
     if not may_hold_fences(text):
         return offer, text
     lines = text.split("\n")
     for fence in fences_of(lines):
-        found = _read(fence.text, asked, fenced=True)
+        found = _read(fence.text, asked, answer, fenced=True)
         if fence.is_yaml:
             found.take(Offer(None, *_read_yaml(fence.text, asked)))
         if found:
@@ -136,7 +135,7 @@ def _fenced(text: str, asked: Collection[str]) -> tuple[Offer, str]:
     return offer, "\n".join(lines)
 
 
-def _read(text: str, asked: Collection[str], *, fenced: bool = False) -> Offer:
+def _read(text: str, asked: Collection[str], answer: str, *, fenced: bool = False) -> Offer:
     """What a text offers, fences in it left alone; a text from a fence has no prose around its parts."""
     offer = Offer()
     if STEP_MARKER in asked:
@@ -144,11 +143,11 @@ def _read(text: str, asked: Collection[str], *, fenced: bool = False) -> Offer:
     if any(in_header(part) for part in asked):
         for yaml_text in _yaml_texts(text):
             offer.take(Offer(None, *_read_yaml(yaml_text, asked)))
-    offer.sections = _sections(text, asked, fenced=fenced)
+    offer.sections = _sections(text, asked, answer, fenced=fenced)
     return offer
 
 
-def _sections(text: str, asked: Collection[str], *, fenced: bool) -> dict[str, str]:
+def _sections(text: str, asked: Collection[str], answer: str, *, fenced: bool) -> dict[str, str]:
     """The bodies of asked sections, by key; of several with content the last counts."""
     wanted = {key(title) for part in asked if (title := section_title(part))}
     if not wanted:
@@ -166,7 +165,7 @@ def _sections(text: str, asked: Collection[str], *, fenced: bool) -> dict[str, s
             if other <= level or other <= 2 or key(words) in wanted or required(words):
                 end = following
                 break
-        body = _trimmed(lines[line + length : end], bounded=end < len(lines), fenced=fenced)
+        body = _trimmed(lines[line + length : end], answer, bounded=end < len(lines), fenced=fenced)
         body = _demoted(body, level)
         if has_content(body):
             found[name] = body
@@ -191,7 +190,7 @@ def _headings(text: str, lines: list[str]) -> Iterator[tuple[int, int, str, int]
     return iter(sorted(rows))
 
 
-def _trimmed(lines: Sequence[str], *, bounded: bool, fenced: bool) -> str:
+def _trimmed(lines: Sequence[str], answer: str, *, bounded: bool, fenced: bool) -> str:
     """A section's body without markers, rules, and remarks behind it."""
     cut = next((n for n, line in enumerate(lines) if line == CUT), None)
     if cut is not None and has_content("\n".join(lines[:cut])):
@@ -201,7 +200,7 @@ def _trimmed(lines: Sequence[str], *, bounded: bool, fenced: bool) -> str:
     for _ in range(_MAX_REMARKS):
         text = text.rstrip()
         last = text.rpartition("\n\n")[2]
-        spoken = not fenced and (is_remark(last) or (bounded and introduces(last)))
+        spoken = not fenced and (is_remark(last, answer) or (bounded and introduces(last)))
         if last.strip() in _RULES or (spoken and not _in_fence(text, last)):
             text = text[: -len(last)]
         else:
@@ -260,9 +259,9 @@ def _body_alone(text: str, rest: str, answer: str, title: str) -> tuple[str, boo
     if (label := _LABEL.match(body)) and key(label[1]) == key(title):
         return body[label.end() :], True
     paragraphs = body.split("\n\n")
-    while paragraphs and (is_remark(paragraphs[0]) or announces(paragraphs[0], answer, title)):
+    while paragraphs and (is_remark(paragraphs[0], answer) or announces(paragraphs[0], answer, title)):
         paragraphs = paragraphs[1:]
-    while paragraphs and (is_remark(paragraphs[-1]) or paragraphs[-1].strip() in _RULES):
+    while paragraphs and (is_remark(paragraphs[-1], answer) or paragraphs[-1].strip() in _RULES):
         paragraphs = paragraphs[:-1]
     body = _bare("\n\n".join(paragraphs))
     label = _LABEL.match(body)
@@ -386,7 +385,9 @@ def _lines(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
     again = len(new) >= first + after and new[: first - 1] == old[: first - 1] and new[len(new) - after :] == old[last:]
     if again and first <= last <= len(old):
         return {part: "\n".join(new[first - 1 : len(new) - after])}
-    said = "\n\n".join(p for p in "\n".join(new).split("\n\n") if not is_remark(p) and not introduces(p)).strip("\n")
+    said = "\n\n".join(p for p in "\n".join(new).split("\n\n") if not is_remark(p, answer) and not introduces(p)).strip(
+        "\n"
+    )
     fits = said.count("\n") <= last - first and has_content(said)
     was = "\n".join(old[first - 1 : last])
     alike = difflib.SequenceMatcher(None, was[:_LINE], said[:_LINE], autojunk=False).ratio() >= _ALIKE
