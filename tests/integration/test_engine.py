@@ -25,7 +25,7 @@ from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from tests.accounts import disagreements
 from tests.blocking import nothing_blocks
 from tests.support import wait_for, wait_until
-from worker.enforcement.isolation import MOST_CHARACTERS
+from worker.enforcement.child import MOST_CHARACTERS
 from worker.files.workspace import MAX_FILE, check_session_done
 from worker.logs import configure_logging
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict

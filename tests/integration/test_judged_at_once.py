@@ -23,7 +23,7 @@ from tests.accounts import disagreements
 from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, Play, says
 from tests.records import counters
 from tests.support import wait_until
-from worker.enforcement.isolation import MOST_CHARACTERS
+from worker.enforcement.child import MOST_CHARACTERS
 from worker.enforcement.policy import Attempt
 from worker.files.workspace import delivery_name, written
 from worker.runners.base import Emit, Order, RunResult, Stop

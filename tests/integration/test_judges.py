@@ -17,14 +17,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from tests.support import alive, wait_for
-from worker.enforcement.isolation import MOST_CHARACTERS
+from worker.enforcement.child import MOST_CHARACTERS
 from worker.enforcement.policies import read_policy
 from worker.enforcement.policy import Policy
 from worker.turns.judges import CannotJudge, Case, Judges, judge_case
 
 OWN = """
 import os, time
-from worker.enforcement.issue import ValidationIssue
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.validators.base import ResponseValidator
 
 class Own(ResponseValidator):

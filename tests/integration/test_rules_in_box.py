@@ -11,9 +11,9 @@ import pytest
 
 from api_client.contract.settings import Settings
 from worker.enforcement import ValidationIssue, examine
-from worker.enforcement.external import services
 from worker.enforcement.rules import CodeBlocks, Command, LlmJudge, Rule
-from worker.enforcement.rules.external.llm_judge import verdicts
+from worker.enforcement.rules.llm_judge import verdicts
+from worker.enforcement.validators import services
 from worker.external import provide
 from worker.runners.guard import box
 

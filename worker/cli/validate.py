@@ -22,7 +22,7 @@ from worker.enforcement import (
     examine,
     offered_validators,
 )
-from worker.enforcement.isolation import isolated
+from worker.enforcement.child import isolated
 from worker.enforcement.policies import Subject
 from worker.external import provide
 

@@ -4,8 +4,8 @@ Pure code: no queue, no store, no clock. ``ResponseEnforcer`` offers it in one p
 uses the same policy over a queue. docs/enforcement.md has every code, docs/validators.md how to write your own.
 """
 
+from api_client.contract.issues.issue import Severity, ValidationIssue
 from api_client.contract.offered import offered_validators
-from worker.enforcement.codes import CODES, Code
 from worker.enforcement.content_guard import assemble
 from worker.enforcement.documents.splice import Part
 from worker.enforcement.documents.step import (
@@ -17,7 +17,6 @@ from worker.enforcement.documents.step import (
     step_of,
     strip_marker,
 )
-from worker.enforcement.issue import Severity, ValidationIssue, ValidationResult
 from worker.enforcement.judge import judge
 from worker.enforcement.policy import (
     Accept,
@@ -36,11 +35,6 @@ from worker.enforcement.policy import (
     incomplete_feedback,
     repair_answer,
 )
-from worker.enforcement.registry import (
-    DuplicateValidatorError,
-    UnknownValidatorError,
-    build_validators,
-)
 from worker.enforcement.repaired import Repaired
 from worker.enforcement.response_enforcer import EnforcementResult, ResponseEnforcer
 from worker.enforcement.validators import (
@@ -48,6 +42,13 @@ from worker.enforcement.validators import (
     FileExistenceValidator,
     ResponseValidator,
     StepMarkerValidator,
+    ValidationResult,
+)
+from worker.enforcement.validators.codes import CODES, Code
+from worker.enforcement.validators.registry import (
+    DuplicateValidatorError,
+    UnknownValidatorError,
+    build_validators,
 )
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from worker.enforcement.external.services import NOTHING_SPENT, Spent
-from worker.enforcement.issue import ValidationIssue
+from api_client.contract.issues.issue import ValidationIssue
+from worker.enforcement.validators.services import NOTHING_SPENT, Spent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.marker import marker
 from worker.enforcement.attempt import Attempt, best, latest_set
-from worker.enforcement.codes import issue
 from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import has_content, leaves_out
 from worker.enforcement.documents.document import parse
@@ -39,10 +39,10 @@ from worker.enforcement.documents.splice import (
 )
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key, plain, required
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.replies.evidence import is_talk
 from worker.enforcement.replies.frames import value_of
 from worker.enforcement.replies.offer import Offer, own_parts, read_reply
+from worker.enforcement.validators.codes import issue
 
 #: Who finds CONTENT_LOST, as validators are named.
 GUARD = "content_guard"

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from worker.enforcement.codes import DEFAULT_LOCALE, issue
-from worker.enforcement.isolation.child import NotJudged
-from worker.enforcement.issue import ValidationIssue
+from api_client.contract.issues.issue import ValidationIssue
+from worker.enforcement.child import NotJudged
 from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue
 
 #: Longest answer or file that is examined, in characters.
 MAX_CHARS = 4 * 1024 * 1024

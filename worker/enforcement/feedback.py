@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from worker.enforcement.codes import DEFAULT_LOCALE, words
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.content_guard import Request
-from worker.enforcement.documents.part import describe, section_title
+from worker.enforcement.documents.part import (
+    FILES,
+    STEP_MARKER,
+    YAML_HEADER,
+    fence_of,
+    header_key,
+    lines_range,
+    section_title,
+)
 from worker.enforcement.going_on import known, last_lines
-from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, words
 
 #: Most issues that one feedback lists; the rest is counted.
 MAX_ISSUES = 20
@@ -128,3 +136,30 @@ def go_on_feedback(so_far: str, locale: str = DEFAULT_LOCALE) -> str:
 def _place(issue: ValidationIssue, locale: str) -> str:
     line = f"{words(locale, 'Zeile', 'line')} {issue.line}" if issue.line else ""
     return ", ".join(piece for piece in (issue.file, line) if piece)
+
+
+def describe(part: str, locale: str) -> str:
+    """A part in words for the agent."""
+    if fence := fence_of(part):
+        language, number = fence
+        return words(locale, f"den {number}. ```{language}-Block", f"```{language} block number {number}")
+    if lines := lines_range(part):
+        german = (
+            "die Zeile {0} in einem ```text-Block"
+            if lines[0] == lines[1]
+            else "die Zeilen {0}-{1} in einem ```text-Block"
+        )
+        english = "line {0} in a ```text block" if lines[0] == lines[1] else "lines {0}-{1} in a ```text block"
+        return words(locale, german, english).format(*lines)
+    if part == STEP_MARKER:
+        return words(locale, "den STEP-Marker", "the STEP marker")
+    if part == YAML_HEADER:
+        return words(
+            locale, "den vollständigen YAML-Header (mit den --- Zeilen)", "the whole YAML header (with its --- lines)"
+        )
+    key = header_key(part)
+    if key == FILES:
+        return words(locale, "den ganzen Block 'files' des YAML-Headers", "the whole block 'files' of the YAML header")
+    if key:
+        return words(locale, f"die Zeile '{key}' des YAML-Headers", f"the line '{key}' of the YAML header")
+    return words(locale, f"die Section '{part}'", f"the section '{part}'")

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.attempt import Attempt, best, latest_set
-from worker.enforcement.codes import DEFAULT_LOCALE, clip, issue, words
 from worker.enforcement.content_guard import GUARD, Taken, lost, still_lost, take
-from worker.enforcement.documents.part import describe
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.examine import examine
-from worker.enforcement.external.services import SpendingCount
-from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.feedback import describe
 from worker.enforcement.policy import REFUSED, Policy, weighed
 from worker.enforcement.repaired import Repaired, repair_answer
 from worker.enforcement.replies.evidence import is_refusal
 from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, clip, issue, words
+from worker.enforcement.validators.services import SpendingCount
 
 #: Stands where a text was taken out of a reply.
 _GAP = "\x00"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.content_guard import lost, requested, taken
-from worker.enforcement.issue import ValidationIssue
 
 
 def kept_files(

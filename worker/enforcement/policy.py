@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
+from api_client.contract.issues.issue import Severity, ValidationIssue
 from api_client.contract.policy import DEFAULT_ORDER, Action
 from worker.enforcement.attempt import Attempt, best, latest_set
-from worker.enforcement.codes import DEFAULT_LOCALE, LOCALES
 from worker.enforcement.content_guard import LOST, NOT_JUDGED, requested
 from worker.enforcement.examine import examine
 from worker.enforcement.feedback import build_feedback, go_on_feedback, incomplete_feedback
 from worker.enforcement.going_on import unfinished
-from worker.enforcement.issue import Severity, ValidationIssue
 from worker.enforcement.repaired import Repaired, repair_answer
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, LOCALES
 
 __all__ = [
     "Accept",

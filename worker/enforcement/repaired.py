@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.marker import UNKNOWN
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.codes import DEFAULT_LOCALE, words
 from worker.enforcement.content_guard import LOST, holds, restored, still_lost
 from worker.enforcement.documents.step import StepSource, extract_step, trailing_marker
 from worker.enforcement.examine import examine
-from worker.enforcement.external.services import NOTHING_SPENT, SpendingCount, Spent
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, words
+from worker.enforcement.validators.services import NOTHING_SPENT, SpendingCount, Spent
 from worker.enforcement.validators.step_marker import FALLBACK_STEP
 
 #: Most rounds over the validators: one fallback may make room for another, but not for ever.

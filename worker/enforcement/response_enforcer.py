@@ -11,19 +11,19 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.marker import UNKNOWN
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.codes import issue
+from worker.enforcement.child import SECONDS, in_place, isolated
 from worker.enforcement.documents.step import extract_step, step_of
 from worker.enforcement.going_on import go_on, unfinished
-from worker.enforcement.isolation import SECONDS, in_place, isolated
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
 from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide, demote
-from worker.enforcement.registry import UnknownValidatorError, select, unique
 from worker.enforcement.repaired import Repaired, repair_attempt
 from worker.enforcement.sse import error_frames
 from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators.codes import issue
+from worker.enforcement.validators.registry import UnknownValidatorError, select, unique
 
 MAX_RETRIES = 2
 

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from worker.enforcement.codes import DEFAULT_LOCALE, words
-from worker.enforcement.issue import ValidationIssue
+from api_client.contract.issues.issue import ValidationIssue
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, words
 
 #: The model named in the chunks; no model wrote them.
 MODEL = "helix-enforcement"

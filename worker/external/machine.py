@@ -12,9 +12,9 @@ import structlog
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
-from worker.enforcement.external import services
-from worker.enforcement.external.services import CannotRun, Ended, Program, Question, Reply, Spent
-from worker.enforcement.isolation.memory import lifted
+from worker.enforcement.child import lifted
+from worker.enforcement.validators import services
+from worker.enforcement.validators.services import CannotRun, Ended, Program, Question, Reply, Spent
 from worker.runners.base import AgentEvent, Order, RunResult, Verdict
 from worker.runners.guard.box import Bind
 from worker.runners.registry import build_runner

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import JUDGED_BY
 from api_client.contract.turn import Turn
 from worker.enforcement.attempt import best, latest_set
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.kept_files import kept_files
 from worker.enforcement.policy import weighed
 from worker.files import recording, session

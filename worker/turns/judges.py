@@ -22,20 +22,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.values.frozen import dataclass
-from worker.enforcement.codes import issue
-from worker.enforcement.isolation import MEMORY_MB, MOST_CHARACTERS
-from worker.enforcement.isolation.memory import limited
-from worker.enforcement.issue import ValidationIssue
+from worker.enforcement.child import MEMORY_MB, MOST_CHARACTERS, limited
 from worker.enforcement.judge import judge
 from worker.enforcement.policies import PolicyFile, build
 from worker.enforcement.policies.rule_file import is_rule_file
 from worker.enforcement.policy import Attempt, Policy
-from worker.enforcement.registry import build_validators
 from worker.enforcement.repaired import MAX_ROUNDS, Repaired, repair_attempt
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators.codes import issue
+from worker.enforcement.validators.registry import build_validators
 from worker.external import provide
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ import structlog
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import reach
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import (
@@ -32,7 +33,6 @@ from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.contract.values.redaction import redactor
 from api_client.policies.kept import StoredPolicies
 from worker.enforcement.examine import refused
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import demote
 from worker.files.workspace import written_files
 from worker.runners.base import BuildRunner

@@ -17,12 +17,12 @@ import structlog
 
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.failpoints import arrive
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Turn
 from api_client.policies.kept import StoredPolicies
 from worker.enforcement.examine import refused
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policies import PolicyFile
 from worker.enforcement.policy import Attempt, Repaired, decide, demote
 from worker.runners.base import BuildRunner

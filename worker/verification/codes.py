@@ -5,8 +5,8 @@ docs/WORKFLOW-SYSTEM.md lists the same codes; a test compares the two.
 
 from __future__ import annotations
 
-from worker.enforcement.codes import codes_beside, worded
-from worker.enforcement.issue import ValidationIssue
+from api_client.contract.issues.issue import ValidationIssue
+from worker.enforcement.validators.codes import codes_beside, worded
 
 CODES = codes_beside(__file__)
 

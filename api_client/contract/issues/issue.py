@@ -27,7 +27,7 @@ class ValidationIssue:
     """One thing that is wrong with an answer.
 
     Attributes:
-        code: name of the rule, such as ``MISSING_STEP_MARKER`` (``worker.enforcement.codes``).
+        code: name of the rule, such as ``MISSING_STEP_MARKER`` (``worker.enforcement.validators.codes``).
         message: what is wrong, for people, in the turn's language.
         fix_hint: what to do about it, for the agent.
         severity: ``error`` or ``warning``; only errors cause a retry.

@@ -2,7 +2,7 @@
 
 The command line writes the code behind its message, the API sends it as ``error.code``, a chat shows the words, and
 docs/errors.md is made from it (``turns explain --markdown``). What can be wrong with an answer has a separate table
-(``worker/enforcement/codes.toml``); the same command explains both.
+(``worker/enforcement/validators/codes.toml``); the same command explains both.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from pathlib import Path
 from tests.bench.rules.policy import POLICY, answer
 from tests.bench.turns.peers_home import python_of_peers
 from worker.enforcement import examine, judge
+from worker.enforcement.child import isolated
 from worker.enforcement.documents.document import parse
-from worker.enforcement.isolation import isolated
 from worker.enforcement.policies import Comparison, Judged, Recorded, Subject, choose, read_policy
 
 

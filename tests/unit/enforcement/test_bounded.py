@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from tests.unit.enforcement.samples import ADR, header_with
 from tests.unit.enforcement.test_foreign_input import ADVERSARIAL, NOWHERE, PIECES
+from worker.enforcement.child import MOST_CHARACTERS
 from worker.enforcement.documents.document import parse
-from worker.enforcement.isolation import MOST_CHARACTERS
 from worker.enforcement.policy import Policy
 from worker.turns.judges import Case, judge_case, repair_case
 

@@ -10,8 +10,8 @@ import pytest
 
 import worker.enforcement
 from worker.enforcement import CODES, ResponseValidator, Severity, ValidationIssue
-from worker.enforcement.codes import clip, issue
 from worker.enforcement.rules.codes import RULE_CODES
+from worker.enforcement.validators.codes import clip, issue
 
 DOCS = Path(__file__).parents[3] / "docs"
 

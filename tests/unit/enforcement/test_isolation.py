@@ -28,10 +28,9 @@ from worker.enforcement import (
     ValidationIssue,
     examine,
 )
-from worker.enforcement.external.services import SpendingCount, Spent, spend
-from worker.enforcement.isolation import isolated
-from worker.enforcement.isolation.memory import lifted, limited
+from worker.enforcement.child import isolated, lifted, limited
 from worker.enforcement.rules import Length, Regex
+from worker.enforcement.validators.services import SpendingCount, Spent, spend
 
 MEMORY_MB = 64
 
@@ -92,7 +91,7 @@ def seconds(fault: str) -> float:
 async def test_in_response_enforcer_the_rule_is_blamed_and_the_others_are_heard(
     fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("worker.enforcement.isolation.stand_in.MEMORY_MB", MEMORY_MB)
+    monkeypatch.setattr("worker.enforcement.child.MEMORY_MB", MEMORY_MB)
     does, words = FAULTS[fault]
     enforcer = ResponseEnforcer(
         Runner(), 0, [Faulty(does), StepMarkerValidator()], validation_seconds=seconds(fault), locale="en"
@@ -113,8 +112,8 @@ def test_in_turns_validate_the_rule_is_blamed_and_the_others_are_heard(
     fault: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     does, words = FAULTS[fault]
-    monkeypatch.setattr("worker.enforcement.isolation.stand_in.MEMORY_MB", MEMORY_MB)
-    monkeypatch.setattr("worker.enforcement.isolation.stand_in.SECONDS", seconds(fault))
+    monkeypatch.setattr("worker.enforcement.child.MEMORY_MB", MEMORY_MB)
+    monkeypatch.setattr("worker.enforcement.child.SECONDS", seconds(fault))
     monkeypatch.setattr("worker.cli.validate.offered_validators", lambda: ["faulty", "step_marker"])
     monkeypatch.setattr(
         "worker.cli.validate.build_validators", lambda *_args, **_more: (Faulty(does), StepMarkerValidator("en"))

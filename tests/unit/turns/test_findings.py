@@ -9,10 +9,10 @@ import pytest
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import DecisionKind, Escalation, InboxDecision, check_escalation
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, Link
 from api_client.contract.turn import Failing, Turn, TurnRequest, TurnState
 from api_client.contract.words.messages import line_of
-from worker.enforcement.issue import ValidationIssue
 from worker.turns.transitions.after_decision import after_decision
 from worker.turns.transitions.after_judging import after_giving_up
 from worker.turns.transitions.after_verification import after_verification

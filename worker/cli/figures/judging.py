@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from api_client.contract.settings import Settings
-from worker.enforcement.isolation import isolated
+from worker.enforcement.child import isolated
 from worker.enforcement.policies import Chosen, Comparison, Judged, PolicyFile, Rejects, build, rejects
 from worker.enforcement.policy import Policy
 from worker.enforcement.validators import ResponseValidator

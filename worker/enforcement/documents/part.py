@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 
-from worker.enforcement.codes import words
 from worker.enforcement.documents.titles import REQUIRED_SECTIONS
 
 __all__ = [
@@ -13,7 +12,6 @@ __all__ = [
     "REQUIRED_SECTIONS",
     "STEP_MARKER",
     "YAML_HEADER",
-    "describe",
     "fence_of",
     "fence_part",
     "field_part",
@@ -83,30 +81,3 @@ def lines_range(part: str) -> tuple[int, int] | None:
     """First and last of the lines that a part names; None for another part."""
     found = _LINES_NAME.fullmatch(part)
     return (int(found[1]), int(found[2])) if found else None
-
-
-def describe(part: str, locale: str) -> str:
-    """A part in words for the agent."""
-    if fence := fence_of(part):
-        language, number = fence
-        return words(locale, f"den {number}. ```{language}-Block", f"```{language} block number {number}")
-    if lines := lines_range(part):
-        german = (
-            "die Zeile {0} in einem ```text-Block"
-            if lines[0] == lines[1]
-            else "die Zeilen {0}-{1} in einem ```text-Block"
-        )
-        english = "line {0} in a ```text block" if lines[0] == lines[1] else "lines {0}-{1} in a ```text block"
-        return words(locale, german, english).format(*lines)
-    if part == STEP_MARKER:
-        return words(locale, "den STEP-Marker", "the STEP marker")
-    if part == YAML_HEADER:
-        return words(
-            locale, "den vollständigen YAML-Header (mit den --- Zeilen)", "the whole YAML header (with its --- lines)"
-        )
-    key = header_key(part)
-    if key == FILES:
-        return words(locale, "den ganzen Block 'files' des YAML-Headers", "the whole block 'files' of the YAML header")
-    if key:
-        return words(locale, f"die Zeile '{key}' des YAML-Headers", f"the line '{key}' of the YAML header")
-    return words(locale, f"die Section '{part}'", f"the section '{part}'")

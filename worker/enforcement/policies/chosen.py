@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.policy import AppliesTo, Content, OnError, PolicyFile, PolicyRule, Subject
-from worker.enforcement.codes import DEFAULT_LOCALE
 from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.function_words import language_of
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policies.rule_file import is_rule_file, load_rule
 from worker.enforcement.policy import Policy
-from worker.enforcement.registry import build_validators
 from worker.enforcement.rules import RULES
-from worker.enforcement.rules.language import language_of
 from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators.codes import DEFAULT_LOCALE
+from worker.enforcement.validators.registry import build_validators
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.examine import examine
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.judge import judge
 from worker.enforcement.policies.chosen import Chosen
 from worker.enforcement.policy import Accept, Retry, decide, demote

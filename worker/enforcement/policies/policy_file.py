@@ -10,12 +10,12 @@ from api_client.contract.issues.issue import Severity
 from api_client.contract.limits import MAX_ATTEMPTS
 from api_client.contract.offered import not_offered, offered_validators
 from api_client.contract.policy import DEFAULT_ORDER, VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
-from worker.enforcement.codes import LOCALES
 from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
 from worker.enforcement.policies.problem import Problem
 from worker.enforcement.policies.reading import Reader
 from worker.enforcement.policies.rule_file import is_rule_file, name_of, problem_of
 from worker.enforcement.rules import RULES
+from worker.enforcement.validators.codes import LOCALES
 
 KEYS = ("version", "max_attempts", "locale", "rules")
 ENTRY_KEYS = (

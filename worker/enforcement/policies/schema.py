@@ -11,9 +11,9 @@ from api_client.contract.issues.issue import Severity
 from api_client.contract.limits import MAX_ATTEMPTS
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.policy import VERSION, Action, AppliesTo, OnError
-from worker.enforcement.codes import LOCALES
 from worker.enforcement.policies.reading import default_of, settable
 from worker.enforcement.rules import RULES
+from worker.enforcement.validators.codes import LOCALES
 
 
 def json_schema() -> dict[str, Any]:

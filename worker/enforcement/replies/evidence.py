@@ -14,9 +14,9 @@ from functools import lru_cache
 from pathlib import Path
 
 from worker.enforcement.documents.content import has_content, is_json
+from worker.enforcement.documents.function_words import FUNCTION_WORDS, language_of
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import REQUIRED_SECTIONS, plain, required
-from worker.enforcement.rules.language import FUNCTION_WORDS, language_of
 
 _WORD = re.compile(r"[^\W_]+")
 _IO = re.compile(r"\bI/O\b")

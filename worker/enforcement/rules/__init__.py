@@ -5,13 +5,13 @@ docs/rules/ has a page for each. ``worker.enforcement.policies`` reads the file 
 
 from worker.enforcement.rules.citations import Citations
 from worker.enforcement.rules.code_blocks import CodeBlocks
-from worker.enforcement.rules.external.command import Command
-from worker.enforcement.rules.external.llm_judge import LlmJudge
+from worker.enforcement.rules.command import Command
 from worker.enforcement.rules.forbidden import Forbidden
 from worker.enforcement.rules.json_schema import JsonSchema
 from worker.enforcement.rules.language import Language
 from worker.enforcement.rules.length import Length
 from worker.enforcement.rules.links import Links
+from worker.enforcement.rules.llm_judge import LlmJudge
 from worker.enforcement.rules.pydantic_model import PydanticModel
 from worker.enforcement.rules.regex import Regex
 from worker.enforcement.rules.rule import Rule, option

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import lines_of
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.validators.paths import Found, Root

@@ -12,14 +12,14 @@ from typing import Any, ClassVar
 
 import yaml
 
-from worker.enforcement.codes import words
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import Block
 from worker.enforcement.documents.part import fence_part
-from worker.enforcement.external.shell import problems
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
+from worker.enforcement.validators.codes import words
+from worker.enforcement.validators.services import CannotRun, Program, services
 
 #: A longer block is not parsed, in characters: parsers of foreign text are bounded.
 MAX_BLOCK = 200_000
@@ -33,6 +33,12 @@ LONG = 16_384
 _F_STRING = re.compile(r"(?i)(?<!\w)(?:f|fr|rf)[\"']")
 #: A string, which stays, or a comma before a closing bracket.
 _TRAILING = re.compile(r'("(?:[^"\\\n]|\\.)*"?)|,(?=\s*[\]}])')
+
+
+#: Reads each file and goes on; the outer shell's own exit code says nothing about the scripts.
+_CHECK = 'for each; do bash --norc -n "./$each"; done; exit 0'
+_SAID = re.compile(r"^(?:\./)?(\d+)\.sh: line (\d+): (.*)$")
+_SHELL_SECONDS = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +84,7 @@ class CodeBlocks(Rule):
             if block.language != SHELL and (problem := _PARSERS[block.language](block.text)):
                 wrong[place] = problem
         scripts = [place for place, block in enumerate(found) if block.language == SHELL]
-        for number, line, said in problems([found[place].text for place in scripts]) if scripts else ():
+        for number, line, said in _shell_problems([found[place].text for place in scripts]) if scripts else ():
             wrong[scripts[number]] = line, said
         locale = self.words_in(context)
         return [
@@ -164,3 +170,26 @@ def _yaml(block: str) -> Problem | None:
 
 
 _PARSERS: Mapping[str, Callable[[str], Problem | None]] = {"python": _python, "json": _json, "yaml": _yaml}
+
+
+def _shell_problems(scripts: Sequence[str]) -> list[tuple[int, int, str]]:
+    """The first problem of each script that does not parse: its place in ``scripts``, its line, and words.
+
+    Raises:
+        CannotRun: there is no box or no bash here.
+    """
+    names = [f"{number}.sh" for number in range(len(scripts))]
+    ended = services().run(
+        Program(
+            argv=["bash", "-c", _CHECK, "bash", *names],
+            files=dict(zip(names, scripts, strict=True)),
+            seconds=_SHELL_SECONDS,
+        )
+    )
+    if ended.code:
+        raise CannotRun(f"bash ended with {ended.code}: {(ended.lines or ('',))[-1]}")
+    found: dict[int, tuple[int, int, str]] = {}
+    for line in ended.lines:
+        if said := _SAID.match(line):
+            found.setdefault(int(said[1]), (int(said[1]), int(said[2]), said[3]))
+    return list(found.values())

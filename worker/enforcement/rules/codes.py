@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from worker.enforcement.codes import codes_beside, worded
-from worker.enforcement.issue import ValidationIssue
+from api_client.contract.issues.issue import ValidationIssue
+from worker.enforcement.validators.codes import codes_beside, worded
 
 RULE_CODES = codes_beside(__file__)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar
 
-from worker.enforcement.issue import ValidationIssue
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.rules.json_text import check_where, mismatch, read_json
 from worker.enforcement.rules.rule import Rule, option
 

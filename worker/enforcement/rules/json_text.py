@@ -6,12 +6,12 @@ import json
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from worker.enforcement.codes import words
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.part import fence_part
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.validators.codes import words
 
 WHERE = ("fence", "whole", "any")
 #: A longer text is not read as JSON, in characters.

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from worker.enforcement.codes import words
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
+from worker.enforcement.validators.codes import words
 
 
 @dataclass(frozen=True, kw_only=True)

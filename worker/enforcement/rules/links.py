@@ -10,9 +10,9 @@ from html import unescape
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import lines_of
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar
 
-from worker.enforcement.issue import ValidationIssue
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.rules.json_schema import MOST
 from worker.enforcement.rules.json_text import check_where, mismatch, read_json
 from worker.enforcement.rules.rule import Rule, option

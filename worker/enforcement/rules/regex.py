@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-from worker.enforcement.issue import ValidationIssue
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
@@ -20,7 +20,7 @@ class Regex(Rule):
     """Searches by Python's regular expressions; ``(?i)`` and other flags are in the pattern.
 
     Python's engine may take exponential time over a pattern such as ``(a+)+$``: so the rule is not ``bounded``, and
-    works in a child process that is ended when its time is over (``worker.enforcement.isolation``).
+    works in a child process that is ended when its time is over (``worker.enforcement.child``).
     """
 
     kind: ClassVar[str] = "regex"

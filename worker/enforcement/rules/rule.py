@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from worker.enforcement.codes import DEFAULT_LOCALE
 from worker.enforcement.validators.base import ResponseValidator
+from worker.enforcement.validators.codes import DEFAULT_LOCALE
 
 
 def option(default: Any, what: str) -> Any:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar
 
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.documents.content import content
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import Heading
 from worker.enforcement.documents.part import section_part
 from worker.enforcement.documents.titles import key, plain
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from worker.enforcement.codes import DEFAULT_LOCALE, issue
 from worker.enforcement.documents.adr import MAX_ADRS, Adr, Section
 from worker.enforcement.documents.content import content
 from worker.enforcement.documents.document import Text, texts_of
@@ -19,6 +18,7 @@ from worker.enforcement.documents.outline import lines_of
 from worker.enforcement.documents.part import CRITERIA, REQUIRED_SECTIONS, YAML_HEADER, field_part, section_part
 from worker.enforcement.documents.titles import SECTION_TITLES, asked_as, key, plain
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue
 
 REQUIRED_FIELDS = ("adr_id", "title", "status")
 MIN_CRITERIA = 3

@@ -7,13 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-from worker.enforcement.codes import DEFAULT_LOCALE, issue, words
 from worker.enforcement.documents.adr import MAX_ADRS, Adr
 from worker.enforcement.documents.document import parse, texts_of
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
 from worker.enforcement.documents.header_lines import move_entries
 from worker.enforcement.documents.part import FILES, YAML_HEADER, field_part
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue, words
 from worker.enforcement.validators.paths import Found, Root, bare
 
 #: What it means that a file is missing, by the list that names it; ``create`` wants it to be missing.

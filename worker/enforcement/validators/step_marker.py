@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from api_client.contract.marker import STEPS, UNKNOWN
-from worker.enforcement.codes import DEFAULT_LOCALE, issue, words
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.part import STEP_MARKER
 from worker.enforcement.documents.splice import put_marker
 from worker.enforcement.documents.step import infer_step, strip_marker, trailing_marker
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue, words
 
 #: Key of the context that tells the re-validation which step the fallback put in: only it may write ``unknown``.
 FALLBACK_STEP = "fallback_step"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.event_kinds import Body, GateChecked, VerifierJudged, VerifierStarted
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from worker.enforcement.issue import ValidationIssue
 from worker.turns.leases.lease import Lease
 from worker.turns.phases.phase_folders import fence_of, phase_of
 from worker.verification import (

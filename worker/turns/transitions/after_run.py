@@ -13,13 +13,13 @@ from typing import Any
 from api_client.contract.attempt import AttemptFacts, AttemptRecord
 from api_client.contract.counters import counter, model_of
 from api_client.contract.event_kinds import AttemptCompleted, AttemptLost, Body
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.record import Changes
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
 from worker.enforcement.going_on import LEAST, known
-from worker.enforcement.issue import ValidationIssue
 from worker.enforcement.policy import Attempt, Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, delay_after, hand_over_delay

@@ -11,12 +11,12 @@ from dataclasses import replace
 from api_client.contract.attempt import AttemptFacts, AttemptRecord
 from api_client.contract.counters import counter, model_of
 from api_client.contract.event_kinds import AttemptAccepted, AttemptLost, AttemptRejected
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.record import Changes
 from api_client.contract.tasks import FAIL, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
-from worker.enforcement.issue import ValidationIssue
 from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.escalation import escalated
 from worker.turns.transitions.moves import Answer, Move, again, attempt_facts, progress, retrying

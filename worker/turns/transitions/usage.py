@@ -9,7 +9,7 @@ from typing import Any
 from api_client.contract.counters import counter, model_of
 from api_client.contract.turn import Turn
 from api_client.contract.values.frozen import dataclass
-from worker.enforcement.external.services import Spent
+from worker.enforcement.validators.services import Spent
 from worker.turns.transitions.moves import Move, progress
 
 #: Whatever an agent reports beyond this it did not use.

@@ -7,7 +7,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Any
 
-from worker.enforcement.issue import ValidationIssue
+from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.validators import ADRStructureValidator
 from worker.verification.codes import issue
 from worker.verification.gates.base import Site

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.phases.phase import Phase
-from worker.enforcement.issue import ValidationIssue
 from worker.runners.base import Stop
 from worker.verification.fence import Fence
 from worker.verification.output_tree import Tree

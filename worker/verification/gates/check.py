@@ -12,8 +12,8 @@ from typing import Any
 
 import structlog
 
+from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.phases.phase import Phase
-from worker.enforcement.issue import ValidationIssue
 from worker.runners.base import Stop
 from worker.verification.codes import issue
 from worker.verification.fence import RUNS_PROGRAMS, Fence

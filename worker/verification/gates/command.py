@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from worker.enforcement.issue import ValidationIssue
+from api_client.contract.issues.issue import ValidationIssue
 from worker.runners.guard.box import Bind
 from worker.verification.codes import issue
 from worker.verification.gate_program import Limits, Ran, run_program

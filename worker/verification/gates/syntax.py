@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from worker.enforcement.issue import ValidationIssue
+from api_client.contract.issues.issue import ValidationIssue
 from worker.runners.guard.box import Bind
 from worker.verification.codes import issue
 from worker.verification.gate_program import Limits, Ran, run_program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from api_client.contract.counters import counter
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from worker.enforcement.external.services import NOTHING_SPENT, Spent
+from worker.enforcement.validators.services import NOTHING_SPENT, Spent
 from worker.turns.transitions.moves import Move, progress
 from worker.turns.transitions.usage import with_judging
 

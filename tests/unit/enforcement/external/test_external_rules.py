@@ -9,11 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from worker.enforcement import examine, judge
-from worker.enforcement.external import services
-from worker.enforcement.external.model_verdict import prompt, read_verdict
-from worker.enforcement.external.services import CannotRun, Ended, Program, Question, Reply, Spent
 from worker.enforcement.rules import CodeBlocks, Command, LlmJudge
-from worker.enforcement.rules.external.llm_judge import verdicts
+from worker.enforcement.rules.llm_judge import prompt, read_verdict, verdicts
+from worker.enforcement.validators import services
+from worker.enforcement.validators.services import CannotRun, Ended, Program, Question, Reply, Spent
 
 NONCE = "0123456789abcdef"
 

@@ -19,9 +19,9 @@ from click.testing import CliRunner
 from api_client.contract.settings import Settings
 from worker.cli.validate import validate
 from worker.enforcement import ResponseEnforcer
-from worker.enforcement.external import services
 from worker.enforcement.policies import Subject, choose, read_policy
 from worker.enforcement.rules import RULES
+from worker.enforcement.validators import services
 from worker.external import provide
 
 FAULTS = ("hangs", "raises", "eats memory")
@@ -106,8 +106,8 @@ def trouble(kind: str, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "policy.yaml").write_text(
         f"max_attempts: 1\nlocale: en\nrules:\n  - {{rule: {kind}, options: {made.options}}}\n  - step_marker\n"
     )
-    monkeypatch.setattr("worker.enforcement.isolation.stand_in.MEMORY_MB", MEMORY_MB)
-    monkeypatch.setattr("worker.enforcement.isolation.stand_in.SECONDS", seconds(fault))
+    monkeypatch.setattr("worker.enforcement.child.MEMORY_MB", MEMORY_MB)
+    monkeypatch.setattr("worker.enforcement.child.SECONDS", seconds(fault))
     return made
 
 

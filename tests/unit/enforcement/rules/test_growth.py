@@ -11,8 +11,8 @@ from tests.growth import assert_linear
 from tests.unit.enforcement.samples import ADR, header_with
 from tests.unit.enforcement.test_foreign_input import ALL, NOWHERE
 from worker.enforcement import ResponseValidator, decide, judge
+from worker.enforcement.child import MOST_CHARACTERS, in_place
 from worker.enforcement.documents.document import parse
-from worker.enforcement.isolation import MOST_CHARACTERS, in_place
 from worker.enforcement.repaired import repair_attempt
 from worker.enforcement.rules import RULES
 

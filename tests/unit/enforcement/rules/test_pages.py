@@ -12,13 +12,13 @@ import pytest
 from api_client.contract.settings import Settings
 from worker.enforcement import examine
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.external import services
 from worker.enforcement.policies import AppliesTo, Chosen, Subject, choose, read_policy
 from worker.enforcement.policies.policy_file import ENTRY_KEYS, KEYS
 from worker.enforcement.policies.reading import default_of, settable
 from worker.enforcement.repaired import repair_answer
 from worker.enforcement.rules import RULES, Rule
 from worker.enforcement.rules.codes import RULE_CODES
+from worker.enforcement.validators import services
 from worker.external import provide
 
 ROOT = Path(__file__).parents[4]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.growth import assert_linear
 from worker.enforcement import examine
 from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.function_words import _LANGUAGES, FUNCTION_WORDS
 from worker.enforcement.repaired import repair_answer
 from worker.enforcement.rules import (
     Citations,
@@ -27,7 +28,6 @@ from worker.enforcement.rules import (
     Structure,
 )
 from worker.enforcement.rules.forbidden import _SIGNS, SECRETS
-from worker.enforcement.rules.language import _LANGUAGES, FUNCTION_WORDS
 
 MARKER = "\n\n<!-- STEP: done -->"
 GERMAN = "Der Cache steht vor der Suche und wird nicht gefüllt, wenn der Index sich nicht geändert hat. "

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
+from api_client.contract.issues.issue import Severity, ValidationIssue
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.external.services import Program, services
-from worker.enforcement.issue import Severity, ValidationIssue
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
+from worker.enforcement.validators.services import Program, services
 
 #: What compilers and linters print: ``answer.md:12:3: error: words``; also without a file or a column.
 _LINE = re.compile(

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from api_client.contract.offered import GROUP, installed_validators, not_offered, offered_validators
-from worker.enforcement.codes import DEFAULT_LOCALE
 from worker.enforcement.validators import (
     ADRStructureValidator,
     FileExistenceValidator,
     ResponseValidator,
     StepMarkerValidator,
 )
+from worker.enforcement.validators.codes import DEFAULT_LOCALE
 
 Factory = Callable[[Path, str], ResponseValidator]
 

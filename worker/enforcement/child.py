@@ -1,22 +1,103 @@
-"""A child process that calls validators, and can be ended while it does."""
+"""Validators in a child process: one that hangs, dies or eats memory is blamed alone, wherever it runs."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import pickle
+import resource
 import signal
 import threading
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from worker.enforcement.external.services import SpendingCount, spend
-from worker.enforcement.isolation.memory import limited
-from worker.enforcement.validators import ResponseValidator
+from api_client.contract.issues.issue import ValidationIssue
+from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
+from worker.enforcement.validators.services import SpendingCount, spend
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
+
+#: Time that a validator has for one answer, in seconds, and memory that it may take, in MiB.
+SECONDS, MEMORY_MB = 10.0, 1024
+#: Characters of all texts up to which validators whose work is bounded run in the process itself.
+MOST_CHARACTERS = 64 * 1024
+
+
+def in_place(validator: ResponseValidator, texts: Collection[str]) -> bool:
+    """Whether a validator judges these texts in this process: its work is bounded, or what it starts has bounds."""
+    if _stays(validator):
+        return True
+    return sum(map(len, texts)) <= MOST_CHARACTERS and validator.bounded_on(texts)
+
+
+def _stays(validator: ResponseValidator) -> bool:
+    """What it starts has bounds, or the repair has to know it: the step marker's search is one pass."""
+    return isinstance(validator, StepMarkerValidator) or bool(getattr(validator, "reaches_out", False))
+
+
+@contextmanager
+def isolated(
+    validators: Sequence[ResponseValidator], *, seconds: float | None = None, memory_mb: int | None = None
+) -> Iterator[tuple[ResponseValidator, ...]]:
+    """The validators. One child process judges what is long, or has no known bound. It ends with this block.
+
+    A validator keeps no state between calls: what it changes in itself stays in the child.
+
+    Args:
+        validators: the validators.
+        seconds: time for each of them and answer, ``SECONDS`` by default; 0 has all of them work in this process.
+        memory_mb: memory that each of them may take, in MiB, ``MEMORY_MB`` by default.
+    """
+    seconds = SECONDS if seconds is None else seconds
+    apart = [each for each in validators if seconds and not _stays(each)]
+    child = Child(apart, seconds, MEMORY_MB if memory_mb is None else memory_mb)
+    stand_ins = {id(validator): _StandIn(validator, child, place) for place, validator in enumerate(apart)}
+    try:
+        yield tuple(stand_ins.get(id(validator), validator) for validator in validators)
+    finally:
+        child.close()
+
+
+class _StandIn(ResponseValidator):
+    """Hands its calls to a child."""
+
+    def __init__(self, validator: ResponseValidator, child: Child, place: int) -> None:
+        self._validator, self._child, self._place = validator, child, place
+
+    @property
+    def name(self) -> str:
+        """The validator's name."""
+        return self._validator.name
+
+    @property
+    def mends_files(self) -> bool:  # type: ignore[override]
+        """As the validator's own."""
+        return self._validator.mends_files
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """As the validator's. Raises NotJudged where it does not end well."""
+        found: list[ValidationIssue] = self._call("validate", response, context)
+        return found
+
+    def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
+        """As the validator's. Raises NotJudged where it does not end well."""
+        text: str | None = self._call("apply_fallback", response, context)
+        return text
+
+    def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
+        """As the validator's. Raises NotJudged where it does not end well."""
+        lines: Sequence[str] = self._child.call(self._place, "explain_fallback", (before, after, dict(context)))
+        return lines
+
+    def _call(self, method: str, response: str, context: Mapping[str, Any]) -> Any:
+        if in_place(self._validator, [response, *(context.get("files") or {}).values()]):
+            return getattr(self._validator, method)(response, context)
+        return self._child.call(self._place, method, (response, dict(context)))
+
 
 #: After so many overruns a validator is not called again: each of them took its whole time.
 MOST_OVERRUNS = 3
@@ -148,3 +229,47 @@ class Child:
             except (Exception, SystemExit) as error:
                 return None, f"{type(error).__name__}: {error}", counted.spent
         return result, "", counted.spent
+
+
+_STATUS = Path("/proc/self/status")
+#: The bounds of this process before ``limited``, the innermost last.
+_before: list[tuple[int, int]] = []
+
+
+@contextmanager
+def limited(megabytes: int) -> Iterator[None]:
+    """Let this process take so many MiB more in this block: beyond them Python raises ``MemoryError``.
+
+    The kernel bounds writable private memory (RLIMIT_DATA).
+    """
+    old, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    bounds = [bound for bound in (old, hard) if bound != resource.RLIM_INFINITY]
+    resource.setrlimit(resource.RLIMIT_DATA, (min([_held() + megabytes * 2**20, *bounds]), hard))
+    _before.append((old, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, _before.pop())
+
+
+@contextmanager
+def lifted() -> Iterator[None]:
+    """Take the bound back in this block: the programs that start in it have bounds that fit them."""
+    if not _before:
+        yield
+        return
+    bound = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, _before[0])
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_DATA, bound)
+
+
+def _held() -> int:
+    """Writable private memory of this process, in bytes."""
+    try:
+        lines = _STATUS.read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:"))
+    except (OSError, StopIteration, ValueError):
+        return 0

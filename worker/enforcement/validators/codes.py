@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from api_client.contract.issues.issue import Severity, ValidationIssue
 from api_client.contract.words.tables import table_beside
-from worker.enforcement.issue import Severity, ValidationIssue
 
 LOCALES = ("de", "en")
 DEFAULT_LOCALE = "en"

@@ -1,1 +1,0 @@
-"""What rules may ask of the machine, and how programs and models are asked to judge."""

@@ -1,1 +1,0 @@
-"""Rules that run programs or ask models (``worker.enforcement.external``)."""
