@@ -338,3 +338,18 @@ def test_the_feedback_names_exactly_what_is_to_be_sent() -> None:
         "Send only the line 'title' of the YAML header, the whole block 'files' of the YAML header, the STEP marker: "
         "the rest of your answer is kept as it is."
     )
+
+
+@pytest.mark.parametrize(
+    ("last", "is_content"),
+    [
+        ("J'attends votre confirmation avant de poursuivre.", False),
+        ("Ik heb de ontbrekende sectie aan het document toegevoegd.", False),
+        ("Session expired. Please log in again.", False),
+        ("Ja, denn der Cache ist klein.", True),
+        ("Soll ein Eintrag veralten, ersetzt ihn der Cache.", True),
+    ],
+)
+def test_the_last_paragraph_of_a_section_is_content_where_it_speaks_of_the_subject(last: str, is_content: bool) -> None:
+    judged = after(without("Entscheidung"), f"## Entscheidung\n\n{TEXT}\n\n{last}")
+    assert (last in judged) is is_content
