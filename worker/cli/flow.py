@@ -9,7 +9,7 @@ import click
 
 from api_client.client import TurnsClient
 from worker.cli.asking import whoami, with_client
-from worker.cli.output import json_option, one_line, write_json, write_table
+from worker.cli.output import json_option, one_line, write_json, write_list
 
 
 @click.group()
@@ -44,11 +44,8 @@ def show(as_json: bool) -> None:
         return found
 
     found = with_client(read)
-    if as_json:
-        write_json(found)
-        return
     head = ("version", "weight", "sessions", "policy", "prompt template", "bound", "")
-    write_table([head, *(_line(each) for each in found)])
+    write_list(as_json, found, "", head, map(_line, found))
 
 
 def _line(each: Mapping[str, object]) -> tuple[str, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 import click
@@ -14,7 +13,7 @@ from api_client.contract.settings import load
 from api_client.nouns import BUDGETS, PAUSES, Column, Noun, Sight
 from api_client.pauses.pause import clock_time
 from worker.cli.asking import with_client
-from worker.cli.output import json_option, one_line, write_json, write_table
+from worker.cli.output import json_option, moment, one_line, write_json, write_table
 
 
 def list_of(noun: Noun[Any], name: str, about: str, *, under: str = "") -> click.Command:
@@ -46,7 +45,7 @@ def write_rows(columns: Sequence[Column[Any]], rows: Sequence[Any], now: float =
 def _cell(column: Column[Any], row: Any, sight: Sight) -> str:
     value = column.cell(row, sight)
     if column.kind == "when":
-        return f"{datetime.fromtimestamp(value).astimezone():%Y-%m-%d %H:%M:%S%z}" if value else ""
+        return moment(value)
     return clock_time(value, sight.now) if column.kind == "clock" else one_line(value, column.most)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
+from datetime import datetime
 from typing import Any
 
 import click
@@ -40,3 +42,18 @@ def write_table(rows: list[tuple[str, ...]], *, gap: str = "  ") -> None:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         click.echo(gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def write_list(as_json: bool, data: Any, none: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    """A list: as JSON, or as a table with its headings; ``none`` is what people read where it is empty."""
+    if as_json:
+        write_json(data)
+    elif lines := [*rows]:
+        write_table([head, *lines])
+    else:
+        click.echo(none)
+
+
+def moment(at: float) -> str:
+    """A moment (seconds since the epoch) in local time; empty for 0."""
+    return f"{datetime.fromtimestamp(at).astimezone():%Y-%m-%d %H:%M:%S%z}" if at else ""

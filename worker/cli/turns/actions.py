@@ -7,7 +7,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import aclosing
-from datetime import datetime
 from typing import Any
 
 import click
@@ -22,7 +21,7 @@ from api_client.index.lists import Found
 from api_client.index.search import STATUSES
 from worker.cli import NO
 from worker.cli.asking import span, whoami, with_client
-from worker.cli.output import json_option, number_of, one_line, write_json, write_table
+from worker.cli.output import json_option, moment, number_of, one_line, write_json, write_list, write_table
 from worker.cli.reading import read_text
 from worker.cli.turns.filters import filter_options, search_of
 from worker.cli.turns.turn_id import offered_models, turn_argument
@@ -205,17 +204,16 @@ def audit(since: float, turn_id: str, as_json: bool) -> None:
     A line is written before its action; one that was refused says so. For its result: `turns show TURN_ID`.
     """
     lines = with_client(lambda client: client.audit.read(since=time.time() - since, turn_id=turn_id))
-    if as_json:
-        write_json([line.to_dict() for line in lines])
-        return
-    if not lines:
-        click.echo(f"nobody did anything{f' to {one_line(turn_id)}' if turn_id else ''} in this time")
-        return
     named = with_names(load().keys_path)
-    rows: list[tuple[str, ...]] = [("when", "who", "what", "turn", "bulk", "asked for", "result")]
-    for line in lines:
-        when = f"{datetime.fromtimestamp(line.at).astimezone():%Y-%m-%d %H:%M:%S%z}"
-        result = f"refused: {one_line(line.refused, 80)}" if line.refused else ""
-        known = (line.action, line.turn_id, line.bulk, one_line(line.detail, 60), result)
-        rows.append((when, one_line(named(line.by), 40), *known))
-    write_table(rows)
+    head = ("when", "who", "what", "turn", "bulk", "asked for", "result")
+    rows = (
+        (
+            moment(line.at),
+            one_line(named(line.by), 40),
+            *(line.action, line.turn_id, line.bulk, one_line(line.detail, 60)),
+            f"refused: {one_line(line.refused, 80)}" if line.refused else "",
+        )
+        for line in lines
+    )
+    none = f"nobody did anything{f' to {one_line(turn_id)}' if turn_id else ''} in this time"
+    write_list(as_json, [line.to_dict() for line in lines], none, head, rows)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import click
 
 from api_client.client import TurnsClient
@@ -13,8 +11,8 @@ from api_client.contract.turn import Outcome, Turn
 from api_client.turns.history import Death, deaths
 from api_client.workers.reports import read_exits
 from worker.cli.asking import with_client
-from worker.cli.output import json_option, one_line, write_json, write_table
-from worker.cli.turns.actions import act_on_one
+from worker.cli.output import json_option, moment, one_line, write_json, write_list
+from worker.cli.turns.actions import act_on_one, drop
 from worker.cli.turns.timeline import Timeline
 from worker.cli.turns.turn_id import turn_argument
 
@@ -25,6 +23,9 @@ def dead() -> None:
 
     They stay until they are dropped. `show` tells their whole history; `replay` submits them again, as a new turn.
     """
+
+
+dead.add_command(drop)
 
 
 @dead.command("list")
@@ -40,19 +41,20 @@ def list_dead(as_json: bool) -> None:
         ]
 
     turns = with_client(read)
-    if as_json:
-        write_json([{**turn.to_dict(), "deaths": [each.to_dict() for each in died]} for turn, died in turns])
-        return
-    if not turns:
-        click.echo("no dead letters")
-        return
-    rows: list[tuple[str, ...]] = [("turn", "given up", "deliveries", "died with", "session", "message")]
-    for turn, died in turns:
-        when = f"{datetime.fromtimestamp(turn.finished_at).astimezone():%Y-%m-%d %H:%M:%S%z}"
-        workers = one_line("; ".join(map(_words_of, died)), 160)
-        session, message = one_line(turn.request.session_id, 40), one_line(turn.request.prompt, 60)
-        rows.append((turn.turn_id, when, str(turn.delivery), workers, session, message))
-    write_table(rows)
+    data = [{**turn.to_dict(), "deaths": [each.to_dict() for each in died]} for turn, died in turns]
+    rows = (
+        (
+            turn.turn_id,
+            moment(turn.finished_at),
+            str(turn.delivery),
+            one_line("; ".join(map(_words_of, died)), 160),
+            one_line(turn.request.session_id, 40),
+            one_line(turn.request.prompt, 60),
+        )
+        for turn, died in turns
+    )
+    head = ("turn", "given up", "deliveries", "died with", "session", "message")
+    write_list(as_json, data, "no dead letters", head, rows)
 
 
 @dead.command()
@@ -90,11 +92,3 @@ def replay(turn_id: str, as_json: bool) -> None:
     if turn.outcome is not Outcome.DEAD:
         raise NotFinished(turn_id, "is not a dead letter: `turns replay` replays it")
     act_on_one("replay", turn_id, as_json)
-
-
-@dead.command()
-@turn_argument()
-@json_option
-def drop(turn_id: str, as_json: bool) -> None:
-    """Take a dead letter off the list. Its history stays readable for as long as any finished turn's."""
-    act_on_one("drop", turn_id, as_json)

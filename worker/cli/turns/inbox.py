@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import click
 
 from api_client.actions import decide
@@ -15,7 +13,7 @@ from api_client.contract.issues.issue import read_issues
 from api_client.contract.turn import Turn
 from api_client.turns.proposal import proposal
 from worker.cli.asking import whoami, with_client
-from worker.cli.output import json_option, one_line, safe, write_json, write_table
+from worker.cli.output import json_option, moment, one_line, safe, write_json, write_list, write_table
 from worker.cli.reading import read_text
 from worker.cli.turns.timeline import Timeline, issue_lines
 from worker.cli.turns.turn_id import turn_argument
@@ -34,26 +32,17 @@ def inbox() -> None:
 def list_inbox(as_json: bool) -> None:
     """List the turns that wait, the longest waiting first."""
     turns = with_client(lambda client: client.inbox.parked())
-    if as_json:
-        write_json([turn.to_dict() for turn in turns])
-        return
-    if not turns:
-        click.echo("nothing waits for a decision")
-        return
-    rows: list[tuple[str, ...]] = [("turn", "since", "until", "then", "what")]
-    for turn in turns:
-        what = one_line(_what(turn), 60)
-        rows.append((turn.turn_id, _time(turn.parked_at), _time(turn.decide_by), turn.decide_default, what))
-    write_table(rows)
+    rows = (
+        (turn.turn_id, moment(turn.parked_at), moment(turn.decide_by), turn.decide_default, one_line(_what(turn), 60))
+        for turn in turns
+    )
+    data, head = [turn.to_dict() for turn in turns], ("turn", "since", "until", "then", "what")
+    write_list(as_json, data, "nothing waits for a decision", head, rows)
 
 
 def _what(turn: Turn) -> str:
     phase = turn.request.phase
     return f"phase {phase['id']} of {turn.request.directory}" if phase else turn.request.prompt
-
-
-def _time(at: float) -> str:
-    return f"{datetime.fromtimestamp(at):%Y-%m-%d %H:%M:%S}" if at else ""
 
 
 @inbox.command(short_help="Show what there is to decide.")
@@ -76,7 +65,7 @@ def show(turn_id: str, as_json: bool) -> None:
         ("what", one_line(_what(turn))),
     ]
     if turn.decide_by:
-        rows.append(("until", f"{_time(turn.decide_by)}, then {turn.decide_default}"))
+        rows.append(("until", f"{moment(turn.decide_by)}, then {turn.decide_default}"))
     if turn.decision:
         rows.append(("decided", f"{turn.decision.kind} by {one_line(turn.decision.who)}"))
     write_table(rows)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import click
@@ -14,7 +13,7 @@ from api_client.index.lists import Page
 from api_client.index.search import SORTS, Place, Search
 from api_client.workers.reason import Wait
 from worker.cli.asking import with_client
-from worker.cli.output import json_option, one_line, write_json, write_table
+from worker.cli.output import json_option, moment, one_line, write_json, write_table
 from worker.cli.turns.filters import filter_options, search_of
 
 
@@ -76,11 +75,10 @@ def _row(turn: Turn, wait: Wait | None) -> tuple[str, ...]:
     if wait and turn.state is not TurnState.PARKED:
         status += f": {one_line(wait.words(public=True), 80)}"
     took = f"{turn.finished_at - turn.created_at:.1f} s" if turn.finished_at else ""
-    when = datetime.fromtimestamp(turn.finished_at or turn.created_at).astimezone()
     return (
         turn.turn_id,
         status,
-        f"{when:%Y-%m-%d %H:%M:%S%z}",
+        moment(turn.finished_at or turn.created_at),
         took,
         f"{turn.attempt}/{turn.allowed or turn.request.max_attempts}",
         one_line(turn.request.model, 24),

@@ -17,7 +17,7 @@ from api_client.contract.turn import Turn
 from api_client.index.search import Search
 from worker.cli import NO
 from worker.cli.asking import with_client
-from worker.cli.output import json_option, one_line, write_json, write_table
+from worker.cli.output import json_option, one_line, write_json, write_list
 from worker.cli.turns.timeline import error_lines
 from worker.cli.turns.turn import follow_turn
 from worker.verification.phases import load_phases, phases_file
@@ -121,15 +121,13 @@ def list_phases(path: Path, as_json: bool) -> None:
         return found
 
     found = with_client(states)
-    if as_json:
-        last = {name: {"state": state, "turn_id": turn_id} for name, (state, turn_id) in found.items()}
-        write_json([{**each.to_dict(), **last[each.id]} for each in phases])
-        return
-    rows: list[tuple[str, ...]] = [("phase", "type", "state", "turn", "name")]
-    for each in phases:
-        state, turn_id = found[each.id]
-        rows.append((each.id, each.type, state or "not run", turn_id, one_line(each.name, 60)))
-    write_table(rows)
+    last = {name: {"state": state, "turn_id": turn_id} for name, (state, turn_id) in found.items()}
+    rows = (
+        (each.id, each.type, found[each.id][0] or "not run", found[each.id][1], one_line(each.name, 60))
+        for each in phases
+    )
+    data, head = [{**each.to_dict(), **last[each.id]} for each in phases], ("phase", "type", "state", "turn", "name")
+    write_list(as_json, data, "", head, rows)
 
 
 async def _unfinished(client: TurnsClient, path: Path) -> list[Turn]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 import click
@@ -17,7 +16,7 @@ from api_client.contract.words.spoken import spoken
 from api_client.workers.reason import Wait
 from worker.cli import NO
 from worker.cli.asking import with_client
-from worker.cli.output import json_option, one_line, safe, write_json, write_table
+from worker.cli.output import json_option, moment, one_line, safe, write_json, write_table
 from worker.cli.reading import read_text
 from worker.cli.turns.timeline import DIM, Line, Timeline, error_lines, issue_lines
 from worker.cli.turns.turn_id import offered_models, turn_argument
@@ -191,10 +190,10 @@ def show(turn_id: str, as_json: bool) -> None:
         *([("waits", one_line(wait.words(), 300))] if wait else []),
         ("attempt", f"{turn.attempt} of {turn.allowed or turn.request.max_attempts}, deliveries {turn.delivery}"),
         ("owner", one_line(turn.request.shown_owner, 100)),
-        ("created", _time(turn.created_at)),
+        ("created", moment(turn.created_at)),
     ]
     if turn.finished_at:
-        rows.append(("finished", f"{_time(turn.finished_at)} ({turn.finished_at - turn.created_at:.1f} s)"))
+        rows.append(("finished", f"{moment(turn.finished_at)} ({turn.finished_at - turn.created_at:.1f} s)"))
     if turn.outcome:
         rows.append(("outcome", turn.outcome.value))
     if turn.step:
@@ -202,7 +201,7 @@ def show(turn_id: str, as_json: bool) -> None:
     if turn.worker:
         rows.append(("worker", one_line(turn.worker)))
     if turn.state is TurnState.PARKED:
-        until = f"{_time(turn.decide_by)}, then {turn.decide_default}"
+        until = f"{moment(turn.decide_by)}, then {turn.decide_default}"
         rows += [("until", until), ("what to do", f"turns inbox show {turn.turn_id}")]
     elif wait and wait.fix:
         rows.append(("fix", wait.fix))
@@ -261,7 +260,3 @@ def _texts(attempt: AttemptRecord) -> Iterator[Line]:
         if text:
             yield Line(f"  {title}:", "bold")
             yield from (Line(f"  | {line}") for line in safe(text).splitlines())
-
-
-def _time(at: float) -> str:
-    return datetime.fromtimestamp(at).astimezone().strftime("%Y-%m-%d %H:%M:%S%z") if at else ""
