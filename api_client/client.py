@@ -15,7 +15,7 @@ from api_client.budgets.spending import Spending
 from api_client.contract.errors import NotFinished
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnState, replay_id
-from api_client.figures.figures_reader import FigureReader
+from api_client.figures.figures import FigureReader
 from api_client.index.dead_letters import DeadLetters
 from api_client.index.lists import TurnLists
 from api_client.notices import Notices

@@ -1,4 +1,4 @@
-"""The figures of a span of time, whole and in equal pieces, from one reading of the counters: for an overview."""
+"""The figures of a span of time, whole and in equal pieces, for an overview; and all figures as a part of the client."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 from api_client.contract.keys import BUCKETS
 from api_client.figures import metrics
 from api_client.figures.rollup import stats_of
-from api_client.figures.stats import RuleRow, Slice, Stats, TurnRow
+from api_client.figures.stats import RetryRate, RuleRow, Slice, Stats, TurnRow
 from api_client.store import Store
 
 #: Spans that can be looked at: name -> (seconds, size of the pieces).
 SPANS = {"1h": (3600, "minute"), "24h": (86_400, "hour"), "7d": (7 * 86_400, "hour"), "30d": (30 * 86_400, "day")}
+
 _DAY, _WEEK_DAYS = 86_400, 7
 
 
@@ -108,3 +109,40 @@ def _rule_and_model(row: RuleRow) -> tuple[str, str]:
 
 def _failed_most(row: TurnRow) -> tuple[float, int, int]:
     return (-row.failed_cost_usd, -row.failed_tokens, -row.turns)
+
+
+class FigureReader:
+    """Reads what was counted. Every method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
+        """How often agents were asked again in the last ``since_seconds``. As ``metrics.retry_rate``."""
+        found = metrics.retry_rate(self._store, since_seconds, by, every, model)
+        rate: RetryRate = await self._store.ask(found)
+        return rate
+
+    async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
+        """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
+
+        Raises:
+            ValueError: ``by`` is not in ``stats.BREAKDOWNS``.
+        """
+        found: Stats = await self._store.ask(metrics.stats(self._store, since_seconds, by, ago_seconds))
+        return found
+
+    async def totals(self) -> Mapping[str, int]:
+        """Every counter since the beginning (``contract/counters.py``)."""
+        found: Mapping[str, int] = await self._store.ask(metrics.totals(self._store))
+        return found
+
+    async def account(self) -> metrics.Account:
+        """What became of every turn that was ever acknowledged."""
+        found: metrics.Account = await self._store.ask(metrics.account(self._store))
+        return found
+
+    async def over(self, span: str) -> Figures:
+        """The figures of a span of ``figures.SPANS``, whole and over time."""
+        found: Figures = await self._store.ask(read_figures(self._store, span))
+        return found

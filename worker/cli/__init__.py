@@ -59,7 +59,7 @@ COMMANDS = {
     ),
     "bundle": ("worker.cli.turns.bundle:bundle", "Pack what a bug report about a turn needs, secrets masked."),
     "retry-rate": (
-        "worker.cli.figures.rates:retry_rate",
+        "worker.cli.figures.stats:retry_rate",
         "How often the agent had to be asked again, and by which rule.",
     ),
     "stats": ("worker.cli.figures.stats:stats", "How turns ended, what rules did, what it cost, how long it took."),

@@ -32,9 +32,9 @@ from api_client.web.errors import ApiError, bad_request, from_contract, internal
 from api_client.web.identity.access import InProgress, needs_key
 from api_client.web.identity.origin import is_loopback
 from api_client.web.language import language_of, readable
-from api_client.web.pages import front, sign_in, turn, turn_list
+from api_client.web.pages import front, turn, turn_list
 from api_client.web.pages import operators as operators_pages
-from api_client.web.pages.page_route import error_page
+from api_client.web.pages.render import error_page
 from api_client.web.relay import Pack, Relay, RelayOf, relay_of
 from api_client.web.relay.readers import Readers
 from api_client.web.routes import completions, inbox, operators, phases, responses, stats, turns
@@ -133,7 +133,7 @@ def create_app(
     app.include_router(health)
     for module in (completions, responses, turns, phases, inbox, operators, stats):
         app.include_router(module.router, dependencies=[InProgress])
-    for page in (front, sign_in, turn_list, turn, operators_pages):
+    for page in (front, turn_list, turn, operators_pages):
         app.include_router(page.router)
     app.add_middleware(Head)
     app.add_middleware(RequestId, locale=settings.locale)

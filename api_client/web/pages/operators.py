@@ -22,7 +22,7 @@ from api_client.nouns import PAUSES, SHEETS, WORKERS, Button, Noun, Sheet, Sight
 from api_client.pauses.pause import Pause
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import require_operator
-from api_client.web.pages.page_route import page_router, see_other, visited
+from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, VisitorOf
 from api_client.web.relay import RelayOf
 

@@ -1,4 +1,4 @@
-"""Templates, and what every page is sent with.
+"""Templates, what every page is sent with, and what the addresses of pages have in common: errors are pages too.
 
 Whatever is in a page is escaped, and a page loads nothing from elsewhere.
 """
@@ -8,25 +8,35 @@ from __future__ import annotations
 import hashlib
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from fastapi import APIRouter
+from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
 
 import api_client
+from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.turn import Turn, TurnState
+from api_client.contract.words.store_refusals import Refusal
 from api_client.nouns import SHEETS
+from api_client.web.errors import ApiError, from_contract
+from api_client.web.pages.visitor import NotSignedIn, Visitor, set_cookie, sign_in_address
+from api_client.web.relay import relay_of
 
 _ASSETS = Path(__file__).with_name("assets")
+
 #: Files pages load: name -> (media type, content). They are small and stay in memory.
 ASSETS = {
     name: (media_type, (_ASSETS / name).read_bytes())
     for name, media_type in {"pages.css": "text/css", "live.js": "text/javascript", "icon.svg": "image/svg+xml"}.items()
 }
+
 #: Part of the files' addresses, so that browsers may keep them for ever.
 VERSION = hashlib.sha256(b"".join(content for _, content in ASSETS.values())).hexdigest()[:12]
 
@@ -35,7 +45,9 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
     "form-action 'self'; frame-ancestors 'none'; base-uri 'none'"
 )
+
 _CODE = re.compile(r"`([^`\n]{1,200})`")
+
 #: Statuses that are neither at work nor bad.
 _TONES = {
     "passed": "good",
@@ -46,6 +58,7 @@ _TONES = {
     "queued": "quiet",
     "parked": "again",
 }
+
 HEADERS = {
     "content-security-policy": _POLICY,
     "x-content-type-options": "nosniff",
@@ -179,3 +192,52 @@ def _environment() -> Environment:
 
 
 _ENVIRONMENT = _environment()
+
+
+class _PageRoute(APIRoute):
+    """A route whose errors are pages too, and whose every answer has the pages' headers."""
+
+    def get_route_handler(self) -> Callable[[Request], Any]:
+        """The handler, with errors answered."""
+        handle = super().get_route_handler()
+
+        async def answer(request: Request) -> Response:
+            try:
+                response: Response = await handle(request)
+            except NotSignedIn as refused:
+                response = see_other(sign_in_address(refused.back))
+            except ApiError as error:
+                response = error_page(error)
+            except HelixError as error:
+                refusal = error.refusal if isinstance(error, StoreUnavailable) else None
+                response = error_page(from_contract(error, relay_of(request).settings.locale), refusal)
+            for name, value in HEADERS.items():
+                response.headers.setdefault(name, value)
+            return response
+
+        return answer
+
+
+def page_router() -> APIRouter:
+    """A router for pages. They are not part of the API's description."""
+    return APIRouter(route_class=_PageRoute, include_in_schema=False)
+
+
+def visited(template: str, request: Request, visitor: Visitor, **values: Any) -> Response:
+    """A page for a visitor, with the cookie for a new one."""
+    response = page(template, visitor=visitor, path=request.url.path, **values)
+    if visitor.new:
+        set_cookie(request, response, visitor.token)
+    return response
+
+
+def see_other(address: str) -> Response:
+    """Lead the browser to another address."""
+    return RedirectResponse(address, 303)
+
+
+def error_page(error: ApiError, refusal: Refusal | None = None) -> Response:
+    """An error as a page."""
+    return page(
+        "error.html", error.status, error.headers, error=error, refusal=refusal, visitor=None, refresh=0, path=""
+    )

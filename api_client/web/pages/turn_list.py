@@ -21,7 +21,7 @@ from api_client.web.errors import ApiError, bad_request
 from api_client.web.identity.access import require_operator
 from api_client.web.intake.replaying import replay
 from api_client.web.listing import FILTERS, place_of, search_of
-from api_client.web.pages.page_route import page_router, see_other, visited
+from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, Visitor, VisitorOf
 from api_client.web.relay import Relay, RelayOf
 

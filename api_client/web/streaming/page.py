@@ -10,7 +10,7 @@ from typing import Any
 from api_client.contract.event_kinds import TurnFinished
 from api_client.contract.events import Event
 from api_client.web.bodies.models import StreamMode
-from api_client.web.openwebui.progress import Progress
+from api_client.web.openwebui.status import Progress
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.draft import Draft, Edit
 from api_client.web.streaming.reply import Payload, Reply, ended, pieces

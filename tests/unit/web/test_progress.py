@@ -12,7 +12,7 @@ import pytest
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.events import Event
 from api_client.turns.sessions import Place
-from api_client.web.openwebui.progress import Progress
+from api_client.web.openwebui.status import Progress
 from api_client.web.streaming.page import LivePage
 from api_client.web.streaming.reply import Reply
 from api_client.workers.reason import Reason, Wait

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_client.web.openwebui.chat_titles import TITLE_CHARS, title_of
+from api_client.web.openwebui.background import TITLE_CHARS, title_of
 
 FIRST_MESSAGES = [
     # The prompts of the imported model, and what people make of them.

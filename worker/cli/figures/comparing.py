@@ -12,7 +12,7 @@ from api_client.figures.versions import FEWEST, FIGURES, Difference, Ended, Meas
 from api_client.figures.versions import compare as compared
 from worker.cli.asking import span, with_client
 from worker.cli.output import json_option, write_json, write_table
-from worker.cli.turns.finished import finished_turns
+from worker.cli.turns.listing import finished_turns
 
 #: How a figure is called for people.
 _CALLED = {

@@ -18,10 +18,10 @@ from api_client.policies.files import apply
 from api_client.policies.replays import PolicyReplay
 from worker.cli.asking import span, whoami, with_client
 from worker.cli.figures.judging import Given, Judging, JudgingEnded
-from worker.cli.figures.rates import percent
+from worker.cli.figures.stats import percent
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.policy import chosen_by, read_file
-from worker.cli.turns.finished import finished_chats
+from worker.cli.turns.listing import finished_chats
 from worker.enforcement.examine import refused
 from worker.enforcement.policies import Comparison, Judged, PolicyFile, Recorded, Subject
 from worker.external import provide

@@ -18,7 +18,7 @@ from api_client.figures.figures import SPANS
 from api_client.figures.overview import Overview, overview
 from api_client.store import heed_cancellation
 from worker.cli.asking import with_client
-from worker.cli.figures.rates import percent
+from worker.cli.figures.stats import percent
 from worker.cli.output import json_option, number_of, one_line, write_json
 from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, PLAIN, WARN, Line, styled
 

@@ -24,7 +24,7 @@ from api_client.contract.errors import HelixError
 from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
-from worker.cli.figures.rates import percent
+from worker.cli.figures.stats import percent
 from worker.cli.installation.scenes import SCENES, Result, Scene
 from worker.cli.installation.up import Installation, plan
 from worker.cli.output import json_option, number_of, safe, write_json, write_table

@@ -23,8 +23,7 @@ from worker.cli import NO
 from worker.cli.asking import span, whoami, with_client
 from worker.cli.output import json_option, moment, number_of, one_line, write_json, write_list, write_table
 from worker.cli.reading import read_text
-from worker.cli.turns.filters import filter_options, search_of
-from worker.cli.turns.turn_id import offered_models, turn_argument
+from worker.cli.turns.filters import filter_options, offered_models, search_of, turn_argument
 
 _PAST = {"cancel": "cancelled", "replay": "replayed", "drop": "dropped"}
 #: What each action's filter may ask for: it is done to nothing else.

@@ -24,7 +24,7 @@ from api_client.turns import history
 from worker.cli.asking import span, with_client
 from worker.cli.config import describe
 from worker.cli.output import json_option, write_json
-from worker.cli.turns.turn_id import turn_argument
+from worker.cli.turns.filters import turn_argument
 
 #: Fields whose texts are neither prompts nor answers: ids, names from closed sets, our sentences.
 _KEPT = frozenset(

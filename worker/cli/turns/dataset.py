@@ -23,7 +23,7 @@ from api_client.contract.values.redaction import redacted, redactor
 from worker.cli.asking import with_client
 from worker.cli.output import number_of
 from worker.cli.turns.feedback import read_feedback
-from worker.cli.turns.finished import finished_chats
+from worker.cli.turns.listing import finished_chats
 
 FORMAT = "helix-turns.rejected/1"
 _REJECTED = frozenset({"retry", "fallback", "fail"})

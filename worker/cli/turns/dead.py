@@ -13,8 +13,8 @@ from api_client.workers.reports import read_exits
 from worker.cli.asking import with_client
 from worker.cli.output import json_option, moment, one_line, write_json, write_list
 from worker.cli.turns.actions import act_on_one, drop
+from worker.cli.turns.filters import turn_argument
 from worker.cli.turns.timeline import Timeline
-from worker.cli.turns.turn_id import turn_argument
 
 
 @click.group()

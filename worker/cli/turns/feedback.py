@@ -23,7 +23,7 @@ from api_client.private_file import write_private
 from worker.cli.asking import with_client
 from worker.cli.output import json_option, number_of, one_line, write_json
 from worker.cli.reading import read_text
-from worker.cli.turns.finished import finished_chats
+from worker.cli.turns.listing import finished_chats
 
 FORMAT = "helix-turns.feedback/1"
 _FILE = "feedback.json"

@@ -15,8 +15,8 @@ from api_client.turns.proposal import proposal
 from worker.cli.asking import whoami, with_client
 from worker.cli.output import json_option, moment, one_line, safe, write_json, write_list, write_table
 from worker.cli.reading import read_text
+from worker.cli.turns.filters import turn_argument
 from worker.cli.turns.timeline import Timeline, issue_lines
-from worker.cli.turns.turn_id import turn_argument
 
 
 @click.group()

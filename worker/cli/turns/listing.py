@@ -1,12 +1,14 @@
-"""``turns list``: which turns there are, by what they are."""
+"""``turns list``: which turns there are, by what they are; and finished ones, a page at a time, in constant memory."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import click
 
 from api_client.client import TurnsClient
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.turn import Turn, TurnState
 from api_client.index.line import line_of
 from api_client.index.lists import Page
@@ -15,6 +17,36 @@ from api_client.workers.reason import Wait
 from worker.cli.asking import with_client
 from worker.cli.output import json_option, moment, one_line, write_json, write_table
 from worker.cli.turns.filters import filter_options, search_of
+
+#: Turns whose attempts are read at once.
+_PAGE = 50
+
+
+async def finished_turns(client: TurnsClient, since: float, model: str = "") -> AsyncGenerator[Turn]:
+    """Chat turns that finished after ``since`` (seconds since the epoch), newest first, without their answers."""
+    async for chats in _pages(client, since, model):
+        for turn in chats:
+            yield turn
+
+
+async def finished_chats(
+    client: TurnsClient, since: float, model: str = ""
+) -> AsyncGenerator[tuple[Turn, list[AttemptRecord]]]:
+    """The same turns with their attempts."""
+    async for chats in _pages(client, since, model):
+        for each in zip(chats, await client.lists.attempts(chats), strict=True):
+            yield each
+
+
+async def _pages(client: TurnsClient, since: float, model: str) -> AsyncGenerator[list[Turn]]:
+    after: Place | None = None
+    search = Search(statuses=("finished",), model=model, since=since)
+    while True:
+        page = await client.lists.page(search, after=after, count=_PAGE)
+        yield [turn for turn in page.turns if not turn.request.phase]
+        if page.next is None:
+            return
+        after = page.next
 
 
 def _place(_context: click.Context, _parameter: click.Parameter, text: str) -> Place | None:

@@ -18,8 +18,8 @@ from worker.cli import NO
 from worker.cli.asking import with_client
 from worker.cli.output import json_option, moment, one_line, safe, write_json, write_table
 from worker.cli.reading import read_text
+from worker.cli.turns.filters import offered_models, turn_argument
 from worker.cli.turns.timeline import DIM, Line, Timeline, error_lines, issue_lines
-from worker.cli.turns.turn_id import offered_models, turn_argument
 
 #: How often a terminal shows how long something has been going on.
 _TICK_SECONDS = 1.0
