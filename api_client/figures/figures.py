@@ -1,4 +1,4 @@
-"""The figures of a span of time, whole and in equal pieces, for an overview; and all figures as a part of the client."""
+"""Figures as a part of the client; those of a span of time, whole and in equal pieces, are for an overview."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from api_client.store import Store
 
 #: Spans that can be looked at: name -> (seconds, size of the pieces).
 SPANS = {"1h": (3600, "minute"), "24h": (86_400, "hour"), "7d": (7 * 86_400, "hour"), "30d": (30 * 86_400, "day")}
-
 _DAY, _WEEK_DAYS = 86_400, 7
 
 

@@ -17,19 +17,12 @@ TITLE_CHARS, _WORD_CHARS, _READ_CHARS = 50, 30, 2_000
 
 #: A sentence shorter than this, in words and in characters, goes on behind its end: "Ja. Und warum?"
 _LEAST_WORDS, _LEAST_CHARS = 4, 15
-
 _FENCE = re.compile(r"```[^\n]*\n?(.*?)(?:```|\Z)", re.DOTALL)
-
 _IMAGE_OR_LINK = re.compile(r"!?\[([^\[\]\n]{0,200})\]\([^()\s]{0,500}\)")
-
 _URL = re.compile(r"https?://\S+")
-
 _MARKUP = re.compile(r"<[^<>\n]{0,200}>|[*`>|~\[\]]+|(?<!\w)_+|_+(?!\w)|(?<!\w)#+(?=\s)")
-
 _QUOTED = re.compile(r"[\"'«„“‚]([^\"'«»„“”‚‘]{1,200})[\"'»“”‘]")
-
 _LIST_MARK = re.compile(r"\A(?:[-*+•]|\d{1,3}[.)])\s+")
-
 _GREETING = re.compile(
     r"(?:hallo|hi|hey|hello|moin|servus|guten (?:morgen|tag|abend)|good (?:morning|afternoon|evening)"
     r"|dear \w+|liebe[sr]? \w+)"
@@ -151,7 +144,6 @@ _PROMPTS = {
 
 #: Of a conversation so much is read, from the end that is asked for: an answer is made while everybody waits.
 TALK_CHARS = 32_768
-
 _TURN_OF_TALK = re.compile(r"^(USER|ASSISTANT): ?", re.MULTILINE)
 
 #: What Open WebUI writes around each model's answer.

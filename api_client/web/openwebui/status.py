@@ -16,9 +16,7 @@ from api_client.pauses.pause import clock_time
 from api_client.web.words import say
 
 MAX_CHARS = 200
-
 _REASON_CHARS = 120
-
 _ORDINALS = (2, 3, 4, 5)
 
 _AtWork: TypeAlias = (
@@ -211,7 +209,6 @@ def _why(body: kinds.TurnRetrying) -> str:
 
 
 Status = dict[str, Any]
-
 _MINUTE = 60.0
 
 

@@ -18,7 +18,6 @@ from api_client.web.relay import Relay, RelayOf
 
 #: Rows of the overview's lists.
 _ROWS = 8
-
 _REFRESH_SECONDS = 5
 
 router = page_router()

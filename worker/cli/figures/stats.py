@@ -83,9 +83,7 @@ def percent(rate: float | None) -> str:
 
 
 _TURNS_HEAD = ("turns", "passed", "again", "repaired", "gave up", "errors", "cancelled")
-
 _USED_HEAD = ("runs", "rejected", "tokens", "failed", "cost $", "failed $")
-
 _RULES_HEAD = ("rejected", "of judged", "rate", "asked again", "repaired", "escalated", "none of these", "gave up")
 
 

@@ -20,7 +20,6 @@ from worker.cli.asking import span
 
 #: Turns among which a shell completes an id.
 _COMPLETED = 200
-
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
