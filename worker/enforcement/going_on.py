@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from worker.enforcement.attempt import Attempt
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.outline import may_hold_fences
 from worker.enforcement.replies.evidence import speech
 
 #: A shorter text is not worth going on from, in characters.
@@ -350,30 +352,16 @@ def _is_row(line: str) -> bool:
 
 def _in_fence(text: str) -> bool:
     """True when a text ends inside a block of code."""
-    return any(state for state, _ in _fenced(text, last=True))
-
-
-def _fenced(text: str, *, last: bool = False) -> Iterator[tuple[str, int]]:
-    """The fence that is open at each line, and where the line begins; only the state behind the text with ``last``."""
-    fence, at = "", 0
-    for line in text.split("\n"):
-        if not last:
-            yield fence, at
-        found = _FENCE.match(line) or (None if fence else re.match(r"[ \t]{0,3}(`{3,}|~{3,})([^`]*)$", line))
-        if found and not fence:
-            fence = found[1]
-        elif found and found[1].startswith(fence) and not found[2]:
-            fence = ""
-        at += len(line) + 1
-    if last:
-        yield fence, at
+    fences = parse(text).out.fences if may_hold_fences(text) else []
+    return bool(fences) and not fences[-1].closed and fences[-1].end == text.count("\n") + 1
 
 
 def _headings(text: str) -> Iterator[tuple[int, str]]:
     """The headings of level 1 and 2 outside code: where they begin, and their titles."""
-    for fence, at in _fenced(text):
-        if not fence and (found := _HEADING.match(text[at:].partition("\n")[0])):
-            yield at, found[2]
+    document = parse(text)
+    for heading in document.out.headings:
+        if heading.top and heading.level <= 2:
+            yield document.at(heading.line), heading.title
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:

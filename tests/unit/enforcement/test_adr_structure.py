@@ -182,3 +182,11 @@ def test_more_adrs_than_any_answer_has_are_refused_whole() -> None:
 
 def test_adr_structure_has_no_fallback() -> None:
     assert VALIDATOR.apply_fallback(BODY, {}) is None
+
+
+@pytest.mark.parametrize(("locale", "title"), [("en", "Decision"), ("de", "Entscheidung")])
+def test_an_adr_that_shows_no_language_is_asked_for_sections_in_the_language_of_the_feedback(
+    locale: str, title: str
+) -> None:
+    found = ADRStructureValidator(locale).validate(f"{HEADER}\n# ADR-040: Cache\n", {})
+    assert f"## {title}" in [issue.part for issue in found]

@@ -235,7 +235,7 @@ def test_a_short_text_and_a_policy_without_it_are_asked_for_in_full(short: str) 
         decision = decide(history, policy)
         assert isinstance(decision, Retry)
         assert not decision.goes_on
-        assert "vollständige Antwort" in decision.feedback
+        assert "complete answer" in decision.feedback
 
 
 def test_each_break_is_gone_on_from_until_two_runs_bring_nothing() -> None:

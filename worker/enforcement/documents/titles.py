@@ -136,13 +136,14 @@ def rank(title: str) -> int | None:
     return _RANKS.get(key(title))
 
 
-def asked_as(name: str, titles: Iterable[str], prose: str) -> str:
+def asked_as(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
     """The title that a missing required section is asked for as: the ADR's own language and template.
 
     Args:
         name: the section, as in ``REQUIRED_SECTIONS``; another name is returned as it is.
         titles: the titles the ADR has.
         prose: its text, looked at where the titles do not tell.
+        locale: the language of the feedback, for an ADR that shows none.
     """
     if name not in REQUIRED_SECTIONS:
         return name
@@ -154,7 +155,8 @@ def asked_as(name: str, titles: Iterable[str], prose: str) -> str:
     if german == english:
         head = prose[:_HEAD]
         german, english = len(_GERMAN_WORDS.findall(head)), len(_ENGLISH_WORDS.findall(head))
-    return _ASKED[_ENGLISH if english > german else _GERMAN][name]
+    neither = german == english and locale.lower().startswith(_ENGLISH)
+    return _ASKED[_ENGLISH if english > german or neither else _GERMAN][name]
 
 
 def _forms(title: str) -> tuple[str, ...]:

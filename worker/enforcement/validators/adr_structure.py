@@ -112,7 +112,7 @@ class _Judge:
         for name, accepted in titles.items():
             found = [section for section in adr.sections if key(section.title) in accepted]
             if not found:
-                title = asked_as(name, [section.title for section in adr.sections], adr.prose)
+                title = asked_as(name, [one.title for one in adr.sections], adr.prose, self.locale)
                 yield self._issue("MISSING_ADR_SECTION", adr.line_of(adr.start), section_part(title), section=title)
             elif not any(_has_content(adr, section) for section in found):
                 line, title = adr.line_of(found[0].line), plain(found[0].title)
