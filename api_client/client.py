@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Self
 
-from api_client.announcer import Announcer
-from api_client.audit import Audit
+from api_client.broker.announcer import Announcer
 from api_client.budgets.spending import Spending
 from api_client.contract.errors import NotFinished
 from api_client.contract.settings import Settings
@@ -29,6 +28,7 @@ from api_client.relay_state.open_questions import OpenQuestions
 from api_client.relay_state.openwebui_seen import OpenWebUISeen
 from api_client.relay_state.sign_ins import SignIns
 from api_client.store import Store
+from api_client.store.audit import Audit
 from api_client.tracing.unsent import Backlog
 from api_client.turns.canceller import Canceller
 from api_client.turns.inbox import Inbox

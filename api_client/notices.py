@@ -1,20 +1,29 @@
-"""Calls for help as this side sees them: what is put into the outbox, what is waiting there, what was given up.
+"""Calls for help: the outbox of notices, which relays and workers fill and one worker empties (docs/webhooks.md).
 
-A worker sends them (docs/webhooks.md).
+An entry leaves the outbox when every target took it. After a day it is given up, into a list that people see. Any
+process may die at any line: repeating a method does no harm.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api_client.audit import Audit
 from api_client.contract.errors import BadRequest
 from api_client.contract.keys import Keys
-from api_client.contract.values.notices import LUA, Entry, Notice
+from api_client.contract.values.notices import LUA, TRIED_SECONDS, Entry, Notice
 from api_client.store import Store
+from api_client.store.audit import Audit
+
+#: The sender's right lives so long without being renewed, in ms: longer than one delivery takes.
+_RIGHT_MS = 15_000
+#: Of those given up so many are kept.
+_MOST_DEAD = 10_000
+_RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
+_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +42,9 @@ class Notices:
         self._audit = audit
         self._keys = Keys(store.namespace)
         self._put = store.redis.register_script(LUA.read_text())
+        self._renew = store.redis.register_script(_RENEW)
+        self._release = store.redis.register_script(_RELEASE)
+        self._right = secrets.token_hex(8)
 
     async def put(self, notice: Notice) -> bool:
         """Put a notice into the outbox; False when it was put before. It is sent at least once."""
@@ -88,6 +100,62 @@ class Notices:
         await self._store.ask(pipe.execute())
         return [entry.notice_id for entry in entries]
 
+    async def may_send(self) -> bool:
+        """Whether this process is the one that sends now; asked before each round."""
+        ask, key = self._store.ask, self._keys.notices_sender
+        return bool(
+            await ask(self._store.redis.set(key, self._right, nx=True, px=_RIGHT_MS))
+            or await ask(self._renew(keys=[key], args=[self._right, _RIGHT_MS]))
+        )
+
+    async def leave(self) -> None:
+        """Let another process send."""
+        await self._store.ask(self._release(keys=[self._keys.notices_sender], args=[self._right]))
+
+    async def due(self, count: int) -> list[Entry]:
+        """Entries whose time has come, the oldest first; what a kill left of some that were sent is taken out."""
+        now, redis = int(time.time() * 1000), self._store.redis
+        ids: Sequence[bytes] = await self._store.ask(
+            redis.zrangebyscore(self._keys.notices_due, "-inf", now, start=0, num=count)
+        )
+        entries = await self._entries(ids)
+        known = {entry.notice_id for entry in entries}
+        if gone := [name for name in ids if name.decode() not in known]:
+            await self._store.ask(redis.zrem(self._keys.notices_due, *gone))
+            await self._store.ask(redis.zrem(self._keys.notices_dead, *gone))
+        return entries
+
+    async def sent(self, entry: Entry) -> None:
+        """Every target took it."""
+        pipe = self._store.redis.pipeline(transaction=True)
+        pipe.hdel(self._keys.notices, entry.notice_id)
+        pipe.zrem(self._keys.notices_due, entry.notice_id)
+        await self._store.ask(pipe.execute())
+
+    async def failed(self, entry: Entry, taken: Sequence[str], error: str) -> bool:
+        """Some target did not take it: try again later, or give it up; True when it was given up."""
+        entry = replace(entry, tries=entry.tries + 1, taken=(*entry.taken, *taken), error=error[:300])
+        now = time.time()
+        dead = now - entry.put_at + entry.delay > TRIED_SECONDS
+        pipe = self._store.redis.pipeline(transaction=True)
+        pipe.hset(self._keys.notices, entry.notice_id, entry.stored())
+        if dead:
+            pipe.zrem(self._keys.notices_due, entry.notice_id)
+            pipe.zadd(self._keys.notices_dead, {entry.notice_id: int(now * 1000)})
+        else:
+            pipe.zadd(self._keys.notices_due, {entry.notice_id: int((now + entry.delay) * 1000)})
+        await self._store.ask(pipe.execute())
+        return dead
+
+    async def forget_old(self) -> None:
+        """Keep only the newest of those given up."""
+        old = await self._store.ask(self._store.redis.zrange(self._keys.notices_dead, 0, -_MOST_DEAD - 1))
+        if old:
+            pipe = self._store.redis.pipeline(transaction=True)
+            pipe.hdel(self._keys.notices, *old)
+            pipe.zrem(self._keys.notices_dead, *old)
+            await self._store.ask(pipe.execute())
+
     async def _chosen(self, notice_ids: Sequence[str]) -> list[Entry]:
         given_up = {entry.notice_id: entry for entry in await self.given_up()}
         if unknown := [each for each in notice_ids if each not in given_up]:
@@ -95,7 +163,9 @@ class Notices:
         return [entry for entry in given_up.values() if not notice_ids or entry.notice_id in notice_ids]
 
     async def _read(self, found: Any) -> list[Entry]:
-        ids: Sequence[bytes] = await self._store.ask(found)
+        return await self._entries(await self._store.ask(found))
+
+    async def _entries(self, ids: Sequence[bytes]) -> list[Entry]:
         if not ids:
             return []
         texts = await self._store.ask(self._store.redis.hmget(self._keys.notices, list(ids)))

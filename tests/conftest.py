@@ -18,8 +18,8 @@ import structlog
 from celery.worker.control import Panel
 from kombu.transport.redis import Channel, Transport
 
-from api_client import store
 from api_client.contract.settings import Settings
+from api_client.store import store
 from api_client.web.intake import submitting
 from tests.inline import offer
 from tests.plain import plain_environment

@@ -14,14 +14,14 @@ from celery import Celery, signals
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.tasks import celery_settings
-from worker.flows.rollback import FlowGuard
+from api_client.store.shards import require_shards
+from worker.flow_guard import FlowGuard
 from worker.logs import configure_logging
 from worker.notices.notifier import Notifier
 from worker.processes.isolation import IsolatedLinks
 from worker.processes.program import REFUSED, SUPERVISED
 from worker.turns.engine import Engine
 from worker.turns.leases.replica_watch import ReplicaWatch
-from worker.turns.record.store import require_shards
 from worker.turns.tasks.celery_internals import worker_settings
 from worker.turns.tasks.registration import register
 from worker.verification.scratch import sweep
@@ -62,8 +62,8 @@ def settings_of_process() -> Settings:
 def engine() -> Engine:
     """The engine of this process, made when the worker starts."""
     settings = settings_of_process()
-    helpers = (Notifier(settings), FlowGuard(settings), ReplicaWatch(settings))
-    return Engine(settings, app, IsolatedLinks(settings), helpers, name=app.conf.get(_NAME, ""))
+    watchers = (Notifier(settings), FlowGuard(settings), ReplicaWatch(settings))
+    return Engine(settings, app, IsolatedLinks(settings), watchers, name=app.conf.get(_NAME, ""))
 
 
 app = create_app(settings_of_process())

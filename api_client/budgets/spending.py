@@ -20,8 +20,8 @@ from api_client.contract.counters import label
 from api_client.contract.errors import BudgetExceeded
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.turn import TurnRequest, TurnState
-from api_client.module_log import ModuleLog
 from api_client.store import Store
+from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from api_client.audit import Audit
 from api_client.contract.keys import Keys
-from api_client.module_log import ModuleLog
 from api_client.pauses.pause import BREAKER, WHATS, Pause, check_pause, check_place, read_pauses
 from api_client.store import Store
+from api_client.store.audit import Audit
+from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 

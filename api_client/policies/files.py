@@ -12,8 +12,8 @@ from api_client.contract.offered import not_offered
 from api_client.contract.policy import DEFAULT_ORDER, Applied, Kind, OnError, PolicyFile, Subject
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, TurnRequest
-from api_client.module_log import ModuleLog
 from api_client.policies.flows import flow_of
+from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 

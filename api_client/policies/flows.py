@@ -12,13 +12,17 @@ from dataclasses import asdict, dataclass, replace
 from api_client.contract.errors import BadRequest
 from api_client.contract.keys import Keys
 from api_client.contract.turn import TurnRequest
-from api_client.module_log import ModuleLog
 from api_client.store import Store
+from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
 #: So long what was read from the store holds: a rollback reaches every relay within it, in seconds.
 FRESH_SECONDS = 1.0
+
+
+#: Who rolled a version back, where it was no person: a worker, for the bound of the settings file.
+GUARD = "guard"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +31,7 @@ class RolledBack:
 
     Attributes:
         at: since when, in seconds since the epoch.
-        by: who did it: ``user@host``, or ``guard`` for the bound of the settings file.
+        by: who did it: ``user@host``, or ``GUARD``.
         why: in a few words, for people.
         resumed: it was taken back at ``at``: what failed before that counts no more.
     """
@@ -115,7 +119,8 @@ class Flows:
 
     async def rolled_back(self) -> dict[str, RolledBack]:
         """The versions of the settings that were rolled back and not resumed since."""
-        return {version: said for version, said in (await self._said()).items() if not said.resumed}
+        said = await self.said()
+        return {version: note for version, note in said.items() if version in self._versions and not note.resumed}
 
     async def roll_back(self, version: str, *, by: str, why: str = "") -> Mapping[str, int]:
         """Give a version no more turns, from ``FRESH_SECONDS`` from now on; returns the versions that get them instead.
@@ -130,16 +135,17 @@ class Flows:
             raise BadRequest(
                 f"no other version is left: {', '.join(self._versions)} is all that HELIX_FLOW_VERSION has"
             )
-        await self._note(version, RolledBack(at=time.time(), by=by, why=why))
+        await self.note(version, RolledBack(at=time.time(), by=by, why=why))
         return active(self._versions, known)
 
     async def resume(self, version: str, *, by: str) -> Mapping[str, int]:
         """Give a version turns again; returns the versions that get them. Raises ``BadRequest`` as ``roll_back``."""
         known = {*await self.rolled_back()} - {self._known(version)}
-        await self._note(version, RolledBack(at=time.time(), by=by, resumed=True))
+        await self.note(version, RolledBack(at=time.time(), by=by, resumed=True))
         return active(self._versions, known)
 
-    async def _note(self, version: str, said: RolledBack) -> None:
+    async def note(self, version: str, said: RolledBack) -> None:
+        """Note that a version was rolled back, or resumed."""
         await self._store.ask(self._store.redis.hset(self._key, version, said.to_json()))
         self._read_at = -FRESH_SECONDS
 
@@ -149,6 +155,7 @@ class Flows:
             raise BadRequest(f"no flow version {version[:80]!r}; HELIX_FLOW_VERSION has: {there}", param="version")
         return version
 
-    async def _said(self) -> dict[str, RolledBack]:
+    async def said(self) -> dict[str, RolledBack]:
+        """What is noted of versions that were rolled back or resumed, of the settings' and of others."""
         stored: Mapping[bytes, bytes] = await self._store.ask(self._store.redis.hgetall(self._key))
-        return {version: said for version, said in read_notes(stored).items() if version in self._versions}
+        return read_notes(stored)

@@ -14,7 +14,7 @@ from typing import Final
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from api_client.store import Store
-from api_client.subscription import Subscription
+from api_client.store.connection import Subscription
 
 #: Heard instead of an event: some may have been missed, so the log is to be read.
 LOOK: Final = b""

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from api_client.announcer import Announcer
+from api_client.broker.announcer import Announcer
+from api_client.broker.celery_message import Announcement, Stamp, announcement
 from api_client.budgets.spending import Spending
-from api_client.celery_message import Announcement, Stamp, announcement
 from api_client.contract.commands import Word
 from api_client.contract.errors import HelixError, IdempotencyConflict, IntakePaused, SessionBusy, SettingsError
 from api_client.contract.failpoints import reach
@@ -17,12 +17,12 @@ from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.phases.phase import Phase
 from api_client.contract.tasks import first_link
 from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
-from api_client.module_log import ModuleLog
 from api_client.policies.files import Policies
 from api_client.policies.flows import Flows
 from api_client.policies.kept import keep
 from api_client.policies.prompts import KeptTemplates, Prompts
 from api_client.store import Store
+from api_client.store.module_log import ModuleLog
 from api_client.turns import submission
 from api_client.turns.admission import check, completed
 from api_client.turns.canceller import Canceller

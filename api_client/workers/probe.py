@@ -12,7 +12,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from api_client.announcer import Announcer
+from api_client.broker.announcer import Announcer
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.store import Store

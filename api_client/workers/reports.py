@@ -12,7 +12,8 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import ALL_QUEUES, celery_settings
 from api_client.contract.values.process_exit import MOST, ProcessExit
 from api_client.contract.values.worker_reports import WorkerReport
-from api_client.store import Store, open_store
+from api_client.store import Store
+from api_client.store.connecting import open_store
 
 if TYPE_CHECKING:
     from redis.asyncio import Redis

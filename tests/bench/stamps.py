@@ -56,12 +56,12 @@ def stamped(owner: Any, name: str, begins: str = "", ends: str = "", of: Callabl
 
 
 def _engine() -> None:
-    from api_client.connection import _Line
+    from api_client.store.connection import _Line
     from worker.turns.agent_run import AgentRun
     from worker.turns.engine import Engine
-    from worker.turns.loop import Loop
+    from worker.turns.loops.loop import Loop
     from worker.turns.publisher import Publisher
-    from worker.turns.record.async_ledger import AsyncLedger
+    from worker.turns.record.ledger import Ledger
     from worker.turns.service import TurnService
     from worker.turns.tasks import celery_internals
     from worker.turns.validation import Validation
@@ -71,9 +71,7 @@ def _engine() -> None:
     stamped(Engine, "take", "Celery thread: message decoded", "Celery thread: loop woken")
     stamped(Loop, "_begin", "loop: looks at what is new")
     stamped(TurnService, "carry_out", "loop: task begins", "loop: task ended")
-    stamped(
-        AsyncLedger, "_do", "asked for", "read", of=lambda _, command: f"loop: {command.script or command.words[0]}"
-    )
+    stamped(Ledger, "_do", "asked for", "read", of=lambda _, command: f"loop: {command.script or command.words[0]}")
     stamped(_Line, "_send", ends="loop: command sent")
     stamped(_Line, "data_received", "loop: reply arrives")
     stamped(AgentRun, "run", "loop: agent begins", "loop: agent ended")

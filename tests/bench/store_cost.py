@@ -29,9 +29,9 @@ from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnRequest, TurnState
+from tests.on_loop import Ledger
 from worker.processes.broker import EmbeddedBroker
 from worker.turns.record.claim import Claim, Committed
-from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.moves import Answer, Move, attempt_facts, progress
 

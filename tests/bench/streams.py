@@ -28,15 +28,15 @@ from typing import Any
 from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
+from tests.on_loop import Ledger
 from tests.relay import RelayProcess
 from tests.unit.web.openwebui import Reader
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
 from worker.runners.base import AgentEvent
-from worker.turns.loop import Loop
-from worker.turns.record.async_ledger import AsyncLedger
+from worker.turns.loops.loop import Loop
+from worker.turns.record import ledger as product
 from worker.turns.record.claim import Claim
-from worker.turns.record.ledger import Ledger
 from worker.turns.writer import EventWriter
 
 #: (a) how many streams at once, how many deltas each, and how many a second of each.
@@ -102,7 +102,7 @@ def serving(folder: Path) -> Iterator[RelayProcess]:
 def latency(relay: RelayProcess) -> str:
     """From the moment the runner says a delta until its bytes are at the reader."""
     with reading(relay, QUICK) as readers, looping() as loop:
-        log = AsyncLedger(relay.settings, "bench")
+        log = product.Ledger(relay.settings, "bench")
         writers = loop.result_of(writers_of(log, [claim for _, claim in claims(relay.settings, readers.turn_ids)]))
         late, began = [], time.monotonic()
         for number in range(QUICK_DELTAS):
@@ -132,7 +132,7 @@ def looping() -> Iterator[Loop]:
         loop.close()
 
 
-async def writers_of(log: AsyncLedger, held: list[Claim]) -> list[EventWriter]:
+async def writers_of(log: product.Ledger, held: list[Claim]) -> list[EventWriter]:
     """A writer for each turn, in the loop that runs this."""
     return [EventWriter(log, claim) for claim in held]
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.client import TurnsClient
-from api_client.figures.overview import overview
+from api_client.overview import overview
 from tests.browser.browsing import PARKED, asked, browse, installation, missing, parked, store_of, submitted
 from tests.browser.test_pages import LONG, RETRIED
 from tests.history import Past, Played

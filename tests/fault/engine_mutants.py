@@ -135,8 +135,8 @@ MUTANTS = [
     EngineMutant(
         "a holder that was frozen does not ask the store",
         _LEASES + "lease.py",
-        "        if self.lapsed:\n            self.acknowledge(ledger",
-        "        if False:\n            self.acknowledge(ledger",
+        "        if self.lapsed:\n            self.acknowledge(await ledger",
+        "        if False:\n            self.acknowledge(await ledger",
         _UNIT + "test_lease.py",
         "test_after_a_freeze_the_store_is_asked_before_anything_is_touched_and_not_otherwise",
     ),
@@ -470,7 +470,7 @@ MUTANTS = [
     EngineMutant(
         "what was recorded of a run stays when its answer is published",
         _TURNS + "publisher.py",
-        "        folders.forget_runs(self._settings, lease.claim.turn, ended)\n",
+        "        folders.forget_runs(self._settings, turn, ended)\n",
         "",
         _AT_ONCE,
         "test_what_was_recorded_of_a_run_goes_with_the_next_run_or_with_the_answer",

@@ -24,6 +24,7 @@ from tests.fault.sentinels import SentinelSetUp
 from tests.support import wait_until
 from worker.logs import configure_logging
 from worker.turns.leases.replica_watch import ReplicaWatch
+from worker.turns.loops.watching import Watch
 
 #: How long an old master is there again before the next fault: sentinels make it a replica after about ten seconds.
 _BACK_SECONDS = (0.5, 4.0, 12.0)
@@ -95,7 +96,7 @@ async def fail_over(durability: str, rounds: int, directory: Path) -> Load:
     options = (*guards(1), "--replica-priority", "0") if replicated else ()
     servers = SentinelSetUp(directory, replicas=2, options=options)
     settings = Settings(root=directory, store_url=servers.url, broker_url=servers.url, durability=durability)
-    watch = ReplicaWatch(settings)
+    watch = Watch([ReplicaWatch(settings)])
     watch.start()
     try:
         async with TurnsClient(settings) as client:

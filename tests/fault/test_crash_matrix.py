@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from api_client.announcer import Announcer
+from api_client.broker.announcer import Announcer
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.failpoints import POINTS
@@ -23,10 +23,10 @@ from api_client.contract.turn import Outcome, Turn
 from api_client.store import Store
 from tests.fault.conftest import judged, message
 from tests.fault.matrix import Caller, Runs, Stage, left_in_store, resume, stubbornly
+from tests.on_loop import Ledger
 from tests.support import processes_with, wait_until
 from worker.files.workspace import delivery_name
 from worker.turns.record.claim import Claim
-from worker.turns.record.ledger import Ledger
 
 
 @dataclass(frozen=True)

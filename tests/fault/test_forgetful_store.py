@@ -23,15 +23,15 @@ from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome
+from api_client.store.connecting import connect
 from tests.conftest import WorkerProcess
 from tests.fault.conftest import Meeting, judged, message
 from tests.fault.scripts import FORGET
+from tests.on_loop import Ledger
 from tests.support import wait_until
 from tests.unit.web.test_reconnects import text_after
 from worker.processes.broker import EmbeddedBroker
 from worker.turns.record.claim import Claim
-from worker.turns.record.ledger import Ledger
-from worker.turns.record.store import connect
 from worker.turns.transitions.moves import Move
 
 #: Three pieces; before each of the last two the agent waits for the test.

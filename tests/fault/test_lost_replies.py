@@ -17,10 +17,10 @@ from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome
 from tests import records
 from tests.fault.conftest import judged, message
+from tests.on_loop import Ledger
 from tests.proxy import LossyProxy
 from worker.processes.broker import EmbeddedBroker
 from worker.turns.record.claim import Claim
-from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.moves import Answer, Move
 
 PASSED = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))
@@ -48,7 +48,7 @@ async def test_a_turn_whose_every_command_loses_its_reply_once_is_executed_once(
         )  # the server knows the scripts from now on
         await client.canceller.cancel(warm_up)
         for script in ledger._changes.scripts.values():
-            ledger._redis.script_load(script.text)
+            redis.Redis.from_url(settings.redis_url).script_load(script.text)
         if lost:
             proxy.lose(lost)
         turn_id = await client.submitter.submit(message("Hallo"))

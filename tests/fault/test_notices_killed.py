@@ -17,9 +17,9 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from tests.conftest import WorkerProcess
 from tests.hooks import HookReceiver
+from tests.on_loop import done, outbox_of
 from tests.support import put, wait_until
 from worker.notices.gathering import gather
-from worker.notices.outbox import Outbox
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 COUNT = 1_000
@@ -43,8 +43,8 @@ async def test_a_thousand_webhooks_arrive_at_least_once_though_their_senders_are
             webhook_internal="allowed",
             failpoint=str(points),
         )
-        with redis.Redis.from_url(used.redis_url) as store:
-            gather(used, store, Outbox(used.namespace, store))  # from here on
+        outbox = outbox_of(used).inner
+        done(lambda: gather(used, outbox._store, outbox))  # from here on
         asked = await cancelled(used)
         arrived = lambda: {json.loads(body)["data"]["id"] for _, body in list(receiver.taken)}  # noqa: E731
         senders = [worker_process("--foreground", settings=used) for _ in range(2)]

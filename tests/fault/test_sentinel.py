@@ -25,6 +25,7 @@ from tests.fault.conftest import Meeting, judged, message, with_script
 from tests.fault.sentinels import SentinelSetUp
 from tests.support import wait_until
 from worker.turns.leases.replica_watch import ReplicaWatch
+from worker.turns.loops.watching import Watch
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ async def test_who_acknowledges_may_not_be_promoted_again_and_replicas_may_once_
 ) -> None:
     first, replica = set_up.ports
     set_up.client(replica).config_set("replica-priority", 0)
-    watch = ReplicaWatch(replicated)
+    watch = Watch([ReplicaWatch(replicated)])
     watch.start()
     try:
         async with TurnsClient(replicated) as client:

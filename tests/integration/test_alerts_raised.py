@@ -32,11 +32,11 @@ from api_client.contract.turn import TurnRequest
 from api_client.contract.values.notices import Notice
 from api_client.pauses.pause import Pause
 from tests.conftest import WorkerProcess
+from tests.on_loop import outbox_of
 from tests.prometheus import PROMETHEUS, Prometheus
 from tests.relay import RelayProcess
 from tests.support import playing, wait_until
 from tests.unit.test_dashboards import PANELS, RULES
-from worker.notices.outbox import Outbox
 
 FASTER = float(os.environ.get("ALERTS_FASTER", "20"))
 #: How long the healthy stretch is, in seconds of Prometheus' faster clock.
@@ -235,7 +235,7 @@ async def dies(site: Site) -> None:
 
 
 async def is_unheard(site: Site) -> None:
-    outbox = Outbox(site.settings.namespace, site.store)
+    outbox = outbox_of(site.settings)
     outbox.put(Notice(kind="turn.dead", subject="t", at=time.time()))
     [entry] = outbox.due(1)
     assert outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "http://127.0.0.1: answers 500")

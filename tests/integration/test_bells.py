@@ -149,7 +149,7 @@ async def test_a_store_that_confirms_nothing_is_asked_over_another_connection(
     turn_id, other = await submit(client, "a"), await submit(client, "b")
     tasks, seen = await follow(client, [other], readers=1)
     with monkeypatch.context() as patched:
-        patched.setattr("api_client.subscription.Subscription.data_received", lambda *_: None)
+        patched.setattr("api_client.store.connection.Subscription.data_received", lambda *_: None)
         patched.setattr("api_client.turns.bells._CONFIRM_SECONDS", 0.05)
         silent = client.reader.follow(turn_id)
         assert await anext(silent) is None

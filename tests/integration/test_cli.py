@@ -14,9 +14,9 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from tests.conftest import environ_of, turns
+from tests.on_loop import Ledger
 from tests.support import wait_for
 from worker.turns.record.claim import Claim
-from worker.turns.record.ledger import Ledger
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 

@@ -17,10 +17,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.connection import Connection
 from api_client.contract.commands import plain_script
 from api_client.contract.settings import Settings
-from api_client.store import Store, open_store
+from api_client.store import Store
+from api_client.store.connecting import open_store
+from api_client.store.connection import Connection
 from tests.proxy import LossyProxy
 from tests.support import certificate, wait_until
 from worker.processes.broker import EmbeddedBroker
@@ -229,7 +230,7 @@ async def test_a_client_s_command_is_sent_again_to_the_store_that_took_over(
     made = Store(private_settings)
     await made.send("PING")
     store.replicaof("127.0.0.1", "1")
-    monkeypatch.setattr("api_client.store.asyncio.sleep", take_over)
+    monkeypatch.setattr("api_client.store.store.asyncio.sleep", take_over)
     assert await made.send("SET", "k", "v") == b"OK"
     await made.close()
 

@@ -24,6 +24,7 @@ from api_client.contract.tasks import CHECK_QUEUE, JUDGED_BY, QUEUES, RUN, RUN_Q
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from tests.accounts import disagreements
 from tests.blocking import nothing_blocks
+from tests.on_loop import Ledger
 from tests.support import wait_for, wait_until
 from worker.enforcement.child import MOST_CHARACTERS
 from worker.files.workspace import MAX_FILE, check_session_done
@@ -32,12 +33,11 @@ from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, 
 from worker.turns.judges import judge_case, repair_case
 from worker.turns.leases.host import Host, obstacle
 from worker.turns.leases.lease import LeaseKeeper
-from worker.turns.loop import Loop
-from worker.turns.record.async_ledger import AsyncLedger
-from worker.turns.record.ledger import Ledger
+from worker.turns.loops.loop import Loop
+from worker.turns.loops.threads import Threads
+from worker.turns.record import ledger as product
 from worker.turns.service import TurnService
 from worker.turns.slots import Slots
-from worker.turns.threads import Threads
 
 GOOD = "Alles klar.\n\n<!-- STEP: done -->"
 NO_MARKER = "Alles klar."
@@ -117,11 +117,10 @@ class Bench:
         self.loop.start()
         self._watch = contextlib.ExitStack()
         self._watch.enter_context(nothing_blocks(self.loop))
-        self.on_loop = AsyncLedger(settings, "w")
+        self.on_loop = product.Ledger(settings, "w")
         self.service = TurnService(
             settings,
             self.on_loop,
-            self.ledger,
             self.leases,
             Threads(4, 2),
             lambda spec: (self.runner, ""),

@@ -11,8 +11,9 @@ import redis
 
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.policies.flows import RolledBack
-from worker.flows.rollback import BY, FlowGuard, notes
+from api_client.policies.flows import GUARD, RolledBack
+from tests.on_loop import OnLoop
+from worker.flow_guard import FlowGuard
 from worker.notices.gathering import rolled_back_by_itself
 
 BOUNDS = {"v2": {"max_failure_rate": 0.2}, "v3": {"max_failure_rate": 0.2}}
@@ -34,9 +35,11 @@ def rolled_back(guarded: Settings, store: redis.Redis) -> Callable[[], set[str]]
     """What the guard has rolled back after a round."""
 
     def look() -> set[str]:
-        FlowGuard(guarded).look()
+        guard = OnLoop(lambda: FlowGuard(guarded))
+        guard.poll()
         store.delete(Keys(guarded.namespace).flow_guard)
-        return {version for version, note in notes(store, Keys(guarded.namespace)).items() if not note.resumed}
+        flows = store.hgetall(Keys(guarded.namespace).flows)
+        return {name.decode() for name, text in flows.items() if not RolledBack.from_json(text).resumed}
 
     return look
 
@@ -75,14 +78,14 @@ def test_the_last_version_is_never_rolled_back(
 def test_what_the_guard_did_calls_once_and_what_people_did_does_not(guarded: Settings) -> None:
     now = time.time()
     said = {
-        "v3": RolledBack(at=now - 9, by=BY, why="9 of 9 turns failed"),
+        "v3": RolledBack(at=now - 9, by=GUARD, why="9 of 9 turns failed"),
         "v2": RolledBack(at=now - 9, by="anna@host"),
-        "v4": RolledBack(at=now - 9, by=BY, resumed=True),
-        "v5": RolledBack(at=now - 2 * 86_400, by=BY),
+        "v4": RolledBack(at=now - 9, by=GUARD, resumed=True),
+        "v5": RolledBack(at=now - 2 * 86_400, by=GUARD),
     }
     [first] = rolled_back_by_itself(guarded, said, now)
     assert first.data == {"flow": "v3", "why": "9 of 9 turns failed", "url": "https://turns.example/policies"}
     [second] = rolled_back_by_itself(guarded, said, now + 60)
     assert first.notice_id == second.notice_id
-    [after] = rolled_back_by_itself(guarded, {"v3": RolledBack(at=now, by=BY)}, now)
+    [after] = rolled_back_by_itself(guarded, {"v3": RolledBack(at=now, by=GUARD)}, now)
     assert after.notice_id != first.notice_id, "rolled back again after it was resumed"

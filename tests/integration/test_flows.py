@@ -16,14 +16,14 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import Outcome, Turn
 from api_client.index.search import Search
-from api_client.policies.flows import flow_of
+from api_client.policies.flows import GUARD, flow_of
 from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import message
 from tests.hooks import HookReceiver
 from tests.support import playing, wait_until
 from worker.cli import main
 from worker.enforcement.policies import read_policy
-from worker.flows.rollback import BY, ended, lowest
+from worker.flow_guard import ended, lowest
 
 SCRIPT = '- attempts: [[{say: "Dies ist eine Antwort mit vielen Worten.\\n\\n<!-- STEP: done -->"}]]\n'
 BAD = "rules:\n  - {rule: length, name: short, reactions: [fail], options: {max_words: 3}}\n"
@@ -113,7 +113,7 @@ async def test_a_bad_version_under_load_is_rolled_back_by_itself_and_its_session
             return await client.flows.rolled_back()
 
         note = (await wait_until(rolled_back, 300, tick=0.2))["v3"]
-        assert note.by == BY
+        assert note.by == GUARD
         assert "turns failed; the bound is 20%" in note.why
 
         async def all_to_v2() -> bool:

@@ -24,9 +24,9 @@ from api_client.contract.turn import DoubleText, Outcome, TurnRequest, TurnState
 from api_client.web.app import create_app
 from tests.conftest import environ_of, turns
 from tests.integration.lua.by_hand import PASSED, claimed, request
+from tests.on_loop import Ledger
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
-from worker.turns.record.ledger import Ledger
 
 LATER = "iced"
 

@@ -29,7 +29,7 @@ from worker.files.workspace import delivery_name, written
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns import folders
 from worker.turns.judges import Case
-from worker.turns.threads import Threads
+from worker.turns.loops.threads import Threads
 
 CHECKS = Pause(what="queue", name="check", reason="new rules", by="ops")
 LONG = "x" * MOST_CHARACTERS + GOOD
@@ -161,20 +161,20 @@ async def test_an_answer_that_was_sealed_with_its_run_is_finished_by_the_next_ho
 
 
 async def test_a_machine_that_gets_sick_while_it_publishes_leaves_the_judging_to_another_one(bench: Bench) -> None:
-    accept = bench.service._links._validation._publisher.accept
+    publish = bench.service._links._validation._publisher.publish
 
     async def sick(*_: object) -> None:
         bench.trouble = "no space left"
         raise OSError("no space left")
 
-    bench.service._links._validation._publisher.accept = sick  # type: ignore[method-assign, assignment]
+    bench.service._links._validation._publisher.publish = sick  # type: ignore[method-assign, assignment]
     turn_id = await bench.submit(says(GOOD))
     bench.carry_out_one(FIRST, turn_id)
     turn = await bench.client.reader.get(turn_id)
     assert (turn.state, turn.next, bench.announced) == (TurnState.RAN, str(JUDGE), [(JUDGE, turn_id, "s")])
     bench.trouble = ""
     bench.host.look()
-    bench.service._links._validation._publisher.accept = accept  # type: ignore[method-assign]
+    bench.service._links._validation._publisher.publish = publish  # type: ignore[method-assign]
     bench.carry_out(*reversed(bench.announced.pop()[:2]))
     assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
     assert len(bench.runner.orders) == 1

@@ -10,7 +10,7 @@ from tests.unit.test_documents import FILES, NAMED, STEPS
 
 #: What the walk in docs/ARCHITECTURE.md names of other turns: two servers, the Claude CLI.
 OTHER_TURNS = {
-    "api_client/announcer.py",
+    "api_client/broker/announcer.py",
     "worker/runners/claude/runner.py",
     "worker/runners/claude/completion_gate.py",
 }

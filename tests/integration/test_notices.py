@@ -25,9 +25,9 @@ from api_client.contract.values.notices import Notice
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.hooks import HookReceiver
 from tests.integration.test_web_pages import serving
+from tests.on_loop import outbox_of
 from tests.relay import RelayProcess
 from tests.support import playing, wait_for, wait_until
-from worker.notices.outbox import Outbox
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 SCRIPT = """
@@ -130,7 +130,7 @@ def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
     with HookReceiver() as receiver:
         used = replace(called, webhook_urls=(receiver.url,), notice_command="")
         with redis.Redis.from_url(used.redis_url) as store:
-            outbox = Outbox(used.namespace, store)
+            outbox = outbox_of(used)
             outbox.put(Notice(kind="turn.dead", subject="t0-1", at=time.time()))
             [entry] = outbox.due(10)
             began = time.time() * 1000
@@ -157,12 +157,11 @@ def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
 
 
 async def test_the_page_shows_what_was_given_up_and_its_forms_send_it_again_or_drop_it(settings: Settings) -> None:
-    with redis.Redis.from_url(settings.redis_url) as store:
-        outbox = Outbox(settings.namespace, store)
-        for subject in ("one", "two"):
-            outbox.put(Notice(kind="turn.dead", subject=subject, at=time.time()))
-        for entry in outbox.due(2):
-            outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "<b>answers 500</b>")
+    outbox = outbox_of(settings)
+    for subject in ("one", "two"):
+        outbox.put(Notice(kind="turn.dead", subject=subject, at=time.time()))
+    for entry in outbox.due(2):
+        outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "<b>answers 500</b>")
     async with serving(settings) as relay, TurnsClient(settings) as client:
         assert (await relay.http.post("/sign-in", data={"key": make_token(settings.token_path)})).status_code == 303
         shown = (await relay.http.get("/notices")).text
@@ -187,13 +186,12 @@ async def test_the_page_shows_what_was_given_up_and_its_forms_send_it_again_or_d
 
 
 async def test_the_api_lists_notices_and_sends_those_given_up_again_or_drops_them(settings: Settings) -> None:
-    with redis.Redis.from_url(settings.redis_url) as store:
-        outbox = Outbox(settings.namespace, store)
-        for subject in ("one", "two", "three"):
-            outbox.put(Notice(kind="turn.dead", subject=subject, at=time.time()))
-        for entry in outbox.due(3):
-            outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "answers 500")
-        outbox.put(Notice(kind="turn.failed", subject="waits", at=time.time()))
+    outbox = outbox_of(settings)
+    for subject in ("one", "two", "three"):
+        outbox.put(Notice(kind="turn.dead", subject=subject, at=time.time()))
+    for entry in outbox.due(3):
+        outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "answers 500")
+    outbox.put(Notice(kind="turn.failed", subject="waits", at=time.time()))
     async with serving(settings) as relay:
         http = relay.http
         http.headers["authorization"] = f"Bearer {make_token(settings.token_path)}"

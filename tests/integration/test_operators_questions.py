@@ -25,9 +25,9 @@ from tests.conftest import environ_of, turns
 from tests.html import Document
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, bench, says
 from tests.integration.test_inbox import ASKS_A_PERSON
+from tests.on_loop import outbox_of
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
-from worker.notices.outbox import Outbox
 from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Stop, Verdict
 
 __all__ = ["bench"]
@@ -116,7 +116,7 @@ def a_week_ago(settings: Settings) -> None:
 
 def an_unheard_notice(settings: Settings) -> None:
     """A notice that nobody took for a day."""
-    outbox = Outbox(settings.namespace, redis.Redis.from_url(settings.redis_url))
+    outbox = outbox_of(settings)
     outbox.put(Notice(kind="turn.dead", subject="t", at=time.time()))
     [entry] = outbox.due(1)
     assert outbox.failed(replace(entry, put_at=entry.put_at - 86_400), [], "http://127.0.0.1: answers 500")

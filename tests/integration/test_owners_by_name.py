@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from api_client import api_keys as ring
-from api_client.audit import AuditLine, grouped
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.values.owners import owner_named, owner_of_name, owner_of_user, shown_owner
+from api_client.store.audit import AuditLine, grouped
 from api_client.web.app import create_app
 from tests.conftest import WorkerProcess, environ_of
 from tests.fault.conftest import message

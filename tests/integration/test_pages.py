@@ -12,23 +12,23 @@ import redis
 
 from api_client import api_keys as keys
 from api_client.api_keys import make_token
-from api_client.audit import by_key
 from api_client.contract.escalation import DecisionKind, Escalation
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.contract.values.owners import owner_of_key, owner_of_name
+from api_client.store.audit import by_key
 from api_client.web.app import create_app
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, bench, ends, says
 from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.integration.test_phases import BAD_CODE, PhaseBench, writes
+from tests.on_loop import Ledger
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
 from worker.runners.base import Verdict
-from worker.turns.record.ledger import Ledger
 
 __all__ = ["bench"]
 

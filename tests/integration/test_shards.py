@@ -14,9 +14,8 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
-from api_client.contract.values.shards import FIELD
+from api_client.store.shards import FIELD, stored_shards
 from tests.conftest import WorkerProcess, environ_of, turns
-from worker.turns.record.store import stored_shards
 
 
 def request(session_id: str) -> TurnRequest:
@@ -54,7 +53,7 @@ async def test_the_number_of_a_store_that_names_none_follows_from_its_turns(sett
     with pytest.raises(SettingsError, match="over 4 shards"):
         await submit(settings, 1)
     store.delete(Keys(settings.namespace).installation)
-    assert stored_shards(settings) == 4, "a worker sees it as well"
+    assert await stored_shards(settings) == 4, "a worker sees it as well"
     assert store.hget(Keys(settings.namespace).installation, FIELD) == b"4"
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from api_client.contract.settings import Settings
-from api_client.figures.overview import overview
+from api_client.overview import overview
 from tests.conftest import environ_of, turns
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, bench, says
 from tests.support import wait_for

@@ -18,7 +18,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
-from api_client.tracing.sending import NotTaken, Tree, send_next
+from api_client.sending import NotTaken, Tree, send_next
 from api_client.tracing.switch import why_off
 from tests.conftest import WorkerProcess, environ_of, turns
 from tests.receiver import Receiver, values

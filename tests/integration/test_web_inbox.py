@@ -12,7 +12,6 @@ import httpx2
 import pytest
 
 from api_client.api_keys import make_token
-from api_client.audit import by_key
 from api_client.client import TurnsClient
 from api_client.contract.errors import IdempotencyConflict, StoreUnavailable
 from api_client.contract.escalation import Escalation
@@ -20,6 +19,7 @@ from api_client.contract.phases.phase import Phase
 from api_client.contract.phases.phase_place import LOCAL_OWNER
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
+from api_client.store.audit import by_key
 from api_client.turns.submitter import Submitter
 from api_client.web.app import create_app
 from tests.conftest import WorkerProcess

@@ -17,7 +17,8 @@ import redis
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.relay_state.allowances import _STORED_WITHIN_MS, Allowances, Limits
-from api_client.store import _KEPT_CONNECTIONS, Store
+from api_client.store import Store
+from api_client.store.connecting import _KEPT_CONNECTIONS
 from api_client.web.app import create_app
 from tests.integration.test_web_store import BODY, DOORS
 from tests.relay import RelayProcess

@@ -18,11 +18,11 @@ import pytest
 import redis
 import uvicorn
 
-from api_client import store
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from api_client.store import store
 from api_client.web.app import create_app
 from tests.conftest import environ_of
 from tests.ports import free_port

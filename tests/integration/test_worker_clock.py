@@ -16,6 +16,7 @@ from worker.runners.ability import Ability
 from worker.turns.leases import worker_heartbeat
 from worker.turns.leases.host import Host
 from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
+from worker.turns.loops.watching import Watch
 
 
 class Clock:
@@ -49,7 +50,7 @@ async def test_a_worker_whose_clock_is_wrong_is_not_taken_for_gone(
     settings: Settings, ahead: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(worker_heartbeat, "time", Clock(ahead))
-    heartbeat = WorkerHeartbeat(settings, work(), Host(tmp_path), Ability(), lambda queue: None, None)
+    heartbeat = Watch([WorkerHeartbeat(settings, work(), Host(tmp_path), Ability(), lambda queue: None, None)])
     heartbeat.start()
     try:
         async with TurnsClient(settings) as client:

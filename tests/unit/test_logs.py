@@ -220,7 +220,7 @@ def test_the_standard_librarys_loggers_are_left_to_libraries() -> None:
 _LIBRARY = """
 import logging, sys
 import api_client.client
-from api_client.module_log import ModuleLog
+from api_client.store.module_log import ModuleLog
 log = ModuleLog("api_client.turns.submitter")
 log.info("turn.submitted", turn_id="t1"); log.error("store.away", error="gone")
 print("silent")

@@ -9,8 +9,8 @@ import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
 
-from api_client.connection import NOT_YET
-from api_client.subscription import Subscription
+from api_client.store.connecting import NOT_YET
+from api_client.store.connection import Subscription
 
 
 class Wire:

@@ -19,10 +19,10 @@ from redis.exceptions import ResponseError
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.values import shards
+from api_client.store import shards
+from api_client.store.connecting import connect
 from worker.backup.errors import RestoreRefused
 from worker.processes.broker import BrokerError, EmbeddedBroker, Server, find_servers
-from worker.turns.record.store import connect
 
 _BATCH = 200
 _OTHER_VERSION = "version or checksum"

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
+from api_client.store.connecting import connect, socket_of
 from worker.backup.errors import BackupFailed
-from worker.turns.record.store import connect
 
 _ASK = b"*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n"
 #: The server says a sign of life every ten seconds while it works.
@@ -35,7 +35,7 @@ def take_snapshot(settings: Settings, target: Path) -> int:
             with connect(settings) as store:
                 connection: Any = store.connection_pool.get_connection()
                 try:
-                    return _receive(connection._sock, file)  # noqa: SLF001 - the answer is not of the protocol
+                    return _receive(socket_of(connection), file)
                 finally:
                     connection.disconnect()
         except (RedisError, TimeoutError, EOFError) as error:

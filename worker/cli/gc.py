@@ -74,9 +74,9 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
     Raises:
         RedisError: the store went away: nothing more is removed.
     """
+    from api_client.store.connecting import connect
     from worker.files.folder_clearing import old_folders, remove
     from worker.turns.phases.phase_clearing import old_phase_attempts
-    from worker.turns.record.store import connect
 
     found: dict[str, Any] = {**dict.fromkeys(_WHAT.values(), 0), "bytes": 0, "problems": []}
     with connect(settings) as redis:

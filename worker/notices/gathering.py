@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import Any
 
-import redis
 import structlog
 
 from api_client.contract.issues.turn_error import TurnError
@@ -20,9 +19,9 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.values.notices import Notice
 from api_client.contract.values.worker_reports import WorkerReport, missing
-from api_client.policies.flows import RolledBack
-from worker.flows.rollback import BY, notes
-from worker.notices.outbox import Outbox
+from api_client.notices import Notices
+from api_client.policies.flows import GUARD, Flows, RolledBack
+from api_client.store import Store
 from worker.notices.targets import wanted
 
 log = structlog.get_logger()
@@ -36,46 +35,50 @@ _FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
 _FIELDS = ("outcome", "model", "session_id", "error", "attempt", "parked_at", "finished_at", "state")
 
 
-def gather(settings: Settings, store: redis.Redis, outbox: Outbox) -> None:
-    """Put everything new into the outbox. Raises ``RedisError``."""
+async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
+    """Put everything new into the outbox. Raises ``StoreUnavailable``."""
     for shard in range(settings.shards):
         keys = Keys(settings.namespace, shard)
-        _turns(settings, store, outbox, keys, keys.finished, _of_ended)
-        _turns(settings, store, outbox, keys, keys.inbox, _of_parked)
-    seconds, _ = store.time()  # as workers report by the store's clock
-    found = [*gone_workers(_reports(store, Keys(settings.namespace).workers), float(seconds))]
+        await _turns(settings, store, outbox, keys, keys.finished, _of_ended)
+        await _turns(settings, store, outbox, keys, keys.inbox, _of_parked)
+    seconds, _ = await store.ask(store.redis.time())  # as workers report by the store's clock
+    found = [*gone_workers(await _reports(store, Keys(settings.namespace).workers), float(seconds))]
     if len(settings.flow_version) > 1:
-        found += rolled_back_by_itself(settings, notes(store, Keys(settings.namespace)), time.time())
+        found += rolled_back_by_itself(settings, await Flows(store).said(), time.time())
     for notice in found:
         if wanted(settings, notice.kind):
-            outbox.put(notice)
+            await outbox.put(notice)
 
 
-def _turns(
+async def _turns(
     settings: Settings,
-    store: redis.Redis,
-    outbox: Outbox,
+    store: Store,
+    outbox: Notices,
     keys: Keys,
     listed: str,
     notices_of: Callable[[Settings, str, dict[str, str]], Iterator[Notice]],
 ) -> None:
     """The turns that came into a list since the time noted for it. The first look notes the time only."""
-    seconds, micros = store.time()
+    redis = store.redis
+    seconds, micros = await store.ask(redis.time())
     now = int(seconds) * 1000 + int(micros) // 1000
     life = int(settings.retention_seconds)
-    since = int(store.get(keys.notices_looked(listed)) or 0)
+    since = int(await store.ask(redis.get(keys.notices_looked(listed))) or 0)
     if not since:
-        store.set(keys.notices_looked(listed), now, ex=life)
+        await store.ask(redis.set(keys.notices_looked(listed), now, ex=life))
         return
     since = now - _OVERLAP_MS if since > now else since
     while True:
         # Up to now, exclusively: a turn that comes in this very millisecond must not be left out.
-        found: Any = store.zrangebyscore(listed, since, f"({now}", start=0, num=_BATCH, withscores=True)
+        found: Any = await store.ask(
+            redis.zrangebyscore(listed, since, f"({now}", start=0, num=_BATCH, withscores=True)
+        )
         if not found:
             break
         last = int(found[-1][1])
-        ids = dict.fromkeys([name for name, _ in found] + list(store.zrangebyscore(listed, last, last)))
-        for turn_id, record in _records(store, keys, [name.decode() for name in ids]):
+        same = await store.ask(redis.zrangebyscore(listed, last, last))
+        ids = dict.fromkeys([*(name for name, _ in found), *same])
+        for turn_id, record in await _records(store, keys, [name.decode() for name in ids]):
             try:
                 found_notices = list(notices_of(settings, turn_id, record))
             except (ValueError, TypeError, AttributeError) as error:  # its record is damaged: the others go on
@@ -83,21 +86,23 @@ def _turns(
                 continue
             for notice in found_notices:
                 if wanted(settings, notice.kind):
-                    outbox.put(notice)
+                    await outbox.put(notice)
         since = last + 1
-        store.set(keys.notices_looked(listed), since, ex=life)
-    store.set(keys.notices_looked(listed), max(since, now - _OVERLAP_MS), ex=life)
+        await store.ask(redis.set(keys.notices_looked(listed), since, ex=life))
+    await store.ask(redis.set(keys.notices_looked(listed), max(since, now - _OVERLAP_MS), ex=life))
 
 
-def _records(store: redis.Redis, keys: Keys, ids: list[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    pipe = store.pipeline(transaction=False)
+async def _records(store: Store, keys: Keys, ids: list[str]) -> list[tuple[str, dict[str, str]]]:
+    pipe = store.redis.pipeline(transaction=False)
     for turn_id in ids:
         pipe.hmget(keys.turn(turn_id), [*_FIELDS, "request"])
         pipe.hget(keys.texts(turn_id), "request")  # of a record of version 1 it is in the record
-    answers = pipe.execute()
+    answers = await store.ask(pipe.execute())
+    found = []
     for turn_id, values, request in zip(ids, answers[::2], answers[1::2], strict=True):
         texts = [(value or b"").decode("utf-8", "replace") for value in (*values[:-1], request or values[-1])]
-        yield turn_id, dict(zip((*_FIELDS, "request"), texts, strict=True))
+        found.append((turn_id, dict(zip((*_FIELDS, "request"), texts, strict=True))))
+    return found
 
 
 def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
@@ -134,18 +139,20 @@ def _facts(settings: Settings, turn_id: str, record: dict[str, str], **more: str
     return {"attempts": int(record["attempt"] or 0), **{name: value for name, value in facts.items() if value}}
 
 
-def _reports(store: redis.Redis, workers: str) -> Iterator[WorkerReport]:
+async def _reports(store: Store, workers: str) -> list[WorkerReport]:
     """The last report of each worker process."""
-    listed: Any = store.hgetall(workers)
+    listed: Any = await store.ask(store.redis.hgetall(workers))
+    found = []
     for name, text in listed.items():
         with suppress(ValueError):
-            yield WorkerReport.from_json(name.decode(), text)
+            found.append(WorkerReport.from_json(name.decode(), text))
+    return found
 
 
 def rolled_back_by_itself(settings: Settings, said: dict[str, RolledBack], now: float) -> Iterator[Notice]:
     """Flow versions that the guard rolled back; one that a day has passed since was reported before. Pure."""
     for version, note in said.items():
-        if note.by != BY or note.resumed or now - note.at > _OLD_SECONDS:
+        if note.by != GUARD or note.resumed or now - note.at > _OLD_SECONDS:
             continue
         data: dict[str, str | int | float] = {"flow": version, "why": note.why}
         if settings.public_url:

@@ -43,7 +43,8 @@ class ExitNotes:
     def _write(self) -> None:
         from redis.exceptions import RedisError  # only when something ended: a supervisor starts sooner without
 
-        from worker.turns.record.store import connect, require_shards
+        from api_client.store.connecting import connect
+        from api_client.store.shards import require_shards
 
         try:
             store = connect(self._settings, answer_seconds=2.0, resends=0)
@@ -56,7 +57,7 @@ class ExitNotes:
             while time.monotonic() < give_up:
                 with contextlib.suppress(RedisError):
                     both = store.pipeline()
-                    both.xadd(key, ended.to_fields(), maxlen=MOST, approximate=True)  # type: ignore[arg-type]
+                    both.xadd(key, ended.to_fields(), maxlen=MOST, approximate=True)
                     both.expire(key, KEEP_SECONDS)
                     both.execute()
                     break

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
@@ -43,10 +42,10 @@ from worker.turns import folders
 from worker.turns.continuation import Continuation
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
+from worker.turns.loops.threads import Threads
 from worker.turns.phases import phase_folders
 from worker.turns.record.ledger import Ledger
-from worker.turns.threads import Threads
-from worker.turns.writer import EventWriter, Log
+from worker.turns.writer import EventWriter
 
 log = structlog.get_logger()
 
@@ -66,7 +65,6 @@ class AgentRun:
         self,
         settings: Settings,
         ledger: Ledger,
-        log_of_turn: Log,
         threads: Threads,
         runners: BuildRunner,
         host: Host,
@@ -77,7 +75,6 @@ class AgentRun:
     ) -> None:
         self._settings = settings
         self._ledger = ledger
-        self._log = log_of_turn
         self._threads = threads
         self._runners = runners
         self._host = host
@@ -100,6 +97,7 @@ class AgentRun:
         """
         try:
             runner, order = await self._threads.files(self._ready, True) if self._blocks() else self._ready(False)
+            await self._lease.confirm(self._ledger)
         except (SettingsError, PhaseError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
             return config_error(str(error))
@@ -109,7 +107,7 @@ class AgentRun:
                 self._host.blamed, error, self._turn.delivery
             )
             return not_begun(str(error), host=host)
-        writer = EventWriter(self._log, self._lease.claim)
+        writer = EventWriter(self._ledger, self._lease.claim)
         try:
             continuation = Continuation(self._so_far, writer.emit) if self._so_far else None
             emit = continuation.emit if continuation else writer.emit
@@ -183,7 +181,7 @@ class AgentRun:
         return not lease.went_on and has_answer(folders.folder_of(self._settings, turn))
 
     def _ready(self, may_block: bool) -> tuple[AnyRunner, Order]:
-        """The runner and its order, with the turn confirmed to be ours. Raises as ``_prepared``."""
+        """The runner and its order, before the turn is confirmed to be ours. Raises as ``_prepared``."""
         reach("run.claimed")
         attempt = self._lease.claim.link.attempt
         if may_block and self._lease.went_on and folders.may_be_recorded(self._settings, self._turn, self._runners):
@@ -193,7 +191,6 @@ class AgentRun:
             self.prompt = phase_folders.asked(self._turn, self._settings.root, self._history)
         prepared = self._prepared(may_block)
         reach("folder.made")
-        self._lease.confirm(self._ledger)
         return prepared
 
     def _require_gates(self) -> None:
@@ -204,6 +201,10 @@ class AgentRun:
         """
         if refused := phase_folders.fence_of(self._settings, self._turn).refusal(phase_folders.phase_of(self._turn)):
             raise SettingsError([refused])
+
+    def _confirm(self) -> None:
+        if self._lease.lapsed:  # else the loop need not be asked
+            self._threads.asked(self._lease.confirm(self._ledger))
 
     def _needs_folder(self, runner: AnyRunner) -> bool:
         return self._turn.request.phase is not None or needs_folder(runner)
@@ -217,7 +218,7 @@ class AgentRun:
             turn,
             self._lease.claim.link.attempt,
             self._history,
-            functools.partial(self._lease.confirm, self._ledger),
+            self._confirm,
             needed=needed,
             template=self._template(settings) if needed else "",
             token=self._lease.claim.token,

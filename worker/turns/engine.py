@@ -18,6 +18,7 @@ from kombu.exceptions import OperationalError
 
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, celery_settings, chain_of
+from api_client.contract.turn import Turn
 from api_client.contract.values.worker_order import WorkerOrder
 from worker.runners.ability import Ability
 from worker.runners.guard import processes
@@ -29,14 +30,14 @@ from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
 from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
-from worker.turns.loop import Loop
-from worker.turns.record.async_ledger import AsyncLedger
+from worker.turns.loops.loop import Loop
+from worker.turns.loops.threads import Threads
+from worker.turns.loops.watching import Watch, Watcher
 from worker.turns.record.ledger import Ledger
 from worker.turns.service import TurnService
 from worker.turns.slots import Seat, Slots
 from worker.turns.tasks.celery_internals import Receiver
 from worker.turns.tasks.task_events import GATHER_SECONDS, Task, TaskEvents, TaskStory
-from worker.turns.threads import Threads
 
 log = structlog.get_logger()
 
@@ -46,16 +47,6 @@ _LOOK_SECONDS, _CANCEL_SECONDS = 0.01, 5.0
 
 #: The task whose link is being carried out: its announcements become its children.
 _TASK: ContextVar[TaskStory | None] = ContextVar("task", default=None)
-
-
-class Helper(Protocol):
-    """A thread beside the engine."""
-
-    def start(self) -> None:
-        """Start it; it may find nothing to do."""
-
-    def close(self) -> None:
-        """Stop it."""
 
 
 class Isolated(Protocol):
@@ -69,7 +60,7 @@ class Isolated(Protocol):
 
 
 class Engine:
-    """One worker process's engine. ``worker/app.py`` makes it, with its helpers.
+    """One worker process's engine. ``worker/app.py`` makes it, with what looks at the store beside it.
 
     Attributes:
         name: Celery's name of this process; Flower, the log, pages and records show the same.
@@ -80,7 +71,7 @@ class Engine:
         settings: Settings,
         celery: Celery,
         isolated: Isolated,
-        helpers: Sequence[Helper] = (),
+        watchers: Sequence[Watcher] = (),
         *,
         name: str = "",
         alone: bool = False,
@@ -97,13 +88,11 @@ class Engine:
         self.loop = Loop(self._turned)
         self._was_sick = False
         self._events = TaskEvents(lambda: self.loop.later(GATHER_SECONDS, self.receiver.wake))
-        self._blocking = Ledger(settings, self.name)
-        self._ledger = AsyncLedger(settings, self.name)
+        self._ledger = Ledger(settings, self.name)
         self._threads = Threads(settings.run_slots, settings.check_slots)
         self.service = TurnService(
             settings,
             self._ledger,
-            self._blocking,
             self.leases,
             self._threads,
             build_runner,
@@ -118,12 +107,11 @@ class Engine:
         self._celery = celery
         self._quiet = Celery("helix-turns-probe", set_as_current=False)
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
-        self._heartbeat: WorkerHeartbeat | None = None
         self._quiet_ordered = False
         #: Whether an operator ended this process, so that the supervisor does not restart it.
         self.stays_down = False
-        self._reaper = None if alone else Reaper(settings, self.name, self.announce, self._lost, self._given_up)
-        self._helpers = helpers
+        self._reaper = Reaper(settings, self.name, self.announce, self._lost, self._given_up)
+        self._watch = Watch(() if alone else (self._reaper, *watchers))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
         self._isolated = isolated
@@ -135,10 +123,7 @@ class Engine:
         self._ability.look()
         self.loop.start()
         self.leases.start()
-        if self._reaper:
-            self._reaper.start()
-        for helper in self._helpers:
-            helper.start()
+        self._watch.start()
 
     def take(self, task: Task) -> None:
         """Take a received task. Runs in the Celery worker's loop, so it returns at once.
@@ -150,7 +135,7 @@ class Engine:
             self._taken += 1
             if nonce := str(task.kwargs["nonce"]):  # a worker's own probe needs no reply
                 queue = str(task.kwargs["queue"])
-                self.loop.begin(lambda: self._threads.files(self._blocking.answer_probe, queue, nonce))
+                self.loop.begin(lambda: self._ledger.answer_probe(queue, nonce))
             return
         link = Link.parse(f"{task.name}/{task.kwargs['attempt']}")
         turn_id, session_id = str(task.kwargs["turn_id"]), str(task.kwargs["session_id"])
@@ -191,7 +176,7 @@ class Engine:
         return not (self.host.sick or self._quiet_ordered)
 
     def _obey(self, order: str) -> bool:
-        """Follow an operator's order. Returns whether this process takes no new turns. In the heartbeat's thread."""
+        """Follow an operator's order. Returns whether this process takes no new turns. In the second loop."""
         was, self._quiet_ordered = self._quiet_ordered, bool(order) and order != WorkerOrder.RESUME
         if was != self._quiet_ordered:
             log.warning("worker.ordered", worker=self.name, order=order or WorkerOrder.RESUME.value)
@@ -234,8 +219,8 @@ class Engine:
         log.info(
             "worker.ready", worker=work.name, slots=self.slots.total(RUN_QUEUE), judges=self.slots.total(CHECK_QUEUE)
         )
-        self._heartbeat = WorkerHeartbeat(self.settings, work, self.host, self._ability, self._probe, ready_file)
-        self._heartbeat.start()
+        recall = self._reaper.recall
+        self._watch.add(WorkerHeartbeat(self.settings, work, self.host, self._ability, self._probe, ready_file, recall))
 
     def _probe(self, queue: str) -> None:
         """Publish a message that does nothing. A failure only means that the broker is away."""
@@ -267,10 +252,9 @@ class Engine:
         """A reaper took a turn from a dead worker, which cannot report the end of its task."""
         self._events.failed(task_id, worker_lost(worker))
 
-    def _given_up(self, turn_id: str) -> None:
+    def _given_up(self, turn: Turn) -> None:
         """A reaper ended a turn whose worker is gone: remove the recordings of its runs."""
-        if turn := self._blocking.turn(turn_id):
-            folders.forget_runs(self.settings, turn, range(1, turn.attempt + 1))
+        folders.forget_runs(self.settings, turn, range(1, turn.attempt + 1))
 
     def shut_down(self) -> None:
         """Let running agents finish for a while, then hand their turns over to other workers.
@@ -302,12 +286,7 @@ class Engine:
         """Wait for the turns of this process, which have been asked to stop; then stop threads and agents."""
         self.loop.wait_idle()
         self.receiver.send(self._events.drain(all_of_them=True))
-        if self._heartbeat:
-            self._heartbeat.close()
-        if self._reaper:
-            self._reaper.close()
-        for helper in self._helpers:
-            helper.close()
+        self._watch.close()
         self.leases.close()
         self.loop.result_of(self._ledger.close())
         self.loop.close()

@@ -14,6 +14,7 @@ import structlog
 
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
+from api_client.contract.event_kinds import Body
 from api_client.contract.failpoints import reach
 from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.phases.phase_checks import PhaseError
@@ -41,13 +42,12 @@ from worker.turns.agent_run import AgentRun
 from worker.turns.judges import CannotJudge
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
+from worker.turns.loops.threads import Threads
 from worker.turns.phases import phase_folders
 from worker.turns.phases.verification import Verification
 from worker.turns.publisher import Publisher
-from worker.turns.record.async_ledger import AsyncLedger
 from worker.turns.record.claim import Claim
 from worker.turns.record.ledger import Ledger
-from worker.turns.threads import Threads
 from worker.turns.transitions.after_decision import after_decision
 from worker.turns.transitions.after_judging import after_fallback, after_giving_up, cannot_judge
 from worker.turns.transitions.after_run import after_run
@@ -70,8 +70,7 @@ class Links:
     def __init__(
         self,
         settings: Settings,
-        ledger: AsyncLedger,
-        blocking: Ledger,
+        ledger: Ledger,
         threads: Threads,
         runners: BuildRunner,
         judges: Judging,
@@ -80,7 +79,6 @@ class Links:
     ) -> None:
         self._settings = settings
         self._ledger = ledger
-        self._blocking = blocking  # for what runs in threads
         self._threads = threads
         self._runners = runners
         self._judges = judges
@@ -148,7 +146,6 @@ class Links:
             return not_reached(turn, link, turn.request.after, stopped)
         run = AgentRun(
             self._settings,
-            self._blocking,
             self._ledger,
             self._threads,
             self._runners,
@@ -215,9 +212,10 @@ class Links:
             case = self._validation.case(turn, this.text, written_files(output.parent), ())
             return demote(self._judges.judge(case).issues, case.policy, final=last)
 
-        verification = Verification(
-            self._settings, turn, this, lease, lambda events: self._blocking.append(claim, events), output, judge
-        )
+        def append(events: list[Body]) -> None:
+            self._threads.asked(self._ledger.append(claim, events))
+
+        verification = Verification(self._settings, turn, this, lease, append, output, judge)
         try:
             result = verification.run()
         except CannotJudge as error:

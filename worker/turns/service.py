@@ -28,12 +28,11 @@ from worker.turns import flower_text, folders
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease, LeaseKeeper
 from worker.turns.links import Links
+from worker.turns.loops.threads import Threads
 from worker.turns.publisher import Publisher
-from worker.turns.record.async_ledger import AsyncLedger
 from worker.turns.record.claim import Claim, Committed, Fenced, JudgingPaused
 from worker.turns.record.ledger import Ledger
 from worker.turns.slots import Seat, nowhere
-from worker.turns.threads import Threads
 from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.after_run import elsewhere, given_back
 from worker.turns.transitions.judged_run import JudgedRun
@@ -103,8 +102,7 @@ class TurnService:
     def __init__(
         self,
         settings: Settings,
-        ledger: AsyncLedger,
-        blocking: Ledger,
+        ledger: Ledger,
         leases: LeaseKeeper,
         threads: Threads,
         runners: BuildRunner,
@@ -116,15 +114,14 @@ class TurnService:
     ) -> None:
         self._settings = settings
         self._ledger = ledger
-        self._blocking = blocking  # for what runs in threads
         self._leases = leases
         self._threads = threads
         self._announce = announce
         self._isolate = isolate
         self._host = host
         self._ability = ability or Ability()
-        self._publisher = Publisher(settings, ledger, blocking, threads, host)
-        self._links = Links(settings, ledger, blocking, threads, runners, judges, self._publisher, host)
+        self._publisher = Publisher(settings, ledger, threads, host)
+        self._links = Links(settings, ledger, threads, runners, judges, self._publisher, host)
 
     async def carry_out(
         self,
@@ -238,7 +235,7 @@ class TurnService:
                 turn_id, session_id, link, alone=alone, task=report.task_id, models=self._ability.labels, lack=lack
             )
         except (ResponseError, ValueError) as error:
-            await self._threads.files(self._blocking.put_aside, turn_id, error)
+            await self._ledger.put_aside(turn_id, error)
             report.end("its record is damaged")
             return None
         if isinstance(claim, Claim):
@@ -249,7 +246,7 @@ class TurnService:
         report.end(f"nothing to do: {claim.why.replace('_', ' ')}")
         if claim.why == "elsewhere" and await self._who_can(link, turn_id):
             # Soon again, until one of those takes it; where nobody can, the wait for each announcement doubles.
-            await self._threads.files(self._blocking.put_off, turn_id, _SOON_SECONDS)
+            await self._ledger.put_off(turn_id, _SOON_SECONDS)
         if claim.why == "alone":
             await self._threads.runs(self._isolate, link, turn_id, session_id)
         return None
@@ -325,7 +322,7 @@ class TurnService:
         link = lease.claim.link
         try:
             if lease.claim.accepted:
-                return await self._threads.files(self._publisher.finish, lease)
+                return await self._publisher.finish(lease)
             return await self._links.work(lease, attempts)
         except (SettingsError, PhaseError) as error:
             log.error("turn.set_up_wrong", link=str(link), error=str(error)[:200])

@@ -31,9 +31,9 @@ from worker.turns.folders import AnswerFiles
 from worker.turns.judges import CannotJudge, Case
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
+from worker.turns.loops.threads import Threads
 from worker.turns.publisher import Publisher
 from worker.turns.record.claim import JudgingPaused
-from worker.turns.threads import Threads
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.after_judging import after_validation, cannot_judge, with_shadow
 from worker.turns.transitions.judged_run import JudgedRun
@@ -112,7 +112,7 @@ class Validation:
         if move.outcome is None or not move.outcome.success:
             return move
         accepted = Accepted(move=move, delivery=folders.delivery_of(turn, this), mended=found.not_own)
-        return await self._publisher.accept(lease, accepted, found.files)
+        return await self._publisher.publish(lease, accepted, found.files)
 
     async def at_once(self, lease: Lease, run: Move, attempts: Sequence[AttemptRecord]) -> JudgedRun | None:
         """Judge the answer of a run that has just ended, and is not stored yet; None: it is to be stored first.
@@ -150,7 +150,7 @@ class Validation:
         accepted = Accepted(move=both.move, delivery=folders.delivery_of(turn, this), mended=found.not_own)
         ended = folders.unforgotten(self._settings, lease.claim, self._runners, went_on=lease.went_on)
         try:
-            await self._publisher.accept(lease, accepted, found.files, ended)
+            await self._publisher.publish(lease, accepted, found.files, ended)
         except JudgingPaused:
             return None
         except OSError as error:

@@ -52,7 +52,7 @@ def _size(events: list[Body]) -> int:
 
 
 class Log(Protocol):
-    """Where events are appended: ``record.async_ledger.AsyncLedger``, or a test's."""
+    """Where events are appended: ``record.ledger.Ledger``, or a test's."""
 
     async def append(self, claim: Claim, events: list[Body]) -> None:
         """Add events to the turn's log. Raises ``Fenced``, ``RedisError``."""

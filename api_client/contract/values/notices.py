@@ -1,8 +1,8 @@
 """Calls for help: what somebody outside is to learn at once, as one typed value and one wire form.
 
 The wire is that of OpenAI's webhooks: the same body, the same signature, so that their SDK verifies ours. Who wants to
-call somebody puts a notice into the outbox (``worker.notices.outbox.Outbox``, ``api_client.notices.Notices``); a worker
-sends it. A notice holds ids, numbers and names, never prompts or answers. Standard library only.
+call somebody puts a notice into the outbox (``api_client.notices.Notices``); a worker sends it. A notice holds ids,
+numbers and names, never prompts or answers. Standard library only.
 """
 
 from __future__ import annotations

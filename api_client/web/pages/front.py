@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.figures.figures import SPANS
-from api_client.figures.overview import overview
+from api_client.overview import overview
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import needs_key
 from api_client.web.identity.origin import require_local

@@ -12,7 +12,6 @@ from starlette.responses import Response
 
 from api_client.actions import order_worker
 from api_client.api_keys import with_names
-from api_client.audit import grouped
 from api_client.contract.errors import BadRequest, TurnNotFound
 from api_client.contract.values.owners import owner_named
 from api_client.contract.values.worker_order import WorkerOrder
@@ -20,6 +19,7 @@ from api_client.figures.figures import SPANS
 from api_client.figures.spans import seconds_of
 from api_client.nouns import PAUSES, SHEETS, WORKERS, Button, Noun, Sheet, Sight
 from api_client.pauses.pause import Pause
+from api_client.store.audit import grouped
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import require_operator
 from api_client.web.pages.render import page_router, see_other, visited

@@ -17,9 +17,9 @@ from api_client.contract.errors import NotFinished
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
 from api_client.contract.values.setting_values import TRACE_ID
+from api_client.history import deaths, export
 from api_client.index.finding import find_turn, neighbours
 from api_client.tracing.span_tree import trace_id
-from api_client.turns.history import deaths, export
 from api_client.turns.proposal import proposal
 from api_client.web.errors import ApiError, shown_text
 from api_client.web.identity.access import needs_token, require_operator

@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client import actions
-from api_client.audit import by_key
 from api_client.contract.turn import Turn
+from api_client.store.audit import by_key
 from api_client.turns.proposal import proposal
 from api_client.web.bodies.body import read_object
 from api_client.web.bodies.models import DecisionBody, operation, read

@@ -10,11 +10,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.actions import order_worker
-from api_client.audit import by_key
 from api_client.contract.counters import label
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.nouns import GIVEN_UP, NOUNS, PAUSES, WORKERS, Noun, Viewer
 from api_client.pauses.pause import Pause
+from api_client.store.audit import by_key
 from api_client.web.bodies.body import read_object
 from api_client.web.bodies.models import NoticesBody, PauseBody, operation, read
 from api_client.web.errors import bad_request

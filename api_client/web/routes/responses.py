@@ -19,10 +19,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from api_client.actions import act
-from api_client.audit import by_key
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.index.finding import find_turn
+from api_client.store.audit import by_key
 from api_client.web.bodies.ask import Ask
 from api_client.web.bodies.body import read_as, size_of
 from api_client.web.bodies.models import ResponseBody, operation

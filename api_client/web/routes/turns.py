@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from api_client.actions import Change, act
-from api_client.audit import by_key
 from api_client.contract.events import Event, read_event_id, reset
 from api_client.contract.turn import Turn
 from api_client.index.line import line_of
+from api_client.store.audit import by_key
 from api_client.web.bodies.body import has_body, read_object
 from api_client.web.bodies.models import ReplayBody, TurnBody, operation, read
 from api_client.web.errors import bad_request, shown

@@ -6,8 +6,8 @@ from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, TurnRequest
+from tests.on_loop import Ledger
 from worker.turns.record.claim import Claim
-from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.moves import Answer, Move
 
 FIRST = Link(RUN, 1)

@@ -10,7 +10,7 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from worker.turns.record.ledger import Ledger
+from tests.on_loop import Ledger
 
 
 @pytest.fixture

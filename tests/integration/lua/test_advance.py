@@ -11,9 +11,9 @@ from api_client.contract.keys import Keys
 from api_client.contract.tasks import RETRY, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
 from tests.integration.lua.by_hand import PASSED, claimed, log_of, request
+from tests.on_loop import Ledger
 from tests.support import wait_until
 from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
-from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.moves import Move, attempt_facts, progress
 
 RAN = Move(attempt=1, next=Link(VALIDATE, 1), facts=attempt_facts(text="Ja."), run_ended=True)

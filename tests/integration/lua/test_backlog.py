@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -12,12 +13,13 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE, Link
+from api_client.store.connecting import open_store
 from api_client.workers.reports import waiting_messages
 from tests.integration.lua.by_hand import claimed, request
+from tests.on_loop import Ledger, OnLoop
 from tests.support import wait_until
 from worker.turns.leases.backlog import Backlog
 from worker.turns.leases.reaper import Reaper
-from worker.turns.record.ledger import Ledger
 
 
 @pytest.fixture
@@ -30,7 +32,7 @@ class Announcing:
 
     def __init__(self, settings: Settings) -> None:
         self.announced: list[str] = []
-        self.reaper = Reaper(settings, "w", self._announce)
+        self.reaper = OnLoop(lambda: Reaper(settings, "w", self._announce))
 
     def _announce(self, _link: Link, turn_id: str, _session_id: str) -> None:
         self.announced.append(turn_id)
@@ -133,17 +135,17 @@ async def test_a_turn_that_was_claimed_meanwhile_keeps_the_look_at_its_lease(
     async with TurnsClient(quick) as client:
         ids = await submitted(client, store, 2)
         await wait_until(lambda: store.llen(queue_of(quick)) == 2 and overdue(store, quick) == 2)
-    backlog = Backlog(quick, store)
+    backlog = OnLoop(lambda: Backlog(quick, open_store(quick)))
     now = store.time()[0] * 1000 + 999
     due = backlog.due(keys, now, 100)
     assert [turn_id for turn_id, _ in due] == ids
-    heads = backlog._heads
+    heads = backlog.inner._heads
 
-    def claimed_meanwhile(queues: Any) -> Any:
-        claimed(Ledger(quick, "w"), ids[1], session_id="s-1")
-        return heads(queues)
+    async def claimed_meanwhile(queues: Any) -> Any:
+        await asyncio.to_thread(lambda: claimed(Ledger(quick, "w"), ids[1], session_id="s-1"))
+        return await heads(queues)
 
-    backlog._heads = claimed_meanwhile  # type: ignore[method-assign]
+    backlog.inner._heads = claimed_meanwhile
     assert backlog.put_off(keys, due, now) == set(), "both were read before"
     now = store.time()[0] * 1000 + 999
     assert (store.zscore(keys.due, ids[1]) or 0) > now + 1000 * quick.lease_seconds - 3000

@@ -13,9 +13,9 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from tests.integration.lua.by_hand import FIRST, claimed, request
+from tests.on_loop import Ledger
 from worker.turns.leases.beats import Beats
 from worker.turns.record.claim import Claim
-from worker.turns.record.ledger import Ledger
 
 
 async def held(client: TurnsClient, settings: Settings, count: int) -> list[Claim]:

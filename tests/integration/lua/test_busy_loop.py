@@ -14,11 +14,11 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from tests.integration.lua.by_hand import claimed, request
+from tests.on_loop import Ledger
 from tests.support import WAIT_SECONDS, wait_until
 from worker.turns.leases import lease as leases
 from worker.turns.leases.lease import LOOP_SECONDS, Lease, LeaseKeeper
-from worker.turns.loop import Loop
-from worker.turns.record.ledger import Ledger
+from worker.turns.loops.loop import Loop
 
 #: Renewed every quarter of it.
 LEASE_SECONDS = 6.0

@@ -13,11 +13,12 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
+from api_client.store.connecting import open_store
 from tests.integration.lua.by_hand import PASSED, claimed, request
+from tests.on_loop import Ledger, OnLoop
 from tests.support import wait_until
 from worker.turns.leases.calm import Calm
 from worker.turns.leases.reaper import Reaper
-from worker.turns.record.ledger import Ledger
 
 LEASE_SECONDS = 0.5
 
@@ -28,8 +29,8 @@ def short(settings: Settings) -> Settings:
     return replace(settings, lease_seconds=LEASE_SECONDS, reap_seconds=20.0)
 
 
-def reaper(settings: Settings) -> Reaper:
-    return Reaper(settings, "w", lambda *_: None)
+def reaper(settings: Settings) -> OnLoop:
+    return OnLoop(lambda: Reaper(settings, "w", lambda *_: None))
 
 
 def lapsed(store: redis.Redis, settings: Settings, turn_id: str) -> bool:
@@ -56,7 +57,7 @@ async def test_a_reaper_that_has_just_begun_takes_at_once_what_others_could_have
     ledger = Ledger(short, "holder")
     turn_id = await client.submitter.submit(request())
     claimed(ledger, turn_id)
-    calm = Calm(short, store)
+    calm = OnLoop(lambda: Calm(short, open_store(short)))
     await wait_until(lambda: calm.look()[1] >= LEASE_SECONDS and lapsed(store, short, turn_id))
     reaper(short).look()
     assert (await client.reader.get(turn_id)).strikes == 1
@@ -65,7 +66,7 @@ async def test_a_reaper_that_has_just_begun_takes_at_once_what_others_could_have
 async def test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew(
     short: Settings, store: redis.Redis
 ) -> None:
-    key, calm = Keys(short.namespace).reapers, Calm(short, store)
+    key, calm = Keys(short.namespace).reapers, OnLoop(lambda: Calm(short, open_store(short)))
     assert calm.look()[1] == 0.0, "a store that knows of no reaper"
     await wait_until(lambda: calm.look()[1] > 0)
     pause = 1000 * 3 * short.reap_seconds
@@ -102,14 +103,14 @@ async def test_while_no_turn_is_unfinished_a_reaper_looks_half_as_often(
     client: TurnsClient, short: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     polled, looks = reaper(short), 0
-    look = polled.look
+    look = polled.inner.look
 
-    def counted() -> None:
+    async def counted() -> None:
         nonlocal looks
         looks += 1
-        look()
+        await look()
 
-    monkeypatch.setattr(polled, "look", counted)
+    monkeypatch.setattr(polled.inner, "look", counted)
     for _ in range(10):
         polled.poll()
     assert looks == 5

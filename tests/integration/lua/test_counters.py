@@ -11,7 +11,7 @@ from api_client.contract.keys import BUCKETS, Keys
 from api_client.figures.metrics import counters, totals
 from tests import records
 from tests.integration.lua.by_hand import PASSED, claimed, request
-from worker.turns.record.ledger import Ledger
+from tests.on_loop import Ledger
 
 
 async def test_what_is_pending_counts_for_readers_and_is_folded_once(

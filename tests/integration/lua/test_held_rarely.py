@@ -16,9 +16,9 @@ from api_client.pauses.pause import Pause
 from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
 from tests.integration.lua.test_held_turns import FAILED, MODEL, opened, reaped, settings, time_passes
+from tests.on_loop import Ledger
 from tests.support import wait_until
 from worker.turns.record.claim import Refusal
-from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.accepted import Accepted
 
 __all__ = ["settings"]

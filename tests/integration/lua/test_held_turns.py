@@ -19,9 +19,9 @@ from api_client.pauses.pause import Pause
 from tests import records
 from tests.accounts import disagreements
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
+from tests.on_loop import Ledger
 from tests.support import wait_until
 from worker.turns.record.claim import Claim, Committed, Refusal
-from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.moves import Move
 
 MODEL = Pause(what="model", name="scripted", reason="provider outage", by="ops")

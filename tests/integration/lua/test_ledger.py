@@ -16,9 +16,9 @@ from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState, new_turn_id
 from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, log_of, request
+from tests.on_loop import Ledger
 from tests.support import wait_until
 from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
-from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.moves import Move, progress
 
 

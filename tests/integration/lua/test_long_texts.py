@@ -16,11 +16,11 @@ from api_client.index.lists import TurnLists
 from api_client.index.search import Search
 from api_client.index.selection import select
 from tests.integration.lua.by_hand import claimed, log_of, request
+from tests.on_loop import Ledger
 from worker.enforcement.documents.step import marker_spans
-from worker.turns.record.async_ledger import AsyncLedger
+from worker.turns.record import ledger as product
 from worker.turns.record.changes import Changes
 from worker.turns.record.claim import Behind, Claim, Fenced, Refusal
-from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.moves import Answer, Move, attempt_facts
 
@@ -258,7 +258,7 @@ async def test_the_loops_holder_of_a_dropped_turn_leaves_none_either(
     claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
     turn_id, keys = claim.turn.turn_id, keys_of(client.settings.namespace, claim.turn.turn_id)
     store.delete(keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
-    on_loop = AsyncLedger(client.settings, "w")
+    on_loop = product.Ledger(client.settings, "w")
     with pytest.raises(Fenced):
         await on_loop.advance(claim, RUN_ENDED)
     await on_loop.close()

@@ -12,7 +12,7 @@ from api_client.contract.errors import (
 from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.keys import Keys
 from tests.integration.lua.by_hand import PASSED, claimed, request
-from worker.turns.record.ledger import Ledger
+from tests.on_loop import Ledger
 
 
 async def test_a_turn_of_another_owner_is_not_found(client: TurnsClient) -> None:

@@ -13,10 +13,10 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import DoubleText, Outcome, TurnState
 from tests.integration.lua.by_hand import FIRST, claimed, request
+from tests.on_loop import Ledger, OnLoop
 from tests.support import wait_until
 from worker.turns.leases.reaper import Reaper
 from worker.turns.record.claim import Claim, Refusal
-from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.moves import Move, progress
 
 
@@ -142,7 +142,7 @@ async def test_a_damaged_record_is_put_aside_and_holds_up_no_other_turn(
     store.zadd(keys.due, {damaged: 1, sound: 2})
     store.delete(f"{settings.namespace}:celery:helix.run")  # their messages are lost
     announced: list[str] = []
-    Reaper(settings, "w", lambda _link, turn_id, _session: announced.append(turn_id)).look()
+    OnLoop(lambda: Reaper(settings, "w", lambda _link, turn_id, _session: announced.append(turn_id))).look()
     assert announced == [sound]
     assert (store.zscore(keys.due, damaged) or 0) > store.time()[0] * 1000 + 30_000
 

@@ -13,7 +13,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.tasks import Link
 from api_client.contract.turn import TurnState
 from tests.integration.lua.by_hand import PASSED, claimed, request
-from worker.turns.record.ledger import Ledger
+from tests.on_loop import Ledger
 from worker.turns.transitions.moves import Move, progress
 
 

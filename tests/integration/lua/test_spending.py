@@ -20,7 +20,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import DoubleText, new_turn_id
 from tests.integration.lua.by_hand import PASSED, claimed, request
-from worker.turns.record.ledger import Ledger
+from tests.on_loop import Ledger
 from worker.turns.transitions.moves import Move, progress
 
 #: A run of the model costs so much lately, so a turn that has one run sets that aside.

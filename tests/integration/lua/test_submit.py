@@ -24,7 +24,7 @@ from api_client.contract.turn import DoubleText, Outcome, TurnState, new_turn_id
 from api_client.turns.submitter import Submitter
 from tests import records
 from tests.integration.lua.by_hand import PASSED, claimed, request
-from worker.turns.record.ledger import Ledger
+from tests.on_loop import Ledger
 
 
 async def test_a_submitted_turn_is_queued_with_its_first_event(client: TurnsClient) -> None:

@@ -16,7 +16,7 @@ _LOOK = """
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from worker.turns.leases.lease import Lease
-from worker.turns.record.ledger import Ledger
+from tests.on_loop import Ledger
 from worker.turns.leases.reaper import Reaper
 settings = Settings(store_url="redis://127.0.0.1:1", broker_url="redis://127.0.0.1:1")
 TurnsClient(settings)

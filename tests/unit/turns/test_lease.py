@@ -33,7 +33,7 @@ class Store:
         self.clock = clock
         self.asked = 0
 
-    def confirm(self, _claim: Claim) -> float:
+    async def confirm(self, _claim: Claim) -> float:
         self.asked += 1
         return self.clock.now
 
@@ -87,11 +87,11 @@ def test_the_deadline_stops_a_run_and_the_next_link_has_what_is_left_of_it(clock
     assert held.reason == "expired"
 
 
-def test_after_a_freeze_the_store_is_asked_before_anything_is_touched_and_not_otherwise(clock: Clock) -> None:
+async def test_after_a_freeze_the_store_is_asked_before_anything_is_touched_and_not_otherwise(clock: Clock) -> None:
     held, store = lease(clock), Store(clock)
     ledger: Any = store
-    held.confirm(ledger)
+    await held.confirm(ledger)
     assert store.asked == 0
     clock.now += SECONDS
-    held.confirm(ledger)
+    await held.confirm(ledger)
     assert (store.asked, held.lapsed) == (1, False)

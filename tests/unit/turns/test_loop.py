@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 
 from tests.blocking import nothing_blocks
 from tests.long_steps import FORGIVEN, MOST_CALLS
-from worker.turns.loop import BLOCKED_SECONDS, Loop
+from worker.turns.loops.loop import BLOCKED_SECONDS, Loop
 
 
 @pytest.fixture

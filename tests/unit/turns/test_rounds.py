@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from worker.turns.leases.rounds import SLOW_SHARE, Rounds
+from worker.turns.loops.rounds import SLOW_SHARE, Rounds
 
 
 def test_a_slow_round_is_alarmed_long_before_a_lease_fences_itself() -> None:

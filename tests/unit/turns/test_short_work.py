@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support import wait_until
-from worker.turns.threads import Threads
+from worker.turns.loops.threads import Threads
 
 TURN = contextvars.ContextVar("TURN", default="")
 

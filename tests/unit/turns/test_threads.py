@@ -20,6 +20,7 @@ from worker.runners.base import AgentEvent
 from worker.turns.leases import lease
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
+from worker.turns.loops.watching import Watch
 from worker.turns.record.claim import Claim
 from worker.turns.writer import EventWriter
 
@@ -40,15 +41,16 @@ def test_a_reaper_that_fails_looks_again(fault: Exception, monkeypatch: pytest.M
     reaper, looks = Reaper(SETTINGS, "w", lambda *_: None), itertools.count(1)
     seen = 0
 
-    def look() -> None:
+    async def look() -> None:
         nonlocal seen
         seen = next(looks)
         raise fault
 
-    monkeypatch.setattr(reaper, "look", look)
-    reaper.start()
+    monkeypatch.setattr(reaper, "poll", look)
+    watch = Watch([reaper])
+    watch.start()
     wait_for(lambda: seen > 2)
-    reaper.close()
+    watch.close()
 
 
 def keeper_of(monkeypatch: pytest.MonkeyPatch, renew: Any) -> LeaseKeeper:

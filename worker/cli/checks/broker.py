@@ -52,7 +52,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
     """What one server reports."""
     from redis.exceptions import NoPermissionError, RedisError
 
-    from worker.turns.record.store import connect
+    from api_client.store.connecting import connect
 
     where = masked(settings.store_url)
     try:
@@ -101,7 +101,7 @@ def _setting(redis: Any, name: str) -> str | None:
 
 def number_of_shards(settings: Settings) -> Finding:
     """Whether HELIX_SHARDS is the number over which the store's turns are spread."""
-    from worker.turns.record.store import require_shards
+    from api_client.store.shards import require_shards
 
     try:
         require_shards(settings)

@@ -18,7 +18,7 @@ from api_client.workers.reason import Reason
 from api_client.workers.standing import Standing
 from worker.cli.checks.finding import Finding, State
 from worker.cli.output import number_of
-from worker.turns.leases.rounds import SLOW_SHARE
+from worker.turns.loops.rounds import SLOW_SHARE
 
 _PROBE_SECONDS = 5.0
 #: Turns that ended so long ago should have been sent as traces, where they are sent, in seconds.

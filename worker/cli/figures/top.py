@@ -15,7 +15,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Turn
 from api_client.figures.figures import SPANS
-from api_client.figures.overview import Overview, overview
+from api_client.overview import Overview, overview
 from api_client.store import heed_cancellation
 from worker.cli.asking import with_client
 from worker.cli.figures.stats import percent

@@ -16,7 +16,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.settings import load, require_store
 from api_client.figures.spans import seconds_of
-from api_client.tracing.sending import NotTaken, Send, Sent, send_next
+from api_client.sending import NotTaken, Send, Sent, send_next
 from api_client.tracing.switch import endpoint, why_off
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging

@@ -43,7 +43,7 @@ def require_store_of(settings: Settings, stopping: threading.Event | None = None
     await_server("store", settings, stopping)
     if settings.broker_url != settings.store_url:
         await_server("broker", replace(settings, store_url=settings.broker_url), stopping)
-    from worker.turns.record.store import require_shards
+    from api_client.store.shards import require_shards
 
     if not stopping.is_set():
         require_shards(settings)
@@ -58,7 +58,7 @@ def await_server(name: str, settings: Settings, stopping: threading.Event) -> No
     from redis.exceptions import RedisError
 
     from api_client.contract.words.store_refusals import refusal_of
-    from worker.turns.record.store import connect
+    from api_client.store.connecting import connect
 
     where, until, announced = masked(settings.store_url), time.monotonic() + settings.store_wait_seconds, False
     with connect(settings, answer_seconds=2.0, resends=0) as server:

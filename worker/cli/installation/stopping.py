@@ -13,8 +13,8 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.values.worker_reports import WorkerReport
+from api_client.store.connecting import connect
 from worker.cli.output import number_of
-from worker.turns.record.store import connect
 
 #: A worker that is silent for longer is not one of those that end now, in seconds.
 _FRESH_SECONDS = 10.0

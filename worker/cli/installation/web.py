@@ -22,11 +22,11 @@ def web(host: str | None, port: int | None) -> None:
         web_host=settings.web_host if host is None else host,
         web_port=settings.web_port if port is None else port,
     )
+    from api_client.store.shards import require_shards
     from api_client.web.app import serve
     from worker.backup.restore_mark import require_whole
     from worker.cli.turns.bundle import packed
     from worker.logs import configure_logging
-    from worker.turns.record.store import require_shards
 
     configure_logging(settings)
     require_whole(settings.root)

@@ -17,10 +17,10 @@ from typing import Any
 import click
 
 import api_client
+from api_client import history
 from api_client.contract.settings import STATE_DIR, Settings, load
 from api_client.contract.values.redaction import redacted, redactor
 from api_client.private_file import write_private
-from api_client.turns import history
 from worker.cli.asking import span, with_client
 from worker.cli.config import describe
 from worker.cli.output import json_option, write_json

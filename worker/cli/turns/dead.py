@@ -8,7 +8,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import NotFinished
 from api_client.contract.events import Event
 from api_client.contract.turn import Outcome, Turn
-from api_client.turns.history import Death, deaths
+from api_client.history import Death, deaths
 from api_client.workers.reports import read_exits
 from worker.cli.asking import with_client
 from worker.cli.output import json_option, moment, one_line, write_json, write_list

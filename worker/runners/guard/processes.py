@@ -18,7 +18,6 @@ from typing import Any
 
 import structlog
 
-import worker
 from worker.files.recording import Recording
 from worker.runners.guard import marks
 from worker.runners.guard.agent_process import AgentProcess, Exit
@@ -26,7 +25,7 @@ from worker.runners.guard.agent_process import AgentProcess, Exit
 log = structlog.get_logger(__name__)
 
 #: Where our packages lie, so that guard and agents find them however the worker was installed.
-SOURCE_ROOT = str(Path(worker.__file__).resolve().parent.parent)
+SOURCE_ROOT = str(Path(__file__).resolve().parents[3])
 #: A Python that starts fast: no site packages, nothing imported from the working directory.
 FAST_PYTHON = (sys.executable, "-S", "-P", "-m")
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import redis
 import structlog
+from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
+from api_client.store.connecting import open_store
 from worker.turns.leases.announced import FIELDS, Announced, Head, announced, look_again_at
-from worker.turns.record.store import connect
 
 log = structlog.get_logger()
 
@@ -26,17 +26,17 @@ _LUA = Path(__file__).with_name("lua") / "put_off.lua"
 class Backlog:
     """The turns that are due, beside the messages that wait in Celery's queues."""
 
-    def __init__(self, settings: Settings, store: redis.Redis) -> None:
+    def __init__(self, settings: Settings, store: Redis) -> None:
         self._settings = settings
         self._store = store
         self._broker = store
         if settings.broker_url != settings.store_url:
             broker = replace(settings, store_url=settings.broker_url)
-            self._broker = connect(broker, answer_seconds=2.0, resends=0)
+            self._broker = open_store(broker)
         self._announce_ms = int(settings.announce_seconds * 1000)
         self._script = store.register_script(_LUA.read_text())
 
-    def empty(self, shards: Sequence[Keys]) -> bool:
+    async def empty(self, shards: Sequence[Keys]) -> bool:
         """Whether nothing is to be done: there is no unfinished turn, and all that was counted is folded.
 
         Raises:
@@ -45,29 +45,29 @@ class Backlog:
         pipe = self._store.pipeline(transaction=False)
         for keys in shards:
             pipe.exists(keys.due, keys.pending)
-        return not any(pipe.execute())
+        return not any(await pipe.execute())
 
-    def due(self, keys: Keys, now: int, limit: int) -> list[tuple[str, float]]:
+    async def due(self, keys: Keys, now: int, limit: int) -> list[tuple[str, float]]:
         """Turns that somebody must look at, with their scores, the longest waiting first. ``now`` in ms.
 
         Raises:
             RedisError: the store does not answer.
         """
-        found: list[Any] = self._store.zrangebyscore(keys.due, "-inf", now, 0, limit, withscores=True)
+        found: list[Any] = await self._store.zrangebyscore(keys.due, "-inf", now, 0, limit, withscores=True)
         return [(turn_id.decode(), score) for turn_id, score in found]
 
-    def put_off(self, keys: Keys, due: Sequence[tuple[str, float]], now: int) -> set[str]:
+    async def put_off(self, keys: Keys, due: Sequence[tuple[str, float]], now: int) -> set[str]:
         """Put off the turns of a shard whose announcements still wait in their queues; returns the others' ids.
 
         Raises:
             RedisError: the store does not answer.
         """
         others = {turn_id for turn_id, _ in due}
-        turns = [turn for turn in self._announced(keys, due) if turn]
+        turns = [turn for turn in await self._announced(keys, due) if turn]
         if not turns:
             return others
         try:
-            heads = self._heads({turn.queue for turn in turns})
+            heads = await self._heads({turn.queue for turn in turns})
         except RedisError as error:
             log.info("backlog.broker_away", error=type(error).__name__)
             return others
@@ -80,19 +80,17 @@ class Backlog:
                 words += [turn.turn_id, turn.score, later, turn.at]
                 others.discard(turn.turn_id)
         if words:
-            self._script(keys=names, args=words)
+            await self._script(keys=names, args=words)
         return others
 
-    def _announced(self, keys: Keys, due: Iterable[tuple[str, float]]) -> list[Announced | None]:
+    async def _announced(self, keys: Keys, due: Iterable[tuple[str, float]]) -> list[Announced | None]:
         """What the records say, in order; None for any other turn, and for a damaged record."""
         asked = list(due)
         pipe = self._store.pipeline(transaction=False)
         for turn_id, _ in asked:
             pipe.hmget(keys.turn(turn_id), FIELDS)
-        return [
-            self._read(turn_id, score, found)
-            for (turn_id, score), found in zip(asked, pipe.execute(raise_on_error=False), strict=True)
-        ]
+        found = await pipe.execute(raise_on_error=False)
+        return [self._read(turn_id, score, each) for (turn_id, score), each in zip(asked, found, strict=True)]
 
     def _read(self, turn_id: str, score: float, found: Any) -> Announced | None:
         if isinstance(found, RedisError):
@@ -103,15 +101,15 @@ class Backlog:
         except ValueError:
             return None
 
-    def _heads(self, queues: Iterable[str]) -> dict[str, Head | None]:
+    async def _heads(self, queues: Iterable[str]) -> dict[str, Head | None]:
         """The head of each queue; None where it is empty."""
         prefix, names = f"{self._settings.namespace}:celery:", sorted(queues)
         pipe = self._broker.pipeline(transaction=False)
         for name in names:
             pipe.lindex(prefix + name, -1)
-        return {name: self._head(raw) for name, raw in zip(names, pipe.execute(), strict=True)}
+        return {name: await self._head(raw) for name, raw in zip(names, await pipe.execute(), strict=True)}
 
-    def _head(self, raw: bytes | None) -> Head | None:
+    async def _head(self, raw: bytes | None) -> Head | None:
         if raw is None:
             return None
         turn_id = _turn_of(raw)
@@ -119,8 +117,8 @@ class Backlog:
             keys = keys_of(self._settings.namespace, turn_id)
         except ValueError:
             return Head(None)
-        score: Any = self._store.zscore(keys.due, turn_id)
-        [turn] = self._announced(keys, [(turn_id, score)]) if score is not None else [None]
+        score: Any = await self._store.zscore(keys.due, turn_id)
+        [turn] = await self._announced(keys, [(turn_id, score)]) if score is not None else [None]
         return Head(turn.at if turn else None)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import redis
+from redis.asyncio import Redis
 
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
@@ -51,19 +51,19 @@ class Clocks:
 class Calm:
     """Tells the store that a reaper looks, and asks it for how long reapers have looked without a pause."""
 
-    def __init__(self, settings: Settings, store: redis.Redis) -> None:
+    def __init__(self, settings: Settings, store: Redis) -> None:
         self._key = Keys(settings.namespace).reapers
         self._longest_pause = max(3 * settings.reap_seconds, settings.lease_seconds / 2)
         self._script = store.register_script(_LUA.read_text())
 
-    def look(self) -> tuple[float, float]:
+    async def look(self) -> tuple[float, float]:
         """The store's clock, and for how long it has been calm. In seconds.
 
         Raises:
             RedisError: the store does not answer, or takes no writes: what holders cannot do is not their fault.
         """
-        now, since = map(int, self._asked())
+        now, since = map(int, await self._asked())
         return now / 1000, (now - since) / 1000
 
-    def _asked(self) -> Any:
-        return self._script(keys=[self._key], args=[int(self._longest_pause * 1000)])
+    async def _asked(self) -> Any:
+        return await self._script(keys=[self._key], args=[int(self._longest_pause * 1000)])

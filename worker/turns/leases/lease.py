@@ -17,11 +17,11 @@ import structlog
 from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
+from api_client.store.connecting import connect
 from worker.turns.leases.beats import Beats
-from worker.turns.leases.rounds import SLOW_SHARE, Rounds
+from worker.turns.loops.rounds import SLOW_SHARE, Rounds
 from worker.turns.record.claim import Claim
 from worker.turns.record.ledger import Ledger
-from worker.turns.record.store import connect
 
 log = structlog.get_logger()
 
@@ -86,14 +86,14 @@ class Lease:
         self.deadline = claim.taken_at + claim.seconds_left
         self.acknowledge(claim.taken_at)
 
-    def confirm(self, ledger: Ledger) -> None:
+    async def confirm(self, ledger: Ledger) -> None:
         """Before a folder is touched or an agent started: after a freeze only the store knows the holder: ask it.
 
         Raises:
             Fenced: another worker has the turn, and maybe the session has gone on. What it wrote must stay.
         """
         if self.lapsed:
-            self.acknowledge(ledger.confirm(self.claim))
+            self.acknowledge(await ledger.confirm(self.claim))
 
 
 class LeaseKeeper:

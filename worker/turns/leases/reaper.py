@@ -7,6 +7,7 @@ outage every holder gets the chance to beat first (``calm``).
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -17,12 +18,15 @@ from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
-from worker.poller import Poller
+from api_client.contract.turn import Turn
+from api_client.store.connecting import open_store
+from api_client.store.connection import Connection
+from api_client.store.shards import stored_shards
 from worker.turns.leases.backlog import Backlog
 from worker.turns.leases.calm import Calm, Clocks
+from worker.turns.loops.threads import Short
 from worker.turns.record.claim import Reaped
 from worker.turns.record.ledger import Ledger
-from worker.turns.record.store import connect, stored_shards
 
 log = structlog.get_logger()
 
@@ -31,10 +35,10 @@ _LOOK_AT_MOST, _REAP_AT_MOST = 1000, 100
 
 
 class Reaper:
-    """A thread that looks at due turns.
+    """Looks at due turns, in the second loop.
 
-    It reports to ``lost`` the Celery task from which it took a turn, and that task's worker, and to ``ended`` the id
-    of a turn that it ended.
+    It reports to ``lost`` the Celery task from which it took a turn, and that task's worker, and to ``ended`` a
+    turn that it ended. These two and ``announce`` may block.
     """
 
     def __init__(
@@ -43,11 +47,13 @@ class Reaper:
         worker: str,
         announce: Callable[[Link, str, str], None],
         lost: Callable[[str, str], object] = lambda task_id, worker: None,
-        ended: Callable[[str], object] = lambda turn_id: None,
+        ended: Callable[[Turn], object] = lambda turn: None,
     ) -> None:
         self._settings = settings
-        store = connect(settings, answer_seconds=2.0, resends=0)
-        self._ledger = Ledger(settings, worker, store)
+        self.name, self.seconds = "reaper", settings.reap_seconds
+        store = open_store(settings)
+        self._ledger = Ledger(settings, worker, Connection(settings, answer_seconds=2.0))
+        self._threads = Short(1, "reaper")
         self._announce = announce
         self._lost, self._ended = lost, ended
         self._calm = Calm(settings, store)
@@ -55,17 +61,11 @@ class Reaper:
         self._clocks = Clocks(settings.lease_seconds)
         self._known_shards = 0
         self._idle = self._left_out = False
-        self._poller = Poller("reaper", self.poll, settings.reap_seconds)
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._poller.start()
+    async def leave(self) -> None:
+        """Nobody has to know: other reapers go on."""
 
-    def close(self) -> None:
-        """Stop the thread."""
-        self._poller.close()
-
-    def poll(self) -> None:
+    async def poll(self) -> None:
         """Look, but leave out every other look while there is no unfinished turn: idle workers cost the store little.
 
         Raises:
@@ -74,9 +74,14 @@ class Reaper:
         self._left_out = self._idle and not self._left_out
         if not self._left_out:
             self._idle = False  # should the store not answer, nobody knows
-            self.look()
+            await self.look()
 
-    def look(self) -> None:
+    async def recall(self) -> None:
+        """Make every unfinished turn due now."""
+        for shard in range(await self._shards()):
+            await self._ledger.recall(shard)
+
+    async def look(self) -> None:
         """Look once at everything that is due. While nothing is to be done, that is one command a shard.
 
         The calm time may begin again with the first turn: the leases of turns that were not there yet end after it.
@@ -84,48 +89,53 @@ class Reaper:
         Raises:
             RedisError: the store does not answer.
         """
-        self._idle = self._backlog.empty([Keys(self._settings.namespace, shard) for shard in range(self._shards())])
+        shards = [Keys(self._settings.namespace, shard) for shard in range(await self._shards())]
+        self._idle = await self._backlog.empty(shards)
         if self._idle:
             self._clocks.rest()
             return
-        now, calm_seconds = self._calm.look()
+        now, calm_seconds = await self._calm.look()
         steady = self._clocks.look(time.monotonic(), now)
         may_take = steady and calm_seconds >= self._settings.lease_seconds
-        for shard in range(self._shards()):
+        for shard, keys in enumerate(shards):
             if self._clocks.jumped_back:
                 log.warning("reaper.clock_set_back", shard=shard)
-                self._ledger.recall(shard)
-            self._look_at(Keys(self._settings.namespace, shard), int(now * 1000), may_take=may_take)
-            self._ledger.fold(shard)
+                await self._ledger.recall(shard)
+            await self._look_at(keys, int(now * 1000), may_take=may_take)
+            await self._ledger.fold(shard)
 
-    def _look_at(self, keys: Keys, now: int, *, may_take: bool) -> None:
+    async def _look_at(self, keys: Keys, now: int, *, may_take: bool) -> None:
         """Look at what is due in a shard. Those whose announcements still wait hold up no other."""
-        due = self._backlog.due(keys, now, _LOOK_AT_MOST)
-        others = self._backlog.put_off(keys, due, now)
+        due = await self._backlog.due(keys, now, _LOOK_AT_MOST)
+        others = await self._backlog.put_off(keys, due, now)
         for turn_id in [turn_id for turn_id, _ in due if turn_id in others][:_REAP_AT_MOST]:
             try:
-                self._handle(turn_id, self._ledger.reap(turn_id, may_take=may_take))
+                await self._handle(turn_id, await self._ledger.reap(turn_id, may_take=may_take))
             except (ResponseError, ValueError) as error:
-                self._ledger.put_aside(turn_id, error)
+                await self._ledger.put_aside(turn_id, error)
 
-    def _shards(self) -> int:
+    async def _shards(self) -> int:
         """How many shards the store has, whatever HELIX_SHARDS says: turns of each must be looked at."""
-        self._known_shards = self._known_shards or stored_shards(self._settings)
+        self._known_shards = self._known_shards or await stored_shards(self._settings)
         return self._known_shards or self._settings.shards
 
-    def _handle(self, turn_id: str, found: Reaped) -> None:
+    async def _handle(self, turn_id: str, found: Reaped) -> None:
         if found.what in {"announce", "finished"}:
-            task_id, worker = self._ledger.lost_task(turn_id)
+            task_id, worker = await self._ledger.lost_task(turn_id)
             if task_id:
                 self._lost(task_id, worker)
         if found.what == "announce":
             reach("turn.reaped")
             log.info("turn.announced", turn_id=turn_id, link=found.link)
-            self._announce(Link.parse(found.link), turn_id, found.session_id)
+            await self._announced(Link.parse(found.link), turn_id, found.session_id)
         elif found.what == "interrupt":
-            self._ledger.cancel(found.head, found.session_id)
+            await self._ledger.cancel(found.head, found.session_id)
         elif found.what == "finished":
             log.warning("turn.given_up", turn_id=turn_id, outcome=found.outcome)
-            if found.head and (link := self._ledger.next_link(found.head)):
-                self._announce(link, found.head, found.session_id)
-            self._ended(turn_id)
+            if found.head and (link := await self._ledger.next_link(found.head)):
+                await self._announced(link, found.head, found.session_id)
+            if turn := await self._ledger.turn(turn_id):
+                await self._threads.do(functools.partial(self._ended, turn))
+
+    async def _announced(self, link: Link, turn_id: str, session_id: str) -> None:
+        await self._threads.do(functools.partial(self._announce, link, turn_id, session_id))

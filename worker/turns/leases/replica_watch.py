@@ -12,16 +12,15 @@ import contextlib
 from collections.abc import Mapping
 from typing import Any
 
-import redis
 import structlog
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
-from redis.retry import Retry
-from redis.sentinel import Sentinel
 
 from api_client.contract.settings import Settings
 from api_client.contract.values.sentinels import Sentinels
-from worker.poller import Poller
 
 log = structlog.get_logger()
 
@@ -53,7 +52,7 @@ def priority_of(replica: Info, address: tuple[str, int], master: Info, offset: i
 
 
 class ReplicaWatch:
-    """The thread of a worker process that looks at all servers behind Sentinel. Several threads do no harm."""
+    """Looks at all servers behind Sentinel, in the second loop. Several processes do no harm."""
 
     def __init__(self, settings: Settings) -> None:
         replicated = settings.durability == "replicated" and settings.store_url
@@ -63,28 +62,27 @@ class ReplicaWatch:
             "socket_connect_timeout": _ANSWER_SECONDS,
             "retry": Retry(NoBackoff(), 0),
         }
-        self._servers: dict[tuple[str, int], redis.Redis] = {}
+        self._servers: dict[tuple[str, int], Redis] = {}
         self._written: tuple[tuple[str, int], int] = (("", 0), 0)  # the last master, and how far it had written
-        self._poller = Poller("replica-watch", self.look, _LOOK_SECONDS)
+        self.name, self.seconds = "replica-watch", _LOOK_SECONDS if self._sentinels else 0.0
+        nodes = list(self._sentinels.nodes) if self._sentinels else []
+        self._asked: Any = Sentinel(nodes, **self._options)  # type: ignore[no-untyped-call]
 
-    def start(self) -> None:
-        """Start the thread, where there are replicas to watch."""
-        if self._sentinels:
-            self._asked: Any = Sentinel(list(self._sentinels.nodes), **self._options)  # type: ignore[no-untyped-call]
-            self._poller.start()
+    async def leave(self) -> None:
+        """The priorities stay."""
 
-    def close(self) -> None:
-        """Stop: the priorities stay."""
-        self._poller.close()
-
-    def look(self) -> None:
+    async def poll(self) -> None:
         """One round. Raises ``RedisError``: no sentinel, or not the master, answers."""
         assert self._sentinels is not None  # noqa: S101 - a fact for the type checker
         name = self._sentinels.master
-        address = tuple(self._asked.discover_master(name))
-        known = next(found for each in self._asked.sentinels if (found := _listed(each, name)) is not None)
-        replicas = {each: info for each in known if (info := self._replication(each)) is not None}
-        master = self._server(address).info("replication")
+        address = tuple(await self._asked.discover_master(name))
+        known: list[tuple[str, int]] = []
+        for each in self._asked.sentinels:
+            if (listed := await _listed(each, name)) is not None:
+                known = listed
+                break
+        replicas = {each: info for each in known if (info := await self._replication(each)) is not None}
+        master = await self._server(address).info("replication")
         before, offset = self._written
         self._written = address, int(master.get("master_repl_offset", 0))
         if master.get("role") != "master":
@@ -94,27 +92,25 @@ class ReplicaWatch:
             if info.get("role") == "slave" and wanted != int(info.get("slave_priority", wanted)):
                 log.info("replica.priority", server=f"{each[0]}:{each[1]}", priority=wanted)
                 with contextlib.suppress(RedisError):  # its user may not: doctor says so
-                    self._server(each).config_set("replica-priority", wanted)
+                    await self._server(each).config_set("replica-priority", wanted)
 
-    def _server(self, address: tuple[str, int]) -> redis.Redis:
+    def _server(self, address: tuple[str, int]) -> Redis:
         if address not in self._servers:
             password = self._sentinels.password if self._sentinels else ""
-            self._servers[address] = redis.Redis(
-                host=address[0], port=address[1], password=password or None, **self._options
-            )
+            self._servers[address] = Redis(host=address[0], port=address[1], password=password or None, **self._options)
         return self._servers[address]
 
-    def _replication(self, address: tuple[str, int]) -> Info | None:
+    async def _replication(self, address: tuple[str, int]) -> Info | None:
         try:
-            found: Info = self._server(address).info("replication")
+            found: Info = await self._server(address).info("replication")
         except (RedisError, OSError):
             return None
         return found
 
 
-def _listed(sentinel: redis.Redis, master: str) -> list[tuple[str, int]] | None:
+async def _listed(sentinel: Redis, master: str) -> list[tuple[str, int]] | None:
     """The replicas that a sentinel knows; None when it does not answer."""
     try:
-        return [(str(each["ip"]), int(each["port"])) for each in sentinel.sentinel_slaves(master)]
+        return [(str(each["ip"]), int(each["port"])) for each in await sentinel.sentinel_slaves(master)]
     except (RedisError, OSError):
         return None

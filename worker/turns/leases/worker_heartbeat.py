@@ -7,13 +7,13 @@ consume nothing. ``Liveness`` is the pure rule; ``WorkerHeartbeat`` looks, and p
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import os
 import secrets
 import socket
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,23 +22,21 @@ import structlog
 from redis.exceptions import RedisError, ResponseError
 
 from api_client.contract.counters import label
-from api_client.contract.keys import Keys
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.contract.values.worker_reports import WorkerReport, there, worker_of
+from api_client.contract.values.worker_reports import WorkerReport
+from api_client.store.connecting import open_store
+from api_client.workers.own_report import OwnReport
 from worker.files.spreading import spread
 from worker.runners.ability import Ability
 from worker.turns.leases.host import Host
-from worker.turns.record.ledger import Ledger
-from worker.turns.record.store import connect
+from worker.turns.loops.threads import Short
 
 log = structlog.get_logger()
 
 #: Longest time between two beats, between two reports to operators, and between two looks at the queues, in seconds.
 _BEAT_SECONDS, _REPORT_SECONDS, _QUEUES_SECONDS = 2.0, 5.0, 15.0
-#: Reports of dead workers stay for this long, in seconds.
-_FORGET_SECONDS = 86_400.0
 
 
 def _version() -> str:
@@ -97,7 +95,7 @@ class Work:
 
 
 class WorkerHeartbeat:
-    """A thread that looks every few seconds."""
+    """Looks every few seconds, in the second loop. ``recall`` has turns of every shard looked at."""
 
     def __init__(
         self,
@@ -107,6 +105,7 @@ class WorkerHeartbeat:
         ability: Ability,
         probe: Callable[[str], None],
         ready_file: Path | None,
+        recall: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._settings = settings
         self._work = work
@@ -116,93 +115,64 @@ class WorkerHeartbeat:
         self._ready_file = ready_file
         self._liveness = Liveness(settings.stalled_seconds)
         limit = settings.stalled_seconds or 60.0
-        self._beat_seconds = min(_BEAT_SECONDS, limit / 8)
+        self.name, self.seconds = "heartbeat", min(_BEAT_SECONDS, limit / 8)
+        self._recall = recall
+        self._threads = Short(1, "heartbeat")  # what it asks of the host and the broker may hang
         self._report_seconds = min(_REPORT_SECONDS, limit / 8)
         self._queues_seconds = min(_QUEUES_SECONDS, limit / 4)
-        self._store = connect(settings, answer_seconds=2.0, resends=0)
-        self._broker = connect(replace(settings, store_url=settings.broker_url), answer_seconds=2.0, resends=0)
+        self._own = OwnReport(settings, work.name)
+        self._broker = open_store(replace(settings, store_url=settings.broker_url))
         self._lists = {queue: f"{settings.namespace}:celery:{queue}" for queue in work.queues}
-        self._workers = Keys(settings.namespace).workers
-        self._alive = Keys(settings.namespace).alive
-        self._sign: Any = self._store.pubsub()  # type: ignore[no-untyped-call]
-        self._ended = Keys(settings.namespace).ended_workers
         self._report = WorkerReport(host=socket.gethostname(), queues=work.queues)
-        self._orders, self._ordered = Keys(settings.namespace).orders, ""
+        self._ordered = ""
         self._started, self._ahead = time.time(), 0.0  # the store's clock less ours, since the last report
         self._sessions_dir = settings.sessions_dir
         self._sessions = ""
         self._queues_seen_at = self._reported_at = float("-inf")
         self._stalled = False
         self._reported: tuple[object, ...] = ()
-        self._closing = threading.Event()
-        self._kept_at = float("-inf")
-        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
 
-    def start(self) -> None:
-        """Start the thread."""
-        self._thread.start()
+    async def leave(self) -> None:
+        """Take the worker off the list; for a day it stays on that of workers that ended."""
+        await self._own.end(replace(self._report, at=self._by_the_store(time.time())))
 
-    def close(self) -> None:
-        """Stop the thread, and take the worker off the list; for a day it stays on that of workers that ended."""
-        self._closing.set()
-        self._sign.close()
-        try:
-            last = replace(self._report, at=self._by_the_store(time.time()))
-            self._store.hset(self._ended, self._work.name, last.to_json())
-            self._store.expire(self._ended, int(_FORGET_SECONDS))
-            self._store.hdel(self._workers, self._work.name)
-            self._store.hdel(self._orders, self._work.name)
-        except RedisError as error:
-            log.info("heartbeat.not_signed_off", error=type(error).__name__)
-
-    def _beat(self) -> None:
-        while not self._closing.is_set():
-            try:
-                self.look()
-            except Exception:
-                # Without this thread its supervisor would take the worker for dead.
-                log.exception("heartbeat.look_failed")
-            self._closing.wait(self._beat_seconds)
-
-    def look(self) -> None:
+    async def poll(self) -> None:
         """Look once: the mark for the supervisor is renewed, or removed when the worker is stalled.
 
         The store is asked for little more than orders: thousands of idle workers must cost it nothing.
         """
-        sick, now, models = self._host.watch(), time.monotonic(), self._ability.watch()
-        quiet = self._work.obey(self._order())
+        sick, models = await self._threads.do(lambda: (self._host.watch(), self._ability.watch()))
+        now, quiet = time.monotonic(), self._work.obey(await self._order())
         free = {queue: 0 if sick or quiet else self._work.free(queue) for queue in (RUN_QUEUE, CHECK_QUEUE)}
         if now - self._queues_seen_at >= self._queues_seconds:
             self._queues_seen_at = now
-            self._look_at_queues(free)
+            await self._look_at_queues(free)
         self._mark(stalled=self._stalled)
         said = (self._stalled, sick, quiet, models)
         if now - self._reported_at >= self._report_seconds or self._reported != said:
             if self._reported[3:] != (models,):
-                self._compare()
+                await self._compare()
             self._reported_at, self._reported = now, said
-            self._send_report(free, sick, quiet)
+            await self._send_report(free, sick, quiet)
 
-    def _order(self) -> str:
+    async def _order(self) -> str:
         """What an operator ordered; the last order while the store is away."""
         try:
-            found: bytes | None = self._store.hget(self._orders, self._work.name)  # type: ignore[assignment]
+            self._ordered = await self._own.order()
         except RedisError as error:
             log.info("heartbeat.store_away", error=type(error).__name__)
-        else:
-            self._ordered = (found or b"").decode()
         return self._ordered
 
-    def _look_at_queues(self, free: Mapping[str, int]) -> None:
+    async def _look_at_queues(self, free: Mapping[str, int]) -> None:
         """See whether messages wait that this worker should take; with none, probes make silence mean something."""
-        work, waiting = self._work, self._waiting()
+        work, waiting = self._work, await self._waiting()
         slots = sum(free.values())
         self._stalled = self._liveness.look(time.monotonic(), taken=work.taken(), free=slots, waiting=waiting)
         if self._stalled:
             log.error("worker.stalled", worker=work.name, waiting=waiting, free=slots)
         if waiting == 0:
             for queue in (queue for queue, number in free.items() if number):
-                self._probe(queue)
+                await self._threads.do(functools.partial(self._probe, queue))
 
     def _mark(self, *, stalled: bool) -> None:
         if self._ready_file:
@@ -211,23 +181,25 @@ class WorkerHeartbeat:
             except OSError as error:
                 log.warning("heartbeat.not_marked", error=str(error))
 
-    def _waiting(self) -> int | None:
+    async def _waiting(self) -> int | None:
         """How many messages wait in queues that have a free slot here; None when the broker is away."""
         try:
-            lengths: list[Any] = [self._broker.llen(name) for q, name in self._lists.items() if self._work.free(q)]
+            lengths: list[Any] = [
+                await self._broker.llen(name) for q, name in self._lists.items() if self._work.free(q)
+            ]
         except RedisError as error:
             log.info("heartbeat.broker_away", error=type(error).__name__)
             return None
         return int(sum(lengths))
 
-    def _send_report(self, free: Mapping[str, int], sick: str, quiet: bool) -> None:
+    async def _send_report(self, free: Mapping[str, int], sick: str, quiet: bool) -> None:
         self._sessions = self._sessions or mark_of(self._sessions_dir)
         try:
-            seconds, micros = self._store.time()
+            clock = await self._own.clock()
         except RedisError as error:
             log.info("heartbeat.store_away", error=type(error).__name__)
             return
-        self._ahead = seconds + micros / 1e6 - time.time()
+        self._ahead = clock - time.time()
         self._report = WorkerReport(
             at=self._by_the_store(time.time()),
             started_at=self._by_the_store(self._started),
@@ -251,62 +223,32 @@ class WorkerHeartbeat:
             cannot=dict(self._ability.cannot),
         )
         try:
-            self._store.hset(self._workers, self._work.name, self._report.to_json())
-            if time.monotonic() - self._kept_at > _FORGET_SECONDS / 24:
-                self._forget()
-                self._store.expire(self._workers, int(_FORGET_SECONDS))
-                self._kept_at = time.monotonic()
-            self._sign.close()
+            await self._own.write(self._report)
         except ResponseError as error:  # a full disk, for example
             log.info("heartbeat.store_refuses", error=str(error)[:80])
-            self._live_without_writing()
+            self._reported_at = float("-inf")  # the first report that it takes again is sent at once
+            with contextlib.suppress(RedisError):
+                await self._own.live_without_writing(self._report.at)
         except RedisError as error:
             log.info("heartbeat.store_away", error=type(error).__name__)
 
-    def _live_without_writing(self) -> None:
-        """Show a store that takes no writes that this worker lives (``api_client.workers.reports``)."""
-        self._reported_at = float("-inf")  # the first report that it takes again is sent at once
-        self._sign.close()
-        try:
-            self._sign.subscribe(self._alive(f"{self._report.at}:{self._work.name}"))
-        except RedisError as error:
-            log.info("heartbeat.store_away", error=type(error).__name__)
-
-    def _compare(self) -> None:
+    async def _compare(self) -> None:
         """Say that other workers see another HELIX_ROOT; have turns announced that only this worker can run."""
-        self._sessions = self._sessions or mark_of(self._sessions_dir)
+        self._sessions = self._sessions or await self._threads.do(lambda: mark_of(self._sessions_dir))
         try:
-            found: dict[bytes, bytes] = self._store.hgetall(self._workers)  # type: ignore[assignment]
-            reports = there(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
-            others = [each for each in reports if each.worker != worker_of(self._work.name)]
+            others = await self._own.others()
             if apart := sorted({each.host for each in others if each.sessions not in {"", self._sessions}}):
                 log.error("sessions.not_shared", hosts=apart, hint="all workers need one HELIX_ROOT")
             mine = self._ability.models
-            if others and not all(any(not each.cannot_run(label(name)) for each in others) for name in mine):
-                ledger = Ledger(self._settings, self._work.name, self._store)
-                for shard in range(self._settings.shards):
-                    ledger.recall(shard)
+            alone = [name for name in mine if all(each.cannot_run(label(name)) for each in others)]
+            if others and alone and self._recall:
+                await self._recall()
         except (RedisError, ValueError) as error:
             log.info("heartbeat.not_compared", error=type(error).__name__)
 
     def _by_the_store(self, at: float) -> float:
         """Our time by the store's clock, which all readers of reports look at: a host's clock may be wrong."""
         return round(at + self._ahead, 3) if at else 0.0
-
-    def _forget(self) -> None:
-        """Take off the lists who died or ended a day ago. Raises ``RedisError``."""
-        for key in (self._workers, self._ended):
-            listed: dict[bytes, bytes] = self._store.hgetall(key)  # type: ignore[assignment]
-            now = self._by_the_store(time.time())
-            gone = [name for name, report in listed.items() if now - _reported_at(report) > _FORGET_SECONDS]
-            if gone:
-                self._store.hdel(key, *gone)
-
-
-def _reported_at(report: bytes) -> float:
-    with contextlib.suppress(ValueError):
-        return WorkerReport.from_json("", report).at
-    return 0.0
 
 
 def mark_of(sessions_dir: Path) -> str:

@@ -1,168 +1,223 @@
-"""The ledger: sends the commands of ``changes`` over blocking connections. Many threads may use it at once."""
+"""The ledger: sends the commands of ``changes`` over one connection, for the coroutines of one event loop."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from typing import Any, TypeVar
 
-import redis
 import structlog
-from redis.exceptions import NoScriptError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
+from redis.exceptions import (
+    BusyLoadingError,
+    NoScriptError,
+    OutOfMemoryError,
+    ReadOnlyError,
+    RedisError,
+    ResponseError,
+)
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from api_client.contract.attempt import AttemptRecord
 from api_client.contract.event_kinds import Body
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
+from api_client.contract.values.worker_reports import WorkerReport, there, worker_of
+from api_client.store.connection import Connection
 from worker.turns.record.changes import Changes
 from worker.turns.record.claim import Claim, Committed, Fenced, Reaped, Refusal
 from worker.turns.record.command import Command, Exchange
-from worker.turns.record.store import connect, patiently
 from worker.turns.transitions.moves import Move
 
 log = structlog.get_logger()
 
 T = TypeVar("T")
 
+#: The store may be away so long before a holder gives up telling it how a run ended, in seconds.
+_PATIENCE_SECONDS = 120.0
+#: Between two tries, in seconds.
+_PAUSE_SECONDS = 0.3
+#: Errors of a store that is away, or full, or not the master: another time it works.
+_PASSING = (RedisConnectionError, RedisTimeoutError, BusyLoadingError, OutOfMemoryError, ReadOnlyError)
 #: Errors of a store that takes no writes at all; the turn is not at fault.
 _REFUSALS = (OutOfMemoryError, ReadOnlyError)
 #: Seconds until a turn with an unreadable record is looked at again.
 _DAMAGED_SECONDS = 60.0
 
 
-class Ledger:
-    """The turn records in Redis, as one worker reads and changes them.
+class Patience:
+    """How one command that is safe to repeat is repeated until the store answers; the time counts from here."""
 
-    Every method raises ``redis.exceptions.RedisError`` when the store stays away, unless its docstring says so.
+    def __init__(self) -> None:
+        self._until = time.monotonic() + _PATIENCE_SECONDS
+        self._said = ""
+
+    def after(self, error: RedisError) -> float:
+        """How long to wait before the next try, in seconds.
+
+        Raises:
+            RedisError: ``error`` itself: the store stayed away for two minutes, or refused for another reason.
+        """
+        # MISCONF: the disk is full, and the script was refused before its first write.
+        full = isinstance(error, ResponseError) and str(error).startswith("MISCONF")
+        if time.monotonic() > self._until or not (full or isinstance(error, _PASSING)):
+            raise error
+        said = str(error)[:80] if full else type(error).__name__
+        if said != self._said:  # once, however often it is asked again
+            self._said = said
+            if full:
+                log.warning("store.full", error=said)
+            else:
+                log.warning("store.away", error=said)
+        return _PAUSE_SECONDS
+
+
+class Ledger:
+    """The turn records in the store, as a worker reads and changes them. Belongs to one loop.
+
+    What a holder asks waits while the store is away, as long as ``Patience`` allows, and raises
+    ``redis.exceptions.RedisError`` then. What a reaper asks (``due`` to ``server_time``) is asked once.
     """
 
-    def __init__(self, settings: Settings, worker: str, store: redis.Redis | None = None) -> None:
-        self.settings = settings
+    def __init__(self, settings: Settings, worker: str, connection: Connection | None = None) -> None:
         self.worker = worker
-        self._redis = store or connect(settings)
+        self._settings = settings
+        self._connection = connection or Connection(settings)
         self._changes = Changes(settings, worker)
 
-    def _do(self, command: Command[T]) -> T:
-        """Send one command, once."""
-        send: Any = self._redis.execute_command
-        if not command.script:
-            return command.read(send(*command.words))
-        script = self._changes.scripts[command.script]
-        try:
-            reply = send(*command.sent(script.sha))
-        except NoScriptError:
-            self._redis.script_load(script.text)
-            reply = send(*command.sent(script.sha))
-        return command.read(reply)
+    async def close(self) -> None:
+        """Close the connection."""
+        await self._connection.close()
 
-    def _wait_for(self, command: Command[T]) -> T:
-        """Send one command until the store answers."""
-        result: T = patiently(lambda: self._do(command))
-        return result
-
-    def _exchange(self, exchange: Exchange[T], *, patient: bool = True) -> T:
-        """Send commands, each made from the reply to the one before: until the store answers, or once."""
-        send = self._wait_for if patient else self._do
-        try:
-            command = next(exchange)
-            while True:
-                try:
-                    result = send(command)
-                except Fenced as error:
-                    command = exchange.throw(error)
-                else:
-                    command = exchange.send(result)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-
-    def claim(
-        self, turn_id: str, session_id: str, link: Link, *, alone: bool = False, task: str = ""
+    async def claim(
+        self,
+        turn_id: str,
+        session_id: str,
+        link: Link,
+        *,
+        alone: bool = False,
+        task: str = "",
+        models: str = "",
+        lack: str = "",
     ) -> Claim | Refusal:
         """Take the turn for ``link``, if that is its next link and no worker holds it.
 
-        A turn one strike from a dead letter is refused as ``alone`` to each process that also does other work.
+        A turn one strike from a dead letter is refused as ``alone`` to each process that also does other work;
+        ``models`` and ``lack`` as ``Changes.claim``.
         """
         token, taken_at = secrets.token_hex(12), time.monotonic()
-        return self._exchange(self._changes.claim(turn_id, session_id, link, token, taken_at, alone=alone, task=task))
+        claiming = self._changes.claim(
+            turn_id, session_id, link, token, taken_at, alone=alone, task=task, models=models, lack=lack
+        )
+        return await self._exchange(claiming)
 
-    def beat(self, claim: Claim) -> str:
-        """Renew the lease. Returns why the turn has to stop, or an empty text.
+    async def others(self) -> list[WorkerReport]:
+        """The processes of other workers that are there, as they last reported."""
+        reports: list[WorkerReport] = await self._wait_for(self._changes.reports())
+        return [each for each in there(reports) if each.worker != worker_of(self.worker)]
+
+    async def beat(self, claim: Claim) -> str:
+        """Renew the lease, asking once. Returns why the turn has to stop, or an empty text.
 
         Raises:
             Fenced: this worker no longer holds the turn.
         """
-        return self._do(self._changes.beat(claim))
+        return await self._do(self._changes.beat(claim))
 
-    def confirm(self, claim: Claim) -> float:
-        """Check that this worker still holds the turn, and renew its lease; waits while the store is away.
+    async def confirm(self, claim: Claim) -> float:
+        """Check that this worker still holds the turn, and renew its lease.
 
         Returns the time of the question, by ``time.monotonic()``.
 
         Raises:
             Fenced: this worker no longer holds the turn.
         """
-
-        def ask() -> float:
+        patience: Patience | None = None
+        while True:
             asked_at = time.monotonic()
-            self.beat(claim)
-            return asked_at
+            try:
+                await self.beat(claim)
+                return asked_at
+            except RedisError as error:
+                patience = patience or Patience()
+                await asyncio.sleep(patience.after(error))
 
-        return float(patiently(ask))
+    async def append(self, claim: Claim, events: list[Body]) -> None:
+        """Add events to the turn's log, in order, each exactly once.
 
-    def append(self, claim: Claim, events: list[Body]) -> None:
-        """Add events to the turn's log, in order, each exactly once; waits while the store is away.
-
-        Earlier events that the store has forgotten are added again first. Not for two threads with one claim.
+        Earlier events that the store has forgotten are added again first. Not for two tasks with one claim.
 
         Raises:
             Fenced: this worker no longer holds the turn.
         """
-        self._exchange(self._changes.append(claim, events))
+        await self._exchange(self._changes.append(claim, events))
 
-    def seal(self, claim: Claim, accepted: str) -> bool:
+    async def seal(self, claim: Claim, accepted: str) -> bool:
         """Accept an answer before it is published; False when the turn was stopped first.
 
-        From then on the turn can only end with ``accepted``, under any holder. Waits while the store is away.
+        From then on the turn can only end with ``accepted``, under any holder.
 
         Raises:
             Fenced: this worker no longer holds the turn; nothing may be published.
         """
-        return self._wait_for(self._changes.seal(claim, accepted))
+        return await self._wait_for(self._changes.seal(claim, accepted))
 
-    def commit(self, claim: Claim, move: Move) -> Committed:
-        """Store a move and give the lease back; waits while the store is away.
+    async def commit(self, claim: Claim, move: Move) -> Committed:
+        """Store a move and give the lease back.
 
         Raises:
             Fenced: this worker no longer holds the turn; nothing was written.
         """
-        return self._exchange(self._changes.commit(claim, move))
+        return await self._exchange(self._changes.commit(claim, move))
 
-    def advance(self, claim: Claim, move: Move, task: str = "") -> Claim | Committed:
+    async def advance(self, claim: Claim, move: Move, task: str = "") -> Claim | Committed:
         """As ``commit``, and claim the next link under the same token; see ``Changes.advance``.
 
         Raises:
             Fenced: this worker no longer holds the turn; nothing was written.
         """
-        return self._exchange(self._changes.advance(claim, move, time.monotonic(), task))
+        return await self._exchange(self._changes.advance(claim, move, time.monotonic(), task))
 
-    def due(self, shard: int, limit: int = 100) -> list[str]:
+    async def turn(self, turn_id: str) -> Turn | None:
+        """A turn's record; None when the store has none."""
+        return await self._exchange(self._changes.turn(turn_id))
+
+    async def attempts(self, claim: Claim) -> list[AttemptRecord]:
+        """The attempts of a claimed turn, oldest first."""
+        return await self._exchange(self._changes.attempts_of(claim))
+
+    async def next_link(self, turn_id: str) -> Link | None:
+        """A turn's next link, for example of the turn now first in its session; None when it has none."""
+        try:
+            return await self._do(self._changes.next_link(turn_id))
+        except RedisError:
+            return None  # not vital: a reaper announces it
+
+    async def policy(self, policy_hash: str) -> str:
+        """The text of a policy; empty when the store has none of this hash."""
+        return await self._wait_for(self._changes.policy(policy_hash))
+
+    async def knows(self, turn_id: str) -> bool:
+        """Whether the store has this turn's record."""
+        return await self._wait_for(self._changes.knows(turn_id))
+
+    async def due(self, shard: int, limit: int = 100) -> list[str]:
         """Ids of the turns that are due now, the longest waiting first."""
-        seconds, micros = self._redis.time()
-        now = seconds * 1000 + micros // 1000
-        key = Keys(self.settings.namespace, shard).due
-        found: list[Any] = self._redis.zrangebyscore(key, "-inf", now, 0, limit)
+        now = int(await self.server_time() * 1000)
+        found = await self._connection.ask("ZRANGEBYSCORE", self._due(shard), "-inf", now, "LIMIT", 0, limit)
         return [turn_id.decode() for turn_id in found]
 
-    def recall(self, shard: int) -> None:
+    async def recall(self, shard: int) -> None:
         """Make every unfinished turn of a shard due now: the clock was set back, so all times seem far away."""
-        key = Keys(self.settings.namespace, shard).due
-        ids: list[Any] = self._redis.zrange(key, 0, -1)
-        now = int(self.server_time() * 1000)
-        if ids:
-            self._redis.zadd(key, {turn_id.decode(): now for turn_id in ids}, xx=True, lt=True)
+        if ids := await self._connection.ask("ZRANGE", self._due(shard), 0, -1):
+            now = int(await self.server_time() * 1000)
+            words = [word for turn_id in ids for word in (now, turn_id)]
+            await self._connection.ask("ZADD", self._due(shard), "XX", "LT", *words)
 
-    def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
+    async def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
         """Put off a turn whose record is damaged, so that it does not hold up others.
 
         Raises:
@@ -171,62 +226,87 @@ class Ledger:
         if isinstance(error, _REFUSALS) or str(error).startswith("MISCONF"):
             raise error
         log.error("turn.damaged", turn_id=turn_id, error=str(error)[:200])
-        self.put_off(turn_id, _DAMAGED_SECONDS)
+        await self.put_off(turn_id, _DAMAGED_SECONDS)
 
-    def put_off(self, turn_id: str, seconds: float) -> None:
+    async def put_off(self, turn_id: str, seconds: float) -> None:
         """Make a turn due later, if it is due at all; its record does not change."""
-        at = int((self.server_time() + seconds) * 1000)
-        self._redis.zadd(keys_of(self.settings.namespace, turn_id).due, {turn_id: at}, xx=True)
+        at = int((await self.server_time() + seconds) * 1000)
+        await self._connection.ask("ZADD", keys_of(self._settings.namespace, turn_id).due, "XX", at, turn_id)
 
-    def reap(self, turn_id: str, *, may_take: bool) -> Reaped:
+    async def reap(self, turn_id: str, *, may_take: bool) -> Reaped:
         """Handle one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
-        session_id = self._do(self._changes.session_of(turn_id))
-        return self._do(self._changes.reap(turn_id, session_id, may_take=may_take))
+        session_id = await self._do(self._changes.session_of(turn_id))
+        return await self._do(self._changes.reap(turn_id, session_id, may_take=may_take))
 
-    def fold(self, shard: int) -> None:
+    async def fold(self, shard: int) -> None:
         """Add pending counters of a shard to its totals and buckets; see ``api_client.contract.counters``."""
-        while self._exchange(self._changes.fold(shard), patient=False):
+        while await self._exchange(self._changes.fold(shard), patient=False):
             pass
 
-    def lost_task(self, turn_id: str) -> tuple[str, str]:
+    async def lost_task(self, turn_id: str) -> tuple[str, str]:
         """The Celery task of a turn that was taken from a dead worker, and that worker; empty for none.
 
         The first to ask gets the answer.
         """
-        record = keys_of(self.settings.namespace, turn_id).turn(turn_id)
-        pipe = self._redis.pipeline(transaction=True)
-        pipe.hget(record, "lost")
-        pipe.hdel(record, "lost")
-        found, _ = pipe.execute()
-        task_id, _, worker = (found or b"").decode().partition(" ")
+        record = keys_of(self._settings.namespace, turn_id).turn(turn_id)
+        found = await self._connection.ask("HGET", record, "lost")
+        if not found or not await self._connection.ask("HDEL", record, "lost"):
+            return "", ""
+        task_id, _, worker = found.decode().partition(" ")
         return task_id, worker
 
-    def cancel(self, turn_id: str, session_id: str) -> None:
+    async def cancel(self, turn_id: str, session_id: str) -> None:
         """Cancel a turn, because a later one of its session interrupts it."""
-        self._do(self._changes.cancel(turn_id, session_id))
+        await self._do(self._changes.cancel(turn_id, session_id))
 
-    def answer_probe(self, queue: str, nonce: str) -> None:
+    async def answer_probe(self, queue: str, nonce: str) -> None:
         """Record that this worker claimed a probe."""
-        key = Keys(self.settings.namespace).probe(nonce)
-        self._redis.hsetnx(key, queue, self.worker)
-        self._redis.expire(key, 60)
+        key = Keys(self._settings.namespace).probe(nonce)
+        await self._connection.ask("HSETNX", key, queue, self.worker)
+        await self._connection.ask("EXPIRE", key, 60)
 
-    def turn(self, turn_id: str) -> Turn | None:
-        """A turn's record; None when there is none. Waits while the store is away."""
-        return self._exchange(self._changes.turn(turn_id))
-
-    def next_link(self, turn_id: str) -> Link | None:
-        """A turn's next link, for example of the turn now first in its session; None when it has none."""
-        try:
-            return self._do(self._changes.next_link(turn_id))
-        except RedisError:
-            return None  # not vital: a reaper announces it
-
-    def knows(self, turn_id: str) -> bool:
-        """Whether the store has this turn's record."""
-        return self._wait_for(self._changes.knows(turn_id))
-
-    def server_time(self) -> float:
+    async def server_time(self) -> float:
         """The store's clock, in seconds since the epoch."""
-        seconds, micros = self._redis.time()
-        return float(seconds + micros / 1e6)
+        seconds, micros = await self._connection.ask("TIME")
+        return int(seconds) + int(micros) / 1e6
+
+    def _due(self, shard: int) -> str:
+        return Keys(self._settings.namespace, shard).due
+
+    async def _do(self, command: Command[T]) -> T:
+        """Send one command, once."""
+        if not command.script:
+            return command.read(await self._connection.ask(*command.words))
+        script = self._changes.scripts[command.script]
+        words = command.sent(script.sha)
+        try:
+            reply = await self._connection.ask(*words)
+        except NoScriptError:
+            await self._connection.ask("SCRIPT", "LOAD", script.text)
+            reply = await self._connection.ask(*words)
+        return command.read(reply)
+
+    async def _wait_for(self, command: Command[T]) -> T:
+        """Send one command until the store answers."""
+        patience: Patience | None = None
+        while True:
+            try:
+                return await self._do(command)
+            except RedisError as error:
+                patience = patience or Patience()
+                await asyncio.sleep(patience.after(error))
+
+    async def _exchange(self, exchange: Exchange[T], *, patient: bool = True) -> T:
+        """Send commands that follow from each other: each until the store answers, or once."""
+        send: Any = self._wait_for if patient else self._do
+        try:
+            command = next(exchange)
+            while True:
+                try:
+                    result = await send(command)
+                except Fenced as error:
+                    command = exchange.throw(error)
+                else:
+                    command = exchange.send(result)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from kombu.exceptions import OperationalError
 
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PROBE, Link, celery_settings, chain_of
-from api_client.module_log import ModuleLog
+from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 

@@ -10,7 +10,7 @@ import contextlib
 import contextvars
 import functools
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from threading import Thread
@@ -29,31 +29,37 @@ class Threads:
     def __init__(self, runs: int, checks: int) -> None:
         self._runs = ThreadPoolExecutor(max(1, runs), "run")
         self._checks = ThreadPoolExecutor(max(1, checks), "check")
-        self._files = _Short(_FILES, "files")
+        self._files = Short(_FILES, "files")
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def runs(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """What takes as long as an agent."""
-        return await _in(self._runs, work, *args, **kwargs)
+        return await self._in(self._runs, work, *args, **kwargs)
 
     async def checks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Judging: here, or in one of the children that all these threads share."""
-        return await _in(self._checks, work, *args, **kwargs)
+        return await self._in(self._checks, work, *args, **kwargs)
 
     async def files(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Short work with files, or with the broker."""
+        self._loop = asyncio.get_running_loop()
         done: T = await self._files.do(functools.partial(work, *args, **kwargs))
         return done
+
+    async def _in(self, pool: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._loop = asyncio.get_running_loop()
+        context = contextvars.copy_context()  # log lines name the turn
+        return await self._loop.run_in_executor(pool, functools.partial(context.run, work, *args, **kwargs))
+
+    def asked(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of a coroutine, for work in one of these threads: the loop that gave the work does it."""
+        assert self._loop is not None, "asked outside of any work"  # noqa: S101 - a fact for the type checker
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
         """Take no more work. What is at work goes on."""
         for pool in (self._runs, self._checks, self._files):
             pool.shutdown(wait=False)
-
-
-async def _in(pool: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    context = contextvars.copy_context()  # log lines name the turn
-    call = functools.partial(context.run, work, *args, **kwargs)
-    return await asyncio.get_running_loop().run_in_executor(pool, call)
 
 
 #: Where a result goes; what makes it.
@@ -62,7 +68,7 @@ _Work = tuple["asyncio.Future[Any]", Callable[[], Any]]
 _Done = tuple["asyncio.Future[Any]", object, BaseException | None]
 
 
-class _Short:
+class Short:
     """Threads for work that takes less time than ``ThreadPoolExecutor`` takes to hand it over. For one loop.
 
     They are daemons: the process may end in the middle of such work, as it may die there.

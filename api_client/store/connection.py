@@ -3,35 +3,24 @@
 Nobody waits for a connection, and none is made per command: each command gets the next place in the line, and the
 replies come in that order. A connection that is lost, or owes an answer for too long, fails the commands in its line;
 the next command makes another one. So it is for commands that may be sent twice, as those of the ledger and of a submit
-may. What keeps a connection waiting (WAIT, SUBSCRIBE) or brings megabytes goes elsewhere: the line waits behind it.
+may. What keeps a connection waiting (WAIT) or brings megabytes goes elsewhere: the line waits behind it. Who listens to
+channels has a ``Subscription``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import Any
+from collections import Counter, deque
+from typing import Any, Protocol
 
 import hiredis
-import redis.asyncio
-from redis.asyncio.sentinel import Sentinel
-from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import InvalidResponse, ReadOnlyError, RedisError
+from redis.exceptions import ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
-from redis.maint_notifications import MaintNotificationsConfig
 
 from api_client.contract.commands import Word
-from api_client.contract.settings import Settings, require_store
-from api_client.contract.values.sentinels import Sentinels
-
-#: Signing in takes one round trip instead of four: a link may be slow, and a lease not be kept until it is done.
-QUICK_SIGN_IN: dict[str, Any] = {
-    "driver_info": None,
-    "maint_notifications_config": MaintNotificationsConfig(enabled=False),
-}
-#: What the reader says when a reply is not whole yet.
-NOT_YET = object()
+from api_client.contract.settings import Settings
+from api_client.store.connecting import NOT_YET, Opened, open_store
 
 
 class Connection:
@@ -42,7 +31,8 @@ class Connection:
     """
 
     def __init__(self, settings: Settings, *, connect_seconds: float = 2.0, answer_seconds: float = 5.0) -> None:
-        self._pool = _pool_of(settings, connect_seconds)
+        opened = open_store(settings, connect_seconds=connect_seconds, answer_seconds=connect_seconds)
+        self._pool: Any = opened.connection_pool  # it makes connections, and keeps none
         self._answer_seconds = answer_seconds
         self._line: _Line | None = None
         self._opening: asyncio.Task[_Line] | None = None
@@ -89,28 +79,6 @@ class Connection:
         return self._line
 
 
-class Opened:
-    """A connection that redis-py made and signed in; its transport is ours.
-
-    redis-py's own reading and packing costs a turn more than all else that is done with the store
-    (tests/integration/test_connection.py names what is used of it).
-
-    Attributes:
-        transport: where commands are written. reader: makes replies of what is fed to it.
-    """
-
-    def __init__(self, connection: Any) -> None:
-        self._connection = connection  # its writer would close the transport when it is collected
-        self.transport: asyncio.WriteTransport = connection._writer.transport  # noqa: SLF001
-        error_of = connection._parser.parse_error  # noqa: SLF001
-        self.reader = hiredis.Reader(protocolError=InvalidResponse, replyError=error_of, notEnoughData=NOT_YET)
-
-    def close(self) -> None:
-        """Give it up at once."""
-        self.transport.abort()
-        self._connection._close()  # noqa: SLF001  # or it complains, when collected, that nobody closed it
-
-
 class _Line(asyncio.Protocol):
     """One connection that was made, until it is lost. ``lost`` says why it was."""
 
@@ -135,7 +103,7 @@ class _Line(asyncio.Protocol):
         """The reply to one command. It fails as ``Connection.ask``."""
         if self.lost is not None:
             raise self.lost
-        packed = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub says: of one word
+        packed = _packed(*words)
         if not self._waiting:
             self._silent_since = self._loop.time()
             self._transport.write(packed)  # nothing is on its way, and the server begins at once
@@ -197,20 +165,86 @@ class _Line(asyncio.Protocol):
             self._connection.close()
 
 
-def _pool_of(settings: Settings, connect_seconds: float) -> Any:
-    """A pool that makes connections to the store's master; it keeps none.
+class Listener(Protocol):
+    """What a subscription calls, in its loop."""
 
-    Raises:
-        SettingsError: no store is set.
+    def subscribed(self, channel: bytes) -> None:
+        """From here on no message of the channel is missed; every subscription to it was confirmed."""
+
+    def heard(self, channel: bytes, data: bytes) -> None:
+        """A message came."""
+
+    def lost(self, error: Exception) -> None:
+        """The connection was lost, and every channel with it. Called once, unless ``end`` was called before."""
+
+
+class Subscription(asyncio.Protocol):
+    """One connection that was made, until it is lost or ended. Used by its loop alone.
+
+    Attributes:
+        heard_at: when the store said something for the last time, by the loop's clock.
     """
-    options: dict[str, Any] = {
-        "socket_connect_timeout": connect_seconds,
-        "socket_timeout": connect_seconds,  # for signing in, and for what Sentinel is asked
-        "retry": redis.asyncio.retry.Retry(NoBackoff(), 0),
-        **QUICK_SIGN_IN,
-    }
-    if sentinels := Sentinels.parse(require_store(settings).store_url):
-        asked: Any = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
-        password = sentinels.password or None
-        return asked.master_for(sentinels.master, db=sentinels.db, password=password, **options).connection_pool
-    return redis.asyncio.ConnectionPool.from_url(settings.redis_url, **options)
+
+    def __init__(self, connection: Opened, listener: Listener) -> None:
+        self._connection = connection
+        self._transport, self._reader = connection.transport, connection.reader
+        self._listener = listener
+        self._unconfirmed = Counter[bytes]()
+        self._loop = asyncio.get_running_loop()
+        self._ended = False
+        self.heard_at = self._loop.time()
+        self._transport.set_protocol(self)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it takes commands: it has not ended, nor has its loop (a program may run one after another)."""
+        return not self._ended and self._loop is asyncio.get_running_loop()
+
+    def subscribe(self, channel: bytes) -> None:
+        """Listen to a channel, once that is confirmed."""
+        self._unconfirmed[channel] += 1
+        self._transport.write(_packed(b"SUBSCRIBE", channel))
+
+    def unsubscribe(self, channel: bytes) -> None:
+        """Listen to it no more."""
+        self._transport.write(_packed(b"UNSUBSCRIBE", channel))
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what the store says."""
+        self.heard_at = self._loop.time()
+        self._reader.feed(data)
+        while (said := self._reader.gets()) is not NOT_YET and not self._ended:
+            if isinstance(said, Exception):
+                self._lose(said)
+                return
+            self._hear(said)
+
+    def _hear(self, said: Any) -> None:
+        if said[0] == b"message":
+            self._listener.heard(said[1], said[2])
+        elif said[0] == b"subscribe":
+            self._unconfirmed[said[1]] -= 1
+            if not self._unconfirmed[said[1]]:
+                del self._unconfirmed[said[1]]
+                self._listener.subscribed(said[1])
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The store closed the connection, or it broke."""
+        self._lose(exc if isinstance(exc, RedisError) else RedisConnectionError(str(exc or "the store hung up")))
+
+    def _lose(self, error: Exception) -> None:
+        if not self._ended:
+            self.end()
+            self._listener.lost(error)
+
+    def end(self) -> None:
+        """Give the connection up."""
+        if not self._ended:
+            self._ended = True
+            if not self._loop.is_closed():
+                self._connection.close()
+
+
+def _packed(*words: Word) -> bytes:
+    packed: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub says: of one word
+    return packed

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from worker.turns.leases.rounds import Rounds
+from worker.turns.loops.rounds import Rounds
 
 log = structlog.get_logger()
 

@@ -4,30 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
+from collections.abc import Awaitable, Sequence
 from pathlib import Path
 from typing import Any
 
-import hiredis
-import redis.asyncio as aioredis
-from redis.asyncio.retry import Retry
-from redis.asyncio.sentinel import Sentinel, SentinelConnectionPool
-from redis.backoff import ExponentialBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.connection import QUICK_SIGN_IN, Connection
 from api_client.contract.commands import Script, Word, load_script, turn_keys
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings, require_store
-from api_client.contract.values import shards
 from api_client.contract.values.sentinels import Sentinels
 from api_client.contract.values.worker_reports import WorkerReport
 from api_client.contract.words.store_refusals import refusal_of
-from api_client.subscription import Listener, Subscription
+from api_client.store import shards
+from api_client.store.connecting import open_store
+from api_client.store.connection import Connection, Listener, Subscription
 
 #: A caller learns within two seconds that the store is down; repeats are harmless, see ``Submitter.submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
@@ -47,70 +41,6 @@ _UNCONFIRMED = {
 }
 #: Longest wait for one answer, a disk's confirmation included.
 _PATIENCE_SECONDS = 4.0
-#: Every reader of a turn holds one. The library's own limit (100) would be the number of streams a relay can serve.
-_MOST_CONNECTIONS = 2**16
-
-
-#: Connections kept for the next who needs one; the rest is closed when it is given back.
-_KEPT_CONNECTIONS = 16
-
-
-class _Kept:
-    """A pool that closes what it does not need: a burst of streams leaves no connections behind."""
-
-    def make_connection(self: Any) -> Any:
-        """A connection whose commands hiredis packs: redis-py packs them word by word."""
-        made = super().make_connection()  # type: ignore[misc]
-        made.pack_command = partial(_packed, made.pack_command)
-        return made
-
-    async def release(self: Any, connection: Any) -> None:
-        """Give a connection back."""
-        await super().release(connection)  # type: ignore[misc]
-        while len(self._available_connections) > _KEPT_CONNECTIONS:
-            # Taken out first: nobody else gets it while it closes.
-            await self._available_connections.pop(0).disconnect()
-
-
-def _packed(by_redis: Callable[..., Any], *words: Any) -> Any:
-    if isinstance(words[0], str) and " " not in words[0]:  # "CONFIG GET" is two words on the wire
-        with contextlib.suppress(TypeError):  # a word of a type that redis-py may know
-            return [hiredis.pack_command(words)]
-    return by_redis(*words)
-
-
-class _Pool(_Kept, aioredis.ConnectionPool):
-    """Connections to the store."""
-
-
-class _SentinelPool(_Kept, SentinelConnectionPool):
-    """Connections to the master that Sentinel names."""
-
-
-def open_store(settings: Settings) -> aioredis.Redis:
-    """A connection pool to the store, or to the master that Sentinel names.
-
-    Raises:
-        SettingsError: no store is set.
-    """
-    options: dict[str, Any] = {
-        "socket_connect_timeout": _CONNECT_SECONDS,
-        "socket_timeout": _ANSWER_SECONDS,
-        "retry": Retry(ExponentialBackoff(cap=0.2, base=0.02), _RESENDS),
-        "max_connections": _MOST_CONNECTIONS,
-        **QUICK_SIGN_IN,
-    }
-    if sentinels := Sentinels.parse(require_store(settings).store_url):
-        asked = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
-        master: aioredis.Redis = asked.master_for(
-            sentinels.master,
-            connection_pool_class=_SentinelPool,
-            db=sentinels.db,
-            password=sentinels.password or None,
-            **options,
-        )
-        return master
-    return aioredis.Redis.from_pool(_Pool.from_url(settings.redis_url, **options))
 
 
 class Store:
@@ -127,7 +57,9 @@ class Store:
     def __init__(self, settings: Settings) -> None:
         self.settings = require_store(settings)
         self._sentinels = Sentinels.parse(self.settings.store_url)
-        self.redis = open_store(settings)
+        self.redis = open_store(
+            settings, connect_seconds=_CONNECT_SECONDS, answer_seconds=_ANSWER_SECONDS, resends=_RESENDS
+        )
         self._connection = Connection(settings, connect_seconds=_CONNECT_SECONDS, answer_seconds=_ANSWER_SECONDS)
         self.shards = tuple(Keys(settings.namespace, shard) for shard in range(settings.shards))
         self._known_shards, self._asking_shards = False, asyncio.Lock()
@@ -187,15 +119,8 @@ class Store:
                 await self._ask_shards()
 
     async def _ask_shards(self) -> None:
-        key, asked = Keys(self.namespace).installation, self.settings.shards
-        if (stored := await self.ask(self.redis.hget(key, shards.FIELD))) is None:
-            pipe = self.redis.pipeline(transaction=False)
-            for trace in shards.traces(self.namespace):
-                pipe.exists(*trace)
-            used = shards.number_used(await self.ask(pipe.execute()), asked)
-            await self.ask(self.redis.hsetnx(key, shards.FIELD, str(used)))
-            stored = await self.ask(self.redis.hget(key, shards.FIELD))
-        shards.require_same(int(stored), asked, self.namespace)
+        stored = await self.ask(shards.number_of(self.redis, self.settings))
+        shards.require_same(stored, self.settings.shards, self.namespace)
         self._known_shards = True
 
     def command(self, path: Path) -> Script:

@@ -1,0 +1,70 @@
+"""Asking what belongs to an event loop from a test's own thread: each question is answered by one loop beside it."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import threading
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from api_client.contract.settings import Settings
+from api_client.notices import Notices
+from api_client.store import Store
+from api_client.store.audit import Audit
+from worker.turns.record import ledger as product
+
+
+@functools.cache
+def _loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="tests", daemon=True).start()
+    return loop
+
+
+def done(make: Callable[[], Any]) -> Any:
+    """The result of a coroutine that ``make`` makes, or whatever else it makes, in that loop."""
+
+    async def made() -> Any:
+        found = make()
+        return await found if inspect.isawaitable(found) else found
+
+    return asyncio.run_coroutine_threadsafe(made(), _loop()).result()
+
+
+class OnLoop:
+    """A thing of a loop, whose methods block here."""
+
+    def __init__(self, make: Callable[[], Any]) -> None:
+        self.inner = done(make)
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.inner, name)
+        if not inspect.iscoroutinefunction(found):
+            return found
+        return lambda *values, **named: done(lambda: found(*values, **named))
+
+
+def outbox_of(settings: Settings) -> OnLoop:
+    """The outbox of notices."""
+
+    def made() -> Notices:
+        store = Store(settings)
+        return Notices(store, Audit(store))
+
+    return OnLoop(made)
+
+
+def _close(ledger: product.Ledger) -> None:
+    asyncio.run_coroutine_threadsafe(ledger.close(), _loop())
+
+
+class Ledger(OnLoop):
+    """A worker's ledger. Its connection is closed when nobody has it any more."""
+
+    def __init__(self, settings: Settings, worker: str) -> None:
+        super().__init__(lambda: product.Ledger(settings, worker))
+        self.settings = settings
+        weakref.finalize(self, _close, self.inner).atexit = False

@@ -1,1 +1,0 @@
-"""Watching over flow versions."""

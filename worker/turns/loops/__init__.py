@@ -1,0 +1,1 @@
+"""The loops and threads of a worker process, and how long they take for what must be quick."""
