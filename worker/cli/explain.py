@@ -64,7 +64,7 @@ def reference() -> str:
         "# Errors",
         "",
         "Every error has a code: in brackets behind a message of `turns`, as `error.code` in an answer of the API, and",
-        "in the error of a turn (`turns show ID`). `turns explain CODE` prints the same, `--locale de` in German.",
+        "in the error of a turn (`turns show ID`). `turns explain CODE` prints the same, and in German with `--locale de`.",
         "What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md);",
         "with the output of a phase: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
         "Made by `turns explain --markdown` from `api_client/contract/words/error_codes.toml`; do not edit.",
@@ -73,6 +73,5 @@ def reference() -> str:
         "| --- | --- | --- | --- |",
     ]
     for code, entry in ERROR_CODES.items():
-        cells = [f"{entry.en[0]}<br>{entry.de[0]}", "<br>".join(filter(None, (entry.en[1], entry.de[1])))]
-        lines.append(f"| `{code}` | {cells[0]} | {cells[1]} | {entry.operator} |")
+        lines.append(f"| `{code}` | {entry.en[0]} | {entry.en[1]} | {entry.operator} |")
     return "\n".join(lines) + "\n"
