@@ -1,4 +1,4 @@
-"""What operators do to turns: cancel, replay, drop; to one or to all that a filter names; decide on one that is parked.
+"""Actions of operators: cancel, replay, drop one turn or all that a filter names; decide on a parked one.
 
 Each leaves an audit line.
 """
@@ -39,7 +39,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a replay asks otherwise than its turn: another model, another last message; empty for the same."""
+    """The differences of a replay from its turn: another model, another last message; empty for the same."""
 
     model: str = ""
     prompt: str = ""
@@ -154,7 +154,7 @@ async def act_on_all(
 
 
 def counted(turns: list[Found]) -> list[dict[str, Any]]:
-    """How many of which outcome or state and model, the most first: what a dry run shows."""
+    """Return how many of which outcome or state and model, the most first: what a dry run shows."""
     found: dict[tuple[str, str], int] = {}
     for turn in turns:
         what = (turn.status, turn.model)

@@ -69,7 +69,7 @@ class ApiKey:
 
 
 def hash_of(key: str) -> str:
-    """What the file keeps of a key."""
+    """Return what the file keeps of a key."""
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -99,7 +99,7 @@ def _key(entry: dict[str, Any]) -> ApiKey:
 
 
 def with_names(path: Path) -> Callable[[str], str]:
-    """What reads ``owner:HASH``, ``owner HASH`` and ``key:HASH`` of a text with the names in the file of keys."""
+    """Give what reads ``owner:HASH``, ``owner HASH`` and ``key:HASH`` of a text with the names in the file of keys."""
     try:
         names = {owner_of_name(key.owner): key.owner for key in read_keys(path)}
     except SettingsError:
@@ -126,7 +126,7 @@ def sound_keys(path: Path) -> tuple[ApiKey, ...]:
 
 
 def contradiction(key: ApiKey) -> str:
-    """Why a key cannot be what it says; empty when it can."""
+    """Return why a key cannot be what it says; empty when it can."""
     if key.right == "operator" and key.forwards_users and key.in_force:
         return "an operator's key cannot speak for users: each of them would see and decide everybody's turns"
     return ""

@@ -20,7 +20,7 @@ from api_client.store.audit import Audit
 
 #: The sender's right lives so long without being renewed, in ms: longer than one delivery takes.
 _RIGHT_MS = 15_000
-#: Of those given up so many are kept.
+#: Of those given up this many are kept.
 _MOST_DEAD = 10_000
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
@@ -28,7 +28,7 @@ _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoticeCounts:
-    """How many notices are in the outbox: ``waiting`` to be sent, and ``given_up`` after a day."""
+    """The number of notices in the outbox: ``waiting`` to be sent, and ``given_up`` after a day."""
 
     waiting: int = 0
     given_up: int = 0
@@ -52,11 +52,11 @@ class Notices:
         return bool(await self._store.ask(self._put(keys=names, args=list(notice.put_arguments()))))
 
     async def are_sent(self) -> bool:
-        """Whether a worker with a target is there: what is put while none is would stay there for ever."""
+        """Return whether a worker with a target is there: what is put while none is would stay there for ever."""
         return bool(await self._store.ask(self._store.redis.exists(self._keys.notices_sender)))
 
     async def counts(self) -> NoticeCounts:
-        """How many wait, and how many were given up."""
+        """Return how many wait, and how many were given up."""
         pipe = self._store.redis.pipeline(transaction=False)
         pipe.zcard(self._keys.notices_due)
         pipe.zcard(self._keys.notices_dead)
@@ -64,11 +64,11 @@ class Notices:
         return NoticeCounts(waiting=waiting, given_up=given_up)
 
     async def waiting(self, most: int = -1) -> list[Entry]:
-        """What is to be sent, the next one first; ``most`` at most, -1: all."""
+        """Return what is to be sent, the next one first; ``most`` at most, -1: all."""
         return await self._read(self._store.redis.zrange(self._keys.notices_due, 0, _last(most)))
 
     async def given_up(self, most: int = -1) -> list[Entry]:
-        """What was given up, the newest first; ``most`` at most, -1: all."""
+        """Return what was given up, the newest first; ``most`` at most, -1: all."""
         return await self._read(self._store.redis.zrevrange(self._keys.notices_dead, 0, _last(most)))
 
     async def send_again(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
@@ -101,7 +101,7 @@ class Notices:
         return [entry.notice_id for entry in entries]
 
     async def may_send(self) -> bool:
-        """Whether this process is the one that sends now; asked before each round."""
+        """Return whether this process is the one that sends now; asked before each round."""
         ask, key = self._store.ask, self._keys.notices_sender
         return bool(
             await ask(self._store.redis.set(key, self._right, nx=True, px=_RIGHT_MS))

@@ -21,7 +21,7 @@ Listed: TypeAlias = tuple[Sequence[Row], dict[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What a cell says depends on this besides its row: the moment, and the names of owners and keys."""
+    """Context of a cell besides its row: the moment, and the names of owners and keys."""
 
     now: float
     named: Callable[[str], str]
@@ -29,7 +29,7 @@ class Sight:
 
 @dataclass(frozen=True, slots=True)
 class Viewer:
-    """Who reads over HTTP; ``scopes`` are the budgets that are about it."""
+    """The reader over HTTP; ``scopes`` are the budgets that are about it."""
 
     operator: bool
     metrics: bool
@@ -70,7 +70,7 @@ class Noun(Generic[Row]):
     """A kind of thing that operators list.
 
     Attributes:
-        read: its rows, so many at most (-1: all), and what is said besides them.
+        read: its rows, this many at most (-1: all), and what is said besides them.
         none: said where there is no row. caption: above a page's table, from the facts.
         doing: what only operators do to it, as a refusal says; ``private``: others may not even read it; ``figures``:
             it is for those who may read figures over all owners.
@@ -207,7 +207,7 @@ async def _in_force(client: TurnsClient, _most: int) -> Listed[Pause]:
 
 
 def held_back(facts: Mapping[str, Any]) -> str:
-    """How many turns pauses hold back."""
+    """Return how many turns pauses hold back."""
     return f"{facts['held_turns']:,} turn{'' if facts['held_turns'] == 1 else 's'} held back"
 
 

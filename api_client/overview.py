@@ -1,4 +1,4 @@
-"""What an operator sees at a glance: what runs, which turns wait, how turns ended, and why they were repeated.
+"""The overview of an operator: what runs, which turns wait, how turns ended, and why they were repeated.
 
 The overview page and ``turns top`` show the same ``Overview``.
 """

@@ -29,7 +29,7 @@ class NotTaken(HelixError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What the receiver took, and the turns it refused while it took others."""
+    """The turns that the receiver took, and those it refused while it took others."""
 
     turns: int = 0
     spans: int = 0

@@ -85,7 +85,7 @@ class FlowGuard:
                 log.error("flow.rolled_back", flow=version, why=why)
 
     async def _is_mine(self) -> bool:
-        """Whether this process looks, and no other: until it is silent for ``_HELD_MS``."""
+        """Return whether this process looks, and no other: until it is silent for ``_HELD_MS``."""
         key, redis = Keys(self._store.namespace).flow_guard, self._store.redis
         if await redis.set(key, self._me, nx=True, px=_HELD_MS):
             return True
@@ -95,12 +95,12 @@ class FlowGuard:
         return True
 
     async def _counted(self, since: float) -> Counter[str]:
-        """What was counted in the last hour, and not before the minute of ``since``; pending counters included."""
+        """Give what was counted in the last hour, and not before the minute of ``since``; pending counters included."""
         now = time.time() // 60 * 60
         starts = [at for at in (now - 60 * ago for ago in range(_MINUTES)) if at >= since // 60 * 60]
         return sum(await read_buckets(self._store, [("minute", int(at)) for at in starts]), Counter[str]())
 
     def _another(self, version: str, said: Mapping[str, RolledBack]) -> bool:
-        """Whether a version is left to go back to."""
+        """Return whether a version is left to go back to."""
         gone = {name for name, note in said.items() if not note.resumed}
         return bool(set(self._versions) - gone - {version})

@@ -46,7 +46,7 @@ def _name_of(pid: int, thread: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """What differs from message to message: ids, sender, time."""
+    """Fields that differ from message to message: ids, sender, time."""
 
     root_id: str = field(default_factory=_uuid)
     next_id: str = field(default_factory=_uuid)
@@ -66,7 +66,7 @@ class Stamp:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What is pushed and published: the message into its queue's list, and the event ``task-sent`` for operators."""
+    """The texts to push and publish: the message into its queue's list, the event ``task-sent`` for operators."""
 
     queue: str
     message: str

@@ -1,1 +1,1 @@
-"""What owners, keys and models may spend in a day, and what they have spent."""
+"""Daily budgets of owners, keys and models, and their spending."""

@@ -40,7 +40,7 @@ class Spent:
 
     @property
     def charged_usd(self) -> float:
-        """What turns that ended have cost."""
+        """Return what turns that ended have cost."""
         return max(0.0, self.spent_usd - self.set_aside_usd)
 
     @property
@@ -75,7 +75,7 @@ def day_of(now: float) -> int:
 
 
 def spent_of(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) -> list[Spent]:
-    """What was spent of each budget on a day, the most used first; also of those nothing was spent of."""
+    """Return what was spent of each budget on a day, the most used first; also of those nothing was spent of."""
     named = {scope: amount for scope, amount in stored.items() if "|" not in scope}
     scopes = {entry: entry for entry in budgets if not entry.endswith(f":{EACH}")}
     for scope in named:

@@ -1,4 +1,4 @@
-"""What is spent today, in the store, so that all relays share it: set aside at the submit, charged at the end.
+"""Today's spending, in the store, so that all relays share it: set aside at the submit, charged at the end.
 
 A turn's record is the truth of what it cost. Reservations are settled from it before every new one, and before anybody
 looks; a relay that dies leaves them to the next. Nothing is charged twice: a reservation is settled as it was read.
@@ -28,12 +28,12 @@ log = ModuleLog(__name__)
 _RESERVE, _SETTLE = (plain_script(Path(__file__).with_name(f"{name}.lua")) for name in ("reserve", "settle"))
 #: Days are kept so long: a turn may end a week after it was submitted.
 _KEEP_MS = 35 * DAY_SECONDS * 1000
-#: A reservation whose turn is not there after so many seconds: its relay died before it could store the turn.
+#: A reservation whose turn is not there after this many seconds: its relay died before it could store the turn.
 _STORED_WITHIN_SECONDS = 60.0
 #: With more open reservations than this they are settled once a second only.
 _MANY = 500
 _FINISHED = TurnState.FINISHED.value.encode()
-#: When to come again while turns at work hold what is left of a budget.
+#: When to come again while turns at work hold the rest of a budget.
 _AGAIN_SECONDS = 10.0
 #: Ends of a turn whose agent ran to an end: they show the price of a run, also where it is nothing.
 _TELLING = {b"passed", b"passed_after_retry", b"passed_by_fallback", b"failed", b"incomplete", b"refused"}
@@ -151,7 +151,7 @@ class Spending:
 
 
 def _most(request: TurnRequest) -> dict[str, int]:
-    """How often its agent may run, and what it may have spent before the last time: its own limit stops no run."""
+    """Give how often its agent may run, and what it may have spent before the last time: its own limit stops no run."""
     more = request.escalation.runs if request.escalation and request.escalation.model else 0
     return {"runs": request.max_attempts + more, "cap": int(request.cost_budget_usd * MICRO)}
 

@@ -11,7 +11,7 @@ from api_client.contract.values.frozen import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFacts:
-    """What is stored about one agent run of a turn. Times in seconds since the epoch, 0 when not yet.
+    """The record of one agent run of a turn. Times in seconds since the epoch, 0 when not yet.
 
     Attributes:
         prompt: what the agent was asked: the user's message, or the feedback.

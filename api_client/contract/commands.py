@@ -79,7 +79,7 @@ def load_script(path: Path, settings: Settings) -> Script:
 
 
 def plain_script(path: Path) -> Script:
-    """A script that stands alone: its header names its KEYS and ARGV."""
+    """A script that is independent: its header names its KEYS and ARGV."""
     text = path.read_text()
     return Script(path.stem, text, _sha(text), (), rest=True)
 

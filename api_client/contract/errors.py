@@ -97,7 +97,7 @@ class BudgetExceeded(HelixError):
 
 
 class NotFinished(HelixError):
-    """What was asked for needs a turn that has ended, or that is a dead letter."""
+    """The request needs a turn that has ended, or that is a dead letter."""
 
     code = "turn_not_finished"
 

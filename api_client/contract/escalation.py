@@ -1,4 +1,4 @@
-"""What happens when all attempts have failed: another model on its own, then a person (ADR-025, decision 3).
+"""Escalation after all attempts have failed: another model on its own, then a person (ADR-025, decision 3).
 
 Stored with the turn, so that any worker does what was asked for, whatever its own settings are.
 """
@@ -25,7 +25,7 @@ _ID = re.compile(rf"[A-Za-z0-9._@:-]{{1,{MAX_ID}}}", re.ASCII)
 
 
 class DecisionKind(OpenEnum):
-    """What can be decided on a parked turn."""
+    """The decisions on a parked turn."""
 
     #: The last good result counts as it is.
     APPROVE = "approve"
@@ -66,7 +66,7 @@ class Escalation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxDecision:
-    """What was decided on a parked turn.
+    """The decision on a parked turn.
 
     Attributes:
         by: who decided: ``key:...``, user@host, or ``timeout``.
@@ -84,7 +84,7 @@ class InboxDecision:
 
     @property
     def who(self) -> str:
-        """Who decided, for people: ``key:1a2b for alice``, or the time-out."""
+        """Return who decided, for people: ``key:1a2b for alice``, or the time-out."""
         return " for ".join(filter(None, ["the time-out" if self.timed_out else self.by, self.for_]))
 
     @property

@@ -1,4 +1,4 @@
-"""What a turn's events say: one frozen dataclass per kind. Their wire form is in ``events``.
+"""The content of a turn's events: one frozen dataclass per kind. Their wire form is in ``events``.
 
 Workers and the store's Lua write events, relays and the command line read them. To add a kind: write its class here and
 add it to ``Body``; then ``make lint`` names every reader that must decide what to do with it.
@@ -15,7 +15,7 @@ from api_client.contract.issues.turn_error import TurnError
 
 
 class _Kind:
-    """What all kinds have: a name, and a version that is raised when a field changes its meaning or goes."""
+    """The base of all kinds: a name, and a version that is raised when a field changes its meaning or goes."""
 
     __slots__ = ()
     KIND: ClassVar[str]
@@ -266,7 +266,7 @@ class TurnFinished(_Kind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogReset(_Kind):
-    """Stands in no log: what this reader saw is void, and the log follows from its first event."""
+    """Is in no log: what this reader saw is void, and the log follows from its first event."""
 
     KIND = "log.reset"
     reason: str

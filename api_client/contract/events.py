@@ -24,7 +24,7 @@ from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.turn import Turn
 from api_client.contract.values.annotated import READ
 
-#: The kind of an event that stands in no log; see ``LogReset``.
+#: The kind of an event that is in no log; see ``LogReset``.
 RESET = LogReset.KIND
 
 
@@ -51,7 +51,7 @@ class Event:
         """The id for ``Last-Event-ID``: sequence number, epoch, and when it was written, in milliseconds.
 
         The time tells this event from another one in its place: a store that lost the end of its log and went on
-        from there writes later. An event that is in the log as it was stands behind the same ones as it did.
+        from there writes later. An event that is in the log as it was is behind the same ones as it did.
         """
         return f"{self.seq}-{self.epoch}-{self.at_ms}"
 
@@ -67,7 +67,7 @@ class Event:
 
     @property
     def body(self) -> Body:
-        """What it says, typed: match on it. Read once; many readers of one stream ask for it."""
+        """Return what it says, typed: match on it. Read once; many readers of one stream ask for it."""
         if self._body is None:
             object.__setattr__(self, "_body", body_of(self.kind, self.data))
         return cast("Body", self._body)

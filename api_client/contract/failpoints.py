@@ -52,7 +52,7 @@ BESIDE_TURNS = {
 
 
 class FailpointError(Exception):
-    """What an armed failpoint raises."""
+    """The exception of an armed failpoint."""
 
 
 class _OfProcess:
@@ -65,7 +65,7 @@ class _OfProcess:
         self._lock = threading.Lock()
 
     def action(self, name: str) -> str:
-        """What to do at this pass of a point; empty for nothing."""
+        """Return what to do at this pass of a point; empty for nothing."""
         if name != self._name:
             return ""
         with self._lock:
@@ -80,7 +80,7 @@ class _OfFolder:
         self._folder = folder
 
     def action(self, name: str) -> str:
-        """What to do at this pass of a point; empty for nothing."""
+        """Return what to do at this pass of a point; empty for nothing."""
         try:
             action, _, at = (self._folder / name).read_text().partition("@")
         except FileNotFoundError:

@@ -22,7 +22,7 @@ BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
 
 
 def bucket_lives(settings: Settings) -> dict[str, float]:
-    """How long each kind of metrics bucket is kept, in seconds."""
+    """Return how long each kind of metrics bucket is kept, in seconds."""
     return {
         "minute": settings.minute_metrics_seconds,
         "hour": settings.hour_metrics_seconds,
@@ -66,7 +66,7 @@ class Keys:
         return self._name(f"session:{digest}")
 
     def idempotency(self, owner: str, key: str) -> str:
-        """String: the turn an idempotency key stands for, and the hash of its body."""
+        """String: the turn an idempotency key represents, and the hash of its body."""
         digest = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return self._name(f"idempotency:{digest}")
 

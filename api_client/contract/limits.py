@@ -1,4 +1,4 @@
-"""How much one turn may ask for: settings, requests, policies and phases all have these limits."""
+"""The limits of one turn: settings, requests, policies and phases all have them."""
 
 from __future__ import annotations
 

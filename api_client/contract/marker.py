@@ -17,7 +17,7 @@ STEPS = ("what", "why", "constraints", "generate", "finalize", "done")
 #: Written by the fallback alone, when nothing shows the step (ADR-036).
 UNKNOWN = "unknown"
 
-#: Where a marker stands: its first character, and the one after its last. The answer's own marker is the last span, if
+#: Where a marker is: its first character, and the one after its last. The answer's own marker is the last span, if
 #: the answer ends with it; it then takes the white space before it and all up to the end.
 Span = tuple[int, int]
 #: Spans that are kept of one answer besides its own marker; a text with more shows the first ones.
@@ -61,7 +61,7 @@ def marker(step: str) -> str:
 
 
 def candidates(text: str) -> list[Marker]:
-    """Everything that looks like a marker, wherever it stands."""
+    """Everything that looks like a marker, wherever it is."""
     return [Marker(found[1].strip(), found.start(), found.end()) for found in PATTERN.finditer(text)]
 
 

@@ -42,7 +42,7 @@ def askable(active: Collection[str]) -> tuple[str, ...]:
 
 
 def is_askable(name: str, active: Collection[str]) -> bool:
-    """Whether a request may have this name. Installed packages are asked only for one that we and the settings lack."""
+    """True if a request may have this name. Installed packages are asked only for one that we and the settings lack."""
     return name in BUILT_IN or name in active or name in installed_validators()
 
 

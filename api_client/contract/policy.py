@@ -20,7 +20,7 @@ VERSION = 1
 
 
 class Action(StrEnum):
-    """What can be done about a validator's errors. A policy orders these per validator."""
+    """Reactions to a validator's errors. A policy orders these per validator."""
 
     #: Repair the answer by the validator's fallback before anything else is tried.
     REPAIR = "repair"
@@ -41,7 +41,7 @@ DEFAULT_ORDER = (Action.RETRY, Action.FALLBACK, Action.FAIL)
 
 
 class OnError(StrEnum):
-    """What a rule that raises or takes too long does to the answer."""
+    """All that a rule that raises or takes too long does to the answer."""
 
     #: It counts as an error of the rule.
     FAIL = "fail"
@@ -50,14 +50,14 @@ class OnError(StrEnum):
 
 
 class Kind(StrEnum):
-    """What a turn is."""
+    """All that a turn is."""
 
     CHAT = "chat"
     PHASE = "phase"
 
 
 class Content(StrEnum):
-    """What an answer can hold."""
+    """All that an answer can hold."""
 
     ADR = "adr"
     CODE = "code"
@@ -66,7 +66,7 @@ class Content(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
-    """What is known of a turn before its answer. ``route``: chat, responses or turns."""
+    """Facts about a turn before its answer. ``route``: chat, responses or turns."""
 
     model: str = ""
     owner: str = ""
@@ -86,7 +86,7 @@ class AppliesTo:
     languages: tuple[str, ...] = field(default=(), metadata={"what": "Languages of the answer, such as de."})
 
     def judges(self, subject: Subject) -> bool:
-        """Whether the turn is one of these, as far as it can be said before there is an answer.
+        """Return whether the turn is one of these, as far as it can be said before there is an answer.
 
         Phases have their own gates: a rule judges one only where ``kinds`` names them.
         """
@@ -113,7 +113,7 @@ class PolicyRule:
         options: the rule's options, as the file has them.
         severity: ``warning`` makes every error of the rule a warning.
         reactions: what is tried for its errors, one after the other (ADR-038: retry, fallback, fail).
-        max_attempts: after so many rejections by this rule the agent is not asked again because of it; 0 for the
+        max_attempts: after this many rejections by this rule the agent is not asked again because of it; 0 for the
             policy's own bound.
         applies_to: which turns it judges.
         on_error: what a rule that raises or takes too long does to the answer.
@@ -157,7 +157,7 @@ class PolicyRule:
 
 @dataclass(frozen=True)
 class PolicyFile:
-    """What a policy file says.
+    """The content of a policy file.
 
     Attributes:
         rules: in the file's order.
@@ -216,7 +216,7 @@ def _plain_policy(ordered: tuple[tuple[str, tuple[str, ...]], ...], max_attempts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Applied:
-    """What a policy file gave a turn when it was submitted. It stays the turn's own, whatever becomes of the file.
+    """The policy of a turn as it was when it was submitted. It stays the turn's own, whatever becomes of the file.
 
     Attributes:
         hash: names the policy in the store.

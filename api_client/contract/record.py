@@ -117,12 +117,12 @@ def with_changes(turn: Turn, changed: Mapping[bytes, bytes]) -> Turn:
 
 
 _IN = "_in"
-#: Stands for the fact that the user's message would be: the turn's request has it.
+#: Represents the fact that the user's message would be: the turn's request has it.
 ASKED = "request"
 
 
 def is_apart(stored: Mapping[bytes, bytes]) -> bool:
-    """Whether texts of this record lie apart from it; the version before this one stored all of them apart."""
+    """Return whether texts of this record lie apart from it; the version before this one stored all of them apart."""
     return bool(stored) and (b"apart" in stored or b"request" not in stored)
 
 
@@ -141,7 +141,7 @@ def decode_attempts(stored: Mapping[bytes, bytes], asked: str = "") -> list[Atte
 
 
 def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
-    """What is stored about each attempt, by its number: texts by name. Raises as ``decode_attempts``."""
+    """Return what is stored about each attempt, by its number: texts by name. Raises as ``decode_attempts``."""
     by_number: dict[int, dict[str, str]] = {}
     for key, value in stored.items():
         number, _, name = key.decode().partition(":")

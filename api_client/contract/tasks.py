@@ -95,7 +95,7 @@ def chain_of(link: Link, turn_id: str, session_id: str, *, preferred: bool = Fal
 
 
 def celery_settings(settings: Settings) -> dict[str, Any]:
-    """How both sides configure Celery, for the reasons measured for 5.7 with Redis.
+    """Return how both sides configure Celery, for the reasons measured for 5.7 with Redis.
 
     Messages are acknowledged early and never prefetched: the turn's record, not the message, is what must survive, and
     late acknowledgement makes a worker exit when the broker drops. There is no result backend for the same reason.

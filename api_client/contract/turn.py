@@ -38,7 +38,7 @@ _TURN_ID = re.compile(r"t(\d{1,4})-([0-9a-f]{32})")
 
 
 class TurnState(OpenEnum):
-    """Where a turn is. Every arrow between two states is one Lua command."""
+    """The state of a turn. Every arrow between two states is one Lua command."""
 
     #: Waits for its session, for a worker, or for the time of its next attempt.
     QUEUED = "queued"
@@ -55,7 +55,7 @@ class TurnState(OpenEnum):
 
 
 class Outcome(OpenEnum):
-    """How a turn ended: exactly one per turn, and it never lies."""
+    """The end of a turn: exactly one per turn, and it never lies."""
 
     PASSED = "passed"
     PASSED_AFTER_RETRY = "passed_after_retry"
@@ -88,7 +88,7 @@ _SUCCESSES = frozenset(
 
 
 class DoubleText(StrEnum):
-    """What happens to a message that arrives while its session still works on another turn."""
+    """The treatment of a message that arrives while its session still works on another turn."""
 
     QUEUE = "queue"
     REJECT = "reject"
@@ -97,7 +97,7 @@ class DoubleText(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRequest:
-    """What a caller asks for. Stored once, unchanged, in the turn's record.
+    """The request of a caller. Stored once, unchanged, in the turn's record.
 
     Attributes:
         model: a model id of ``HELIX_MODELS``.
@@ -162,13 +162,13 @@ class TurnRequest:
 
     @property
     def reserve(self) -> tuple[int, int]:
-        """What a lost run is charged, because nobody knows what it used: tokens, and millionths of a US dollar."""
+        """Give what a lost run is charged, because nobody knows what it used: tokens, and millionths of a US dollar."""
         return self.token_budget // self.max_attempts, int(self.cost_budget_usd * 1e6) // self.max_attempts
 
     def to_json(self) -> str:
         """The request as it is stored; keys sorted, so that equal requests give equal text.
 
-        What came later than the first version stands there only if it is used: the body of an idempotency key stays.
+        What came later than the first version is there only if it is used: the body of an idempotency key stays.
         """
         names = self.__dataclass_fields__
         data = {name: value for name in names if (value := getattr(self, name)) or name not in _LATER}
@@ -198,7 +198,7 @@ class TurnRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failing:
-    """Why a turn is about to end without an answer: decided, and carried out by its ``turn.fail`` link.
+    """The reason why a turn is about to end without an answer: decided, and carried out by its ``turn.fail`` link.
 
     Attributes:
         code: stable code of the error (docs/errors.md).
@@ -267,7 +267,7 @@ class Progress:
 class Turn(Progress):
     """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 when not yet.
 
-    While a turn is parked, ``deadline_at`` is the latest it can become: it comes back by what is left of the time-out.
+    While a turn is parked, ``deadline_at`` is the latest it can become: it comes back by the rest of the time-out.
     ``decision`` is the last one.
     ``lacks``: workers that cannot carry out its next link, each with why.
     ``policy``: the hash of its policy. ``markers``: the spans of the step markers in ``response`` that count

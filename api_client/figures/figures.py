@@ -45,7 +45,7 @@ class Figures:
         return tuple(row for row in self.whole.rows if isinstance(row, RuleRow))
 
     def earlier_rate(self, rule: str) -> float | None:
-        """What share of answers this validator rejected earlier; None when it judged none."""
+        """Return what share of answers this validator rejected earlier; None when it judged none."""
         return next((row.rate for row in self.earlier.rows if isinstance(row, RuleRow) and row.name == rule), None)
 
     @property
@@ -117,7 +117,7 @@ class FigureReader:
         self._store = store
 
     async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
-        """How often agents were asked again in the last ``since_seconds``. As ``metrics.retry_rate``."""
+        """Return how often agents were asked again in the last ``since_seconds``. As ``metrics.retry_rate``."""
         found = metrics.retry_rate(self._store, since_seconds, by, every, model)
         rate: RetryRate = await self._store.ask(found)
         return rate
@@ -137,7 +137,7 @@ class FigureReader:
         return found
 
     async def account(self) -> metrics.Account:
-        """What became of every turn that was ever acknowledged."""
+        """Return what became of every turn that was ever acknowledged."""
         found: metrics.Account = await self._store.ask(metrics.account(self._store))
         return found
 

@@ -83,7 +83,7 @@ async def totals(store: Store) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """What became of every turn that was ever acknowledged: it ended, or is going on; nothing else may be."""
+    """The fate of every turn that was ever acknowledged: it ended, or is going on; nothing else may be."""
 
     acknowledged: int
     ended: int
@@ -261,7 +261,7 @@ async def rows_by_account(store: Store, since: float, until: float, by: str) -> 
 
 
 def _has_failed(turn: Sequence[bytes | None]) -> bool:
-    """Whether a turn may have runs whose answer was not accepted."""
+    """Return whether a turn may have runs whose answer was not accepted."""
     return int(turn[3] or 0) > 0 or int(turn[-1] or 0) > 1 or turn[2] != b"passed"
 
 

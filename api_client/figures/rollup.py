@@ -196,7 +196,7 @@ def retry_rate_of(
     sessions: Sequence[Share] = (),
     names: Collection[str] = (),
 ) -> RetryRate:
-    """How often agents were asked again, those of one ``model`` alone if it is named.
+    """Return how often agents were asked again, those of one ``model`` alone if it is named.
 
     ``sessions`` are the rows where it is by session.
     Validators and codes that rejected nothing have no row, but for ``names``: in a piece of a longer time, nothing

@@ -1,4 +1,4 @@
-"""What is said about a span of time: turns, rules, durations. ``rollup`` makes it of counters.
+"""Figures of a span of time: turns, rules, durations. ``rollup`` makes it of counters.
 
 Rates are None, never 0, where nothing was counted. Money is in US dollars, times are in seconds.
 """
@@ -65,7 +65,7 @@ class TurnRow:
 
 @dataclass(slots=True, kw_only=True)
 class RuleRow:
-    """What a validator, or an issue code, did to answers.
+    """The effect of a validator, or an issue code, on answers.
 
     Attributes:
         judged: answers it could have rejected: those the validator judged; for a code, all that were judged;
@@ -132,7 +132,7 @@ class PhaseRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Duration:
-    """How long something took: ``count`` times, ``seconds`` in all.
+    """The time that something took: ``count`` times, ``seconds`` in all.
 
     ``buckets`` are (upper bound in seconds, count within that bucket alone), the last bound infinite.
     """
@@ -227,7 +227,7 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryRate:
-    """How often agents had to be asked again.
+    """The rate at which agents had to be asked again.
 
     ``rate`` is turns with at least one validation retry ÷ finished turns; in ``rows``, by validator or code, it is
     rejected attempts ÷ validated attempts, and otherwise it is turns again. Deliveries lost to crashes do not count.

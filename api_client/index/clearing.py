@@ -22,7 +22,7 @@ _BATCH = 200
 async def clear(store: Store, *, dry_run: bool) -> dict[str, int]:
     """Shorten the lives of what finished long ago; returns how many records, event logs, attempts and policies go.
 
-    May be killed and repeated: each command stands alone. Raises as ``Store.ask``.
+    May be killed and repeated: each command is independent. Raises as ``Store.ask``.
     """
     now, settings = time.time(), store.settings
     lives = {

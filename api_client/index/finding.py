@@ -17,7 +17,7 @@ _BEGINNING = re.compile(r"t[0-9]{1,4}-[0-9a-f]{1,31}|[0-9a-f]{4,31}")
 
 
 def means_a_turn(text: str) -> bool:
-    """Whether a text is not a whole id, and may be the beginning of one, or ``last``."""
+    """Return whether a text is not a whole id, and may be the beginning of one, or ``last``."""
     return text.strip() == LAST or bool(_BEGINNING.fullmatch(text.strip()))
 
 

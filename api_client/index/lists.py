@@ -155,7 +155,7 @@ class TurnLists:
         return found
 
     async def newest_finished(self, search: Search, *, since: float, at_most: int) -> list[Found]:
-        """What finished after ``since`` (seconds since the epoch), newest first, without the records."""
+        """Return what finished after ``since`` (seconds since the epoch), newest first, without the records."""
         found: list[Found] = []
         async with aclosing(self._batches(replace(search, since=since), None)) as batches:
             async for batch in batches:
@@ -165,7 +165,7 @@ class TurnLists:
         return found[:at_most]
 
     async def dead(self, count: int) -> tuple[int, list[Turn]]:
-        """How many dead letters there are, and the newest ``count`` of them."""
+        """Return how many dead letters there are, and the newest ``count`` of them."""
         return await self._first([keys.dead for keys in self._shards], count, newest=True)
 
     async def dead_letters(self, search: Search) -> list[Found]:
@@ -178,11 +178,11 @@ class TurnLists:
         return found
 
     async def is_dead_letter(self, turn_id: str) -> bool:
-        """Whether a turn is on the dead letter list; one that was dropped or replayed is not."""
+        """Return whether a turn is on the dead letter list; one that was dropped or replayed is not."""
         return await self._ask(self._redis.zscore(keys_of(self._namespace, turn_id).dead, turn_id)) is not None
 
     async def parked(self, count: int) -> tuple[int, list[Turn]]:
-        """How many turns wait for a person, and the ``count`` that wait longest."""
+        """Return how many turns wait for a person, and the ``count`` that wait longest."""
         return await self._first([keys.inbox for keys in self._shards], count, newest=False)
 
     async def _first(self, sets: list[str], count: int, *, newest: bool) -> tuple[int, list[Turn]]:

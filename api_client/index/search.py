@@ -1,4 +1,4 @@
-"""What a list of turns is asked for, and a place in it. Pure."""
+"""A search in the list of turns, and a place in it. Pure."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Search:
 
     @property
     def empty(self) -> bool:
-        """Whether every turn matches."""
+        """Return whether every turn matches."""
         return self == Search(sort=self.sort)
 
     def __str__(self) -> str:
@@ -87,15 +87,15 @@ class Search:
 
     @property
     def oldest_first(self) -> bool:
-        """Whether the oldest come first."""
+        """Return whether the oldest come first."""
         return self.sort == "oldest"
 
     def in_time(self, at: float) -> bool:
-        """Whether a moment (seconds since the epoch) is within the bounds."""
+        """Return whether a moment (seconds since the epoch) is within the bounds."""
         return self.since <= at and not 0 < self.until <= at
 
     def says(self, turn: Turn) -> bool:
-        """Whether the turn's message has the text."""
+        """Return whether the turn's message has the text."""
         return self.text.casefold() in turn.request.prompt.casefold()
 
 

@@ -1,1 +1,1 @@
-"""What keeps turns from starting: pauses that operators set, and circuit breakers of models."""
+"""Obstacles to the start of turns: pauses that operators set, and circuit breakers of models."""

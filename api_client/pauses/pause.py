@@ -30,7 +30,7 @@ class Pause:
     """An active pause, or an open breaker.
 
     Attributes:
-        what, name: what is paused: a key of ``WHATS``, or ``breaker`` with the name of its model.
+        what, name: the pause: a key of ``WHATS``, or ``breaker`` with the name of its model.
         reason: why, as chat users read it.
         until, since: seconds since the epoch; ``until`` is 0 where somebody has to resume it.
         by: who paused it; empty for a breaker.
@@ -54,11 +54,11 @@ class Pause:
 
     @property
     def title(self) -> str:
-        """What it is, for people: ``model opus``."""
+        """Return what it is, for people: ``model opus``."""
         return f"{self.what} {self.name}".rstrip()
 
     def stored(self) -> str:
-        """What the store keeps of it."""
+        """Return what the store keeps of it."""
         data = {"until_ms": int(self.until * 1000), "reason": self.reason, "since": self.since, "by": self.by}
         return json.dumps(data)
 

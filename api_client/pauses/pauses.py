@@ -76,7 +76,7 @@ class Pauses:
         return sorted(found.values(), key=lambda pause: (order.index(pause.what), pause.name))
 
     async def held(self) -> int:
-        """How many turns wait for a pause to end."""
+        """Return how many turns wait for a pause to end."""
         return sum([await self._store.ask(self._store.redis.zcard(keys.held)) for keys in self._store.shards])
 
     async def _now(self) -> float:

@@ -27,7 +27,7 @@ MAX_BYTES = 65_536
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """A file as it was last read. ``file`` is the last usable one, ``problems`` what is wrong since."""
+    """A file as it was last read. ``file`` is the last usable one, ``problems`` the faults since."""
 
     stamp: tuple[int, ...]
     text: str
@@ -65,7 +65,7 @@ class Policies:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong with files that became unusable since they were read. Looks at the files again."""
+        """Return the faults of files that became unusable since they were read. Looks at the files again."""
         for path in self._settings.policies:
             try:
                 self.read(path)
@@ -138,7 +138,7 @@ class Policies:
         return file
 
     def _broken(self, path: str, stamp: tuple[int, ...], text: str, problems: list[str]) -> PolicyFile:
-        """Keep what the file said before, and note what is wrong with it now."""
+        """Keep what the file said before, and note the faults of it now."""
         seen = self._seen.get(path)
         before = seen.problems if seen else ()
         file = seen.file if seen else None
@@ -150,7 +150,7 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class CallersPolicy:
-    """What the policy files say for a caller and a route.
+    """The policy files for a caller and a route.
 
     Attributes:
         owner, route: as ``Policies.apply`` takes them. flows: the flow versions that get turns now.

@@ -156,6 +156,6 @@ class Flows:
         return version
 
     async def said(self) -> dict[str, RolledBack]:
-        """What is noted of versions that were rolled back or resumed, of the settings' and of others."""
+        """Return what is noted of versions that were rolled back or resumed, of the settings' and of others."""
         stored: Mapping[bytes, bytes] = await self._store.ask(self._store.redis.hgetall(self._key))
         return read_notes(stored)

@@ -25,11 +25,11 @@ if not used or tonumber(used) > tonumber(ARGV[2]) then return 0 end
 redis.call('HDEL', KEYS[1], ARGV[1])
 return redis.call('ZREM', KEYS[2], ARGV[1])
 """
-#: Of unfinished turns, so many records are asked at once.
+#: Of unfinished turns, this many records are asked at once.
 _BATCH = 500
 #: A policy stays this much longer than a finished turn, so that clocks may differ.
 _MARGIN_SECONDS = 86_400.0
-#: So many policies stay in a process; one more, and the one that was not needed for longest goes.
+#: This many policies stay in a process; one more, and the one that was not needed for longest goes.
 _MOST = 64
 
 
@@ -66,7 +66,7 @@ async def clear_policies(store: Store, *, dry_run: bool) -> int:
 
 
 async def _in_use(store: Store) -> set[str]:
-    """What turns that have not ended have, and dead letters, which stay until somebody drops them."""
+    """Return what turns that have not ended have, and dead letters, which stay until somebody drops them."""
     used: set[str] = set()
     for shard in store.shards:
         names: list[bytes] = await store.ask(store.redis.zrange(shard.due, 0, -1))

@@ -1,4 +1,4 @@
-"""What ``turns replay-policy`` found, kept for the page ``/policies``: the last few results, newest first."""
+"""Results of ``turns replay-policy``, kept for the page ``/policies``: the last few results, newest first."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from api_client.contract.keys import Keys
 from api_client.store import Store
 
-#: So many results are kept.
+#: This many results are kept.
 MOST = 50
 
 

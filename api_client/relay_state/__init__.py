@@ -1,1 +1,1 @@
-"""What relays keep in the store for each other: rates, open questions, sign-ins, what Open WebUI sent."""
+"""Notes of relays for each other in the store: rates, open questions, sign-ins, what Open WebUI sent."""

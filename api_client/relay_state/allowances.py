@@ -1,4 +1,4 @@
-"""What an owner may submit: turns a minute, bytes that are stored, turns that have not ended.
+"""The limits of submits of an owner: turns a minute, bytes that are stored, turns that have not ended.
 
 It lives in the store, so that several relays share it. Rate and bytes are buckets that empty by what is submitted and
 fill again evenly: one number each, the time at which the bucket will be full again (the generic cell rate algorithm).
@@ -26,7 +26,7 @@ _NOTED_MS = 8 * 86_400_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What an owner may do; 0: no limit.
+    """The limits of an owner; 0: no limit.
 
     Attributes:
         per_minute: turns a minute, and at once.
@@ -50,7 +50,7 @@ class Refusal:
 
 
 class Allowances:
-    """What all owners may submit. Each method raises ``StoreUnavailable`` when the store does not answer."""
+    """The limits of submits of all owners. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -1,4 +1,4 @@
-"""What Open WebUI was last seen to send, so that ``turns openwebui check`` can say what is set wrong over there."""
+"""The last requests of Open WebUI, so that ``turns openwebui check`` can name its wrong settings."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from api_client.contract.keys import Keys
 from api_client.store import Store
 
-#: A relay writes the same sight once in so many seconds.
+#: A relay writes the same sight once in this many seconds.
 _EVERY_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRequest:
-    """What one request of Open WebUI had, and had not.
+    """Features of one request of Open WebUI.
 
     Attributes:
         task: the header that tells background requests from messages, also when it is empty.

@@ -17,7 +17,7 @@ from api_client.store import Store
 
 #: Lines one question reads at most.
 _MOST = 10_000
-#: So many turns of a bulk action are named.
+#: This many turns of a bulk action are named.
 MOST_NAMED = 20
 
 
@@ -64,7 +64,7 @@ class AuditGroup:
 
 
 def grouped(lines: Iterable[AuditLine]) -> list[AuditGroup]:
-    """The lines in their order, those of one bulk action as one group where its newest line stands."""
+    """The lines in their order, those of one bulk action as one group where its newest line is."""
     groups: dict[object, AuditGroup] = {}
     for number, line in enumerate(lines):
         name = (line.bulk, line.action) if line.bulk else number
@@ -76,7 +76,7 @@ def grouped(lines: Iterable[AuditLine]) -> list[AuditGroup]:
 
 
 def by_key(owner: str) -> str:
-    """Who acts through the API: the beginning of the owner's hash, never a name or a key."""
+    """Return who acts through the API: the beginning of the owner's hash, never a name or a key."""
     return f"key:{owner[:12]}"
 
 
@@ -116,7 +116,7 @@ class Audit:
         refused: dict[bytes, str] = {}
         found = []
         for entry, fields in entries or []:
-            if b"of" in fields:  # stands behind its line
+            if b"of" in fields:  # is behind its line
                 refused[fields[b"of"]] = fields.get(b"refused", b"").decode("utf-8", "replace")
             else:
                 found.append(_line(entry, fields, refused.get(entry, "")))

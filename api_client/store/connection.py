@@ -96,7 +96,7 @@ class _Line(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it takes commands: it is not lost, nor of a loop that ended (a program may run one after another)."""
+        """True if it takes commands: it is not lost, nor of a loop that ended (a program may run one after another)."""
         return self.lost is None and self._loop is asyncio.get_running_loop()
 
     def ask(self, words: tuple[Word, ...]) -> asyncio.Future[Any]:
@@ -166,7 +166,7 @@ class _Line(asyncio.Protocol):
 
 
 class Listener(Protocol):
-    """What a subscription calls, in its loop."""
+    """The callback of a subscription, in its loop."""
 
     def subscribed(self, channel: bytes) -> None:
         """From here on no message of the channel is missed; every subscription to it was confirmed."""
@@ -197,7 +197,7 @@ class Subscription(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it takes commands: it has not ended, nor has its loop (a program may run one after another)."""
+        """True if it takes commands: it has not ended, nor has its loop (a program may run one after another)."""
         return not self._ended and self._loop is asyncio.get_running_loop()
 
     def subscribe(self, channel: bytes) -> None:

@@ -33,7 +33,7 @@ _CONFIRM_MS = 600
 _CONFIRM_TRIES = 3
 #: A write that the kernel did not take: a server that does not sync by itself answers before it knows.
 _NOT_TAKEN = b"aof_last_write_status:err"
-#: A store that takes a write so many milliseconds after another had brought that to the kernel.
+#: A store that takes a write this many milliseconds after another had brought that to the kernel.
 _LATER_MS = 1000
 _UNCONFIRMED = {
     "power": "the disk did not confirm the write within 2 seconds",
@@ -66,12 +66,12 @@ class Store:
 
     @property
     def has_queues(self) -> bool:
-        """Whether Celery's queues are in the same database of the same server, so that one command changes both."""
+        """True if Celery's queues are in the same database of the same server, so that one command changes both."""
         return self.settings.broker_url == self.settings.store_url and "?" not in self.settings.store_url
 
     @property
     def namespace(self) -> str:
-        """What every key begins with."""
+        """Return what every key begins with."""
         return self.settings.namespace
 
     async def close(self) -> None:
@@ -145,7 +145,7 @@ class Store:
         return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))  # RESP3, RESP2
 
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
-        """The reply of a script that stands alone. It may be carried out twice. Raises as ``ask``."""
+        """The reply of a script that is independent. It may be carried out twice. Raises as ``ask``."""
         return await self._answered(("EVALSHA", script.sha, len(keys), *keys, *arguments), script.text)
 
     async def _answered(self, words: tuple[Word, ...], script: str = "") -> Any:
@@ -238,7 +238,7 @@ class Store:
 
 
 def unavailable(error: BaseException) -> StoreUnavailable:
-    """What a failed answer of the store means to callers: its own words where it refused, else the kind of failure."""
+    """Word a failed answer of the store for callers: its own words where it refused, else the kind of failure."""
     text = " ".join(str(error).split())[:160]
     return StoreUnavailable(f"{type(error).__name__}{f': {text}' if text else ''}", refusal_of(error))
 

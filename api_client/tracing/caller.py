@@ -33,5 +33,5 @@ def caller_span(traceparent: str) -> CallerSpan | None:
 
 
 def traceparent_of(given: Sequence[str]) -> str:
-    """What a request's ``traceparent`` headers are worth keeping: the one there is, if it names a span; else ''."""
+    """Return the one ``traceparent`` header of a request, if it names a span; else ''."""
     return given[0] if len(given) == 1 and caller_span(given[0]) else ""

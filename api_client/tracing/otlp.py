@@ -58,7 +58,7 @@ class Exporter:
 
 
 def _resource() -> Resource:
-    """Who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and our own name where they are silent."""
+    """Return who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and our own name where they are silent."""
     found = Resource({"service.version": api_client.__version__}).merge(Resource.create())
     if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
         found = found.merge(Resource({"service.name": "helix-turns"}))

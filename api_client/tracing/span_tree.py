@@ -111,7 +111,7 @@ class _Attempt:
     notes: list[Note] = field(default_factory=list)
 
     def use(self, usage: Mapping[str, Any]) -> None:
-        """What a run used, those that were lost or repeated included."""
+        """Add the use of a run, those that were lost or repeated included."""
         for name, amount in usage.items():
             if isinstance(amount, int | float):
                 self.used[name] = self.used.get(name, 0) + amount
@@ -230,7 +230,7 @@ class _Walk:
         self._checks.append(span)
 
     def spans(self) -> list[Span]:
-        """What was read, as spans."""
+        """Return what was read, as spans."""
         return [self._whole(), *map(self._attempted, self._attempts.values()), *self._checks]
 
     def _whole(self) -> Span:

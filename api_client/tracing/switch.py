@@ -1,4 +1,4 @@
-"""Whether turns are sent as traces: only where OpenTelemetry is installed and its own variables name a receiver."""
+"""The switch of traces: on where OpenTelemetry is installed and its own variables name a receiver."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def endpoint(environ: Mapping[str, str]) -> str:
 
 
 def why_off(environ: Mapping[str, str]) -> str:
-    """Why nothing is sent, and what to do about it; empty when turns are sent."""
+    """Return why nothing is sent, and what to do about it; empty when turns are sent."""
     if not endpoint(environ):
         return "no receiver: set OTEL_EXPORTER_OTLP_ENDPOINT=http://host:4318 (docs/operations.md)"
     protocol = _first(environ, _PROTOCOLS)

@@ -70,7 +70,7 @@ class Backlog:
         await self._note(self._keys[batch.shard], batch.until)
 
     async def waiting(self, longer_than: float) -> int | None:
-        """How many turns ended longer ago than that (seconds) and are not sent; None where nothing was ever sent."""
+        """Count turns that ended longer ago than that (seconds) and are not sent; None where nothing was ever sent."""
         until = await self._now() - round(longer_than * 1000)
         found = None
         for keys in self._keys:

@@ -1,4 +1,4 @@
-"""What is refused before anything is written: requests that can never work."""
+"""Refusals before anything is written: requests that can never work."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Ear:
         self._lost: Exception | None = None
 
     async def next(self, seconds: float) -> bytes | None:
-        """What was heard next: an event, or ``LOOK``; None when nothing was within ``seconds``.
+        """Return what was heard next: an event, or ``LOOK``; None when nothing was within ``seconds``.
 
         Raises:
             RedisError, OSError: the connection was lost, and what was rung meanwhile too.

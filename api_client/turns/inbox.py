@@ -81,7 +81,7 @@ class Inbox:
 
 
 def _why_not_parked(turn: Turn) -> str:
-    """What became of a turn that somebody wanted to decide on."""
+    """Return what became of a turn that somebody wanted to decide on."""
     decided = f"{turn.decision.who} decided {turn.decision.kind} before" if turn.decision else ""
     state = f"it is {turn.outcome.value if turn.outcome else turn.state.value}"
     return "; ".join(filter(None, [decided, state]))

@@ -1,4 +1,4 @@
-"""What a person needs to decide on a parked turn."""
+"""Facts for a decision on a parked turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from api_client.contract.turn import Turn
 
 
 def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
-    """What there is to decide on: the attempt an approval accepts, its text, its issues, and the folder of its files.
+    """Return the proposal to decide on: the attempt an approval accepts, its text, issues, and folder of files.
 
     ``files`` is relative to HELIX_ROOT and empty where there are none; ``edit`` accepts what lies there by then.
     """

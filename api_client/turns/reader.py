@@ -110,7 +110,7 @@ class TurnReader:
         await self._bells.close()
 
     async def followers(self, turn_id: str) -> int:
-        """How many clients follow the turn's events at this moment; all readers of a client count as one."""
+        """Return how many clients follow the turn's events at this moment; all readers of a client count as one."""
         bell = keys_of(self._store.namespace, turn_id).bell(turn_id)
         [(_, count)] = await self._ask(self._redis.pubsub_numsub(bell))
         return int(count)

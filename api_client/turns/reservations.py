@@ -21,7 +21,7 @@ class Reservations:
         self._redis, self._ask = store.redis, store.ask
 
     async def reserve(self, owner: str, key: str, turn_id: str, body: str, *, keep_ms: int) -> str:
-        """The turn the key stands for: ``turn_id`` from now on, or the one it was reserved for with the same body.
+        """The turn the key represents: ``turn_id`` from now on, or the one it was reserved for with the same body.
 
         ``body`` is the request's hash, ``keep_ms`` how long the reservation lives.
 

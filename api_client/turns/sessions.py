@@ -1,4 +1,4 @@
-"""Sessions: their unfinished turns, and where a turn that waits stands among them."""
+"""Sessions: their unfinished turns, and where a turn that waits is among them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Sessions:
         self._store = store
 
     async def place(self, turn_id: str, session_id: str) -> Place:
-        """Who is before a turn that waits: turns of its session, or turns of all sessions that wait for an agent."""
+        """Count turns before one that waits: of its session, or of all sessions that wait for an agent."""
         found = await self._store.ask(self._store.redis.lpos(self._list_of(turn_id, session_id), turn_id))
         if found:
             return Place(int(found), 0)

@@ -1,4 +1,4 @@
-"""What a request says to ``submit.lua``. Pure but for the turn's epoch, which is drawn."""
+"""The arguments of ``submit.lua``. Pure but for the turn's epoch, which is drawn."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def asked_of(request: TurnRequest) -> TurnRequest:
 
 
 def digest(request: TurnRequest) -> str:
-    """What tells one request from another that came with the same idempotency key."""
+    """Return what tells one request from another that came with the same idempotency key."""
     return hashlib.sha256(asked_of(request).to_json().encode()).hexdigest()
 
 
 def keep_key_ms(request: TurnRequest, settings: Settings) -> int:
-    """How long an idempotency key is kept, in ms: a day longer than its turn."""
+    """Return how long an idempotency key is kept, in ms: a day longer than its turn."""
     return int(request.deadline_seconds * 1000) + int(settings.retention_seconds * 1000) + _DAY_MS
 
 

@@ -146,7 +146,7 @@ def shown_text(text: str, limit: int = 80) -> str:
 
 
 def shown(value: Any) -> str:
-    """What came, fit for a message: short values as they are, of lists and objects only that they are such."""
+    """Return what came, fit for a message: short values as they are, of lists and objects only that they are such."""
     match value:
         case None:
             return "null"

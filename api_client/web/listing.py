@@ -1,4 +1,4 @@
-"""What a list of turns is asked for in an address: the same words for ``GET /v1/turns`` and the page ``/turns``."""
+"""The filter of a list of turns in an address: the same words for ``GET /v1/turns`` and the page ``/turns``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What leaves the relay as bytes: JSON that no line splitter can break, and the frames of an SSE stream.
+"""The relay's output as bytes: JSON that no line splitter can break, and the frames of an SSE stream.
 
 A Server-Sent Event ends where its line ends, and some clients split lines at characters beyond CR and LF. So every
 ``data`` line holds exactly one JSON text without any of them.

@@ -1,1 +1,1 @@
-"""Which workers are there, which work waits for them, and what is wrong."""
+"""Which workers are there, which work waits for them, and the faults."""

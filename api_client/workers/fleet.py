@@ -20,7 +20,7 @@ START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROO
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """What is wrong, and what to do. ``check`` is the finding of ``turns doctor`` that says the same.
+    """A problem and its remedy. ``check`` is the finding of ``turns doctor`` that says the same.
 
     ``severity`` is ``wrong``, or ``warning`` for what somebody chose or what passes.
     """
@@ -90,7 +90,7 @@ def alerts(
     waits: Sequence[Waiting],
     folders: Collection[str] = (),
 ) -> Iterator[Alert]:
-    """What keeps turns from going on, causes first; what follows from a cause is not said again.
+    """Yield what keeps turns from going on, causes first; what follows from a cause is not said again.
 
     Args:
         fleet: the workers.
@@ -148,7 +148,7 @@ def _of_workers(fleet: Fleet) -> Iterator[Alert]:
 
 
 def _said(group: Waiting, at: float) -> str:
-    """How many turns wait, why, and how long the first of them has."""
+    """Return how many turns wait, why, and how long the first of them has."""
     turns = "1 turn waits" if group.count == 1 else f"{group.count} turns wait"
     return f"{turns}, the longest for {max(0, int(at - group.since))} s: {group.wait.words()}"
 
@@ -171,7 +171,7 @@ class WorkerLine:
         state: ``at work``, ``idle``, ``quiet`` (takes nothing new), ``stalled`` (takes no messages though it could),
             ``sick`` (its machine cannot carry out turns), ``signed off`` (it ended in peace), ``replaced`` (silent, and
             another one took its place) or ``gone`` (silent, and nobody did).
-        why: what is wrong with its machine.
+        why: the faults of its machine.
         version: of helix-turns.
         slots, free: agents it can run at once, and how many more it could.
         heard_at: when it was last heard of. silent_seconds: how long it has been gone; 0 while it lives.

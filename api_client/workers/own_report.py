@@ -1,4 +1,4 @@
-"""What a worker process keeps of itself in the store: its report, that it lives, and what operators order it."""
+"""All that a worker process keeps of itself in the store: its report, that it lives, and what operators order it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class OwnReport:
         return int(seconds) + int(micros) / 1e6
 
     async def order(self) -> str:
-        """What an operator ordered; empty for nothing."""
+        """Return what an operator ordered; empty for nothing."""
         found: bytes | None = await self._redis.hget(self._keys.orders, self._name)
         return (found or b"").decode()
 

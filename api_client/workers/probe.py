@@ -76,7 +76,7 @@ class Prober:
             self._written = time.monotonic()
 
     async def ready(self, seconds: float) -> bool:
-        """Whether a turn would be claimed within seconds. Many callers at once make one probe."""
+        """Return whether a turn would be claimed within seconds. Many callers at once make one probe."""
         async with self._lock:
             at, last = self._last
             if not (last and time.monotonic() - at < _FRESH_SECONDS):
@@ -107,7 +107,7 @@ class Prober:
         return tuple(taken.get(queue, QueueProbe(queue=queue, state=rest, seconds=seconds)) for queue in queues)
 
     async def _held(self) -> bool:
-        """Whether any worker keeps a lease now: then it is alive, and may have no free slot."""
+        """Return whether any worker keeps a lease now: then it is alive, and may have no free slot."""
         clock = await self._ask(self._redis.time())
         now = clock[0] * 1000
         for keys in self._store.shards:

@@ -1,4 +1,4 @@
-"""Why a turn does not run: the one answer of list, show, doctor, overview, turn page, top, /readyz and chats. Pure.
+"""The reason why a turn does not run: one answer of list, show, doctor, pages, top, /readyz and chats. Pure.
 
 ``why`` decides from a turn's record and the facts of the moment; every place shows its words (``reason.toml``).
 A session's head waits for a worker from the moment it became due: when it was submitted, when the turn before it ended,
@@ -36,12 +36,12 @@ FIELDS = (
 )  # fmt: skip
 _NUMBERS = {"not_before", "since", "held_since", "lease_until", "decide_by"}
 _TEXTS = ("session_id", "worker", "held_back", "stop", "owner", "key", "probes", "lacks")
-#: The wait for the next announcement doubles up to so many times (reap.lua).
+#: The wait for the next announcement doubles up to this many times (reap.lua).
 _DOUBLINGS = 6
 
 
 class Reason(StrEnum):
-    """Why a turn does not run. ``BUDGET`` keeps no turn back that is stored: new ones are refused."""
+    """The reasons why a turn does not run. ``BUDGET`` keeps no turn back that is stored: new ones are refused."""
 
     STORE = "store"
     PERSON = "person"
@@ -71,7 +71,7 @@ NOBODY_CAN = FOR_A_WORKER - {Reason.SLOT, Reason.STUCK, Reason.NEXT} | {Reason.U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """Why a turn does not run, at the moment ``at``. Times in seconds since the epoch.
+    """The reason why a turn does not run, at the moment ``at``. Times in seconds since the epoch.
 
     Attributes:
         subject: what that is about: a model, a pause, a worker.
@@ -104,7 +104,7 @@ class Wait:
 
     @property
     def fix(self) -> str:
-        """What an operator can do."""
+        """An operator's action."""
         return str(_WORDS[self.reason]["fix"]).format(subject=self.subject)
 
     @property
@@ -121,7 +121,7 @@ class Wait:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Facts:
-    """What an installation is like at the moment ``at`` (seconds since the epoch, the store's clock).
+    """The state of an installation at the moment ``at`` (seconds since the epoch, the store's clock).
 
     Attributes:
         reports: the last one of each worker process. ended: names of those that signed off.
@@ -140,7 +140,7 @@ class Facts:
     _takers: dict[tuple[str, str, str], Wait | float] = field(default_factory=dict)
 
     def is_gone(self, worker: str) -> bool:
-        """Whether a worker process is known to be there no more."""
+        """Return whether a worker process is known to be there no more."""
         if worker in self.ended:
             return True
         return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
@@ -151,7 +151,7 @@ class Facts:
         return [found[name] for name in sorted(found)]
 
     def taken(self, queue: str, model: str, lacks: str) -> Wait | float:
-        """Why no worker takes a turn from ``queue`` now, or when one that could take it last took any."""
+        """Return why no worker takes a turn from ``queue`` now, or when one that could take it last took any."""
         key = (queue, model, lacks)
         if key not in self._takers:
             self._takers[key] = self._taken(*key)
@@ -271,7 +271,7 @@ def _lacking(text: str) -> dict[str, str]:
 
 
 def why(row: Row, head: str, facts: Facts) -> Wait | None:
-    """Why an unfinished turn does not run; None while somebody works on it. ``head``: the first turn of its session."""
+    """Give why an unfinished turn does not run; None while worked on. ``head``: the first turn of its session."""
     at = facts.at
     if row.held:
         if facts.refusal is None and (facts.is_gone(row.worker) or 0 < row.lease_until <= at * 1000):

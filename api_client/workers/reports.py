@@ -1,4 +1,4 @@
-"""What workers report of themselves, how their processes ended, and how many messages wait for them in the broker."""
+"""Reports of workers, ends of their processes, and the number of messages that wait in the broker."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from api_client.store.connecting import open_store
 if TYPE_CHECKING:
     from redis.asyncio import Redis
 
-#: A supervisor notices an end, and reaches the store, within so many seconds of the last beat.
+#: A supervisor notices an end, and reaches the store, within this many seconds of the last beat.
 _EARLY, _LATE = 5.0, 60.0
 
 
 async def reported_workers(store: Store) -> list[WorkerReport]:
-    """What each worker process last reported, by name.
+    """Return what each worker process last reported, by name.
 
     A store that takes no writes takes no reports: then workers listen to channels whose names say when they lived.
 
@@ -67,7 +67,7 @@ def exit_of(exits: Iterable[ProcessExit], worker: str, *, heard: float, noticed:
 
 
 async def waiting_messages(store: Store) -> dict[str, int]:
-    """How many messages that nobody took yet wait in each queue of the broker, which may be the store too.
+    """Return how many messages that nobody took yet wait in each queue of the broker, which may be the store too.
 
     Raises:
         RedisError: the broker does not answer.

@@ -1,4 +1,4 @@
-"""Who works and what is stuck: the answer of ``turns doctor``, the overview, ``turns top``, /readyz and /metrics."""
+"""Workers and stuck turns: the answer of ``turns doctor``, the overview, ``turns top``, /readyz and /metrics."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ class Standing:
 
     @property
     def stuck(self) -> int:
-        """How many turns wait though a slot is free and nobody takes anything."""
+        """Return how many turns wait though a slot is free and nobody takes anything."""
         return sum(each.count for each in self.waits if each.wait.reason is Reason.STUCK)
 
     @property
     def why(self) -> tuple[str, ...]:
-        """What is wrong and why turns wait, as codes, the worst first: for those who may read no more."""
+        """Return the faults and why turns wait, as codes, the worst first: for those who may read no more."""
         waits = (each.wait.reason.value for each in self.waits if each.wait.reason is not Reason.NEXT)
         return tuple(dict.fromkeys((*(each.check for each in self.alerts), *waits)))
 
@@ -92,12 +92,12 @@ class Standing:
 
     @property
     def waiting_by_queue(self) -> dict[str, int]:
-        """How many turns a worker could take now, by queue."""
+        """Return how many turns a worker could take now, by queue."""
         return {**dict.fromkeys(sorted(set(QUEUES.values())), 0), **Counter(each.queue for each in self.waiting)}
 
     @property
     def waits_by_reason(self) -> Counter[str]:
-        """How many turns do not run, by reason; every reason is there."""
+        """Return how many turns do not run, by reason; every reason is there."""
         found = Counter({each.value: 0 for each in Reason})
         for each in self.waits:
             found[each.wait.reason.value] += each.count
@@ -110,7 +110,7 @@ class Standing:
 
     @property
     def free_slots(self) -> dict[str, int]:
-        """How many more turns workers could carry out at once, by queue."""
+        """Return how many more turns workers could carry out at once, by queue."""
         able = [each for each in self.heard if not each.stalled]
         return {
             queue: sum(each.free_of(queue) for each in able if queue in each.queues)
@@ -167,7 +167,7 @@ async def read_standing(
 
 
 async def read_waits(store: Store, prober: Prober, turns: Iterable[Turn]) -> dict[str, Wait]:
-    """Why each of these turns does not run, by its id; without those that ended or are worked on. Raises as above."""
+    """Give the reason why each of these turns does not run, by its id; not those that ended or run. Raises as above."""
     unfinished = [each for each in turns if each.state is not TurnState.FINISHED]
     if not unfinished:
         return {}
@@ -187,7 +187,7 @@ async def read_waits(store: Store, prober: Prober, turns: Iterable[Turn]) -> dic
 
 
 async def _read_facts(store: Store, prober: Prober) -> tuple[Facts, list[WorkerReport]]:
-    """What concerns every turn, by one question; and the last reports of workers that ended."""
+    """Return what concerns every turn, by one question; and the last reports of workers that ended."""
     refusal, keys = await _refusal(prober), Keys(store.namespace)
     pipe = store.redis.pipeline(transaction=False)
     pipe.time()
@@ -210,7 +210,7 @@ async def _read_facts(store: Store, prober: Prober) -> tuple[Facts, list[WorkerR
 
 
 async def _refusal(prober: Prober) -> Refusal | None:
-    """Why the store takes no write; None when it took one.
+    """Return why the store takes no write; None when it took one.
 
     Raises:
         StoreUnavailable: it does not answer.
@@ -239,7 +239,7 @@ class Workers:
         return await read_standing(self._store, self._prober, self._spending)
 
     async def waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
-        """Why each of these turns does not run, by its id: what list, show, the turn's page and chats say."""
+        """Return why each of these turns does not run, by its id: what list, show, the turn's page and chats say."""
         return await read_waits(self._store, self._prober, turns)
 
     async def why(self) -> tuple[str, ...]:
@@ -251,16 +251,16 @@ class Workers:
         return found
 
     async def messages(self) -> dict[str, int]:
-        """How many messages that nobody took yet wait in each queue of the broker."""
+        """Return how many messages that nobody took yet wait in each queue of the broker."""
         found: dict[str, int] = await self._store.ask(waiting_messages(self._store))
         return found
 
     async def reported(self) -> list[WorkerReport]:
-        """What each worker process last reported, as ``reported_workers``."""
+        """Return what each worker process last reported, as ``reported_workers``."""
         return await reported_workers(self._store)
 
     async def unfinished(self) -> int:
-        """How many turns have not ended, those that wait for a person included.
+        """Return how many turns have not ended, those that wait for a person included.
 
         Raises:
             StoreUnavailable: the store does not answer.

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Start the broker with one user per role. Each secret is an address, redis://ROLE:PASSWORD@broker:6379/0; the same file
-# is what its role connects with, so that a password stands in one place.
+# is what its role connects with, so that a password is in one place.
 set -eu
 secrets=${SECRETS:-/run/secrets}
 directory=${DIRECTORY:-/data}

@@ -15,7 +15,7 @@ class Ran:
 
 
 class ForgetfulAgent:
-    """Stands for your agent. It needs two methods; replace their bodies by calls of your model."""
+    """Represents your agent. It needs two methods; replace their bodies by calls of your model."""
 
     async def run_session(self, *, session_id: str, prompt: str, **options: object) -> Ran:
         return Ran("Invoices are in the archive.")

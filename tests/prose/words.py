@@ -34,7 +34,11 @@ _PHRASES = {
     r"sightings?": "request seen",
     r"crew": "workers",
     r"tall(?:y|ies)": "count",
-    r"(?:stands?|stood) (?:in|on) (?:its|the|a)(?! way)": "is in, is on",
+    r"(?:stand|stood) (?:in|on) (?:its|the|a)(?! way)": "is in, is on",
+    r"stands(?! still| in the way)": "is; waits; represents",
+    r"so many": "this many; name the number",
+    r"who says so": "its source",
+    r"what is": "name it: the fault, the rest, the content",
     r"(?<!by )hands? (?:it |them )?in": "submits",
     r"handed in": "submitted",
 }

@@ -35,7 +35,7 @@ _BROKEN = (
 )
 #: How much an archive may hold: members, bytes of a name and of each of its parts, bytes of a header, and of the facts.
 _MOST_MEMBERS, _NAME_BYTES, _PART_BYTES, _HEADER_BYTES, _FACTS_BYTES = 1_000_000, 4096, 255, 2**16, 2**22
-#: An entry of the manifest takes at most so many bytes, and six for each letter of its name.
+#: An entry of the manifest takes at most this many bytes, and six for each letter of its name.
 _ENTRY_BYTES = 256
 _MOST_NUMBER = 2**63
 _PERMISSIONS = 0o777
@@ -53,7 +53,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What an archive holds.
+    """The content of an archive.
 
     Attributes:
         entries: by name. facts: about the installation. digest: the manifest's own checksum.
@@ -266,13 +266,13 @@ def _facts(facts: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def odd(name: str) -> bool:
-    """Whether a name could lead out of the folder it is for: an empty part, ``..``, or one no file can have."""
+    """Return whether a name could lead out of the folder it is for: an empty part, ``..``, or one no file can have."""
     parts = name.split("/")
     return "\0" in name or "." in parts[2:] or any(p in {"", ".."} or len(os.fsencode(p)) > _PART_BYTES for p in parts)
 
 
 def contents(path: Path, manifest: Manifest) -> Iterator[tuple[str, Entry, IO[bytes] | None]]:
-    """What counts of an archive, in its order: name, entry, and a file's content (read it before the next one).
+    """Yield what counts of an archive, in its order: name, entry, and a file's content (read it before the next one).
 
     Raises:
         OSError, tarfile.TarError: it cannot be read any more.

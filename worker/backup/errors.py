@@ -1,4 +1,4 @@
-"""Why a backup cannot be taken or restored."""
+"""The reason why a backup cannot be taken or restored."""
 
 from __future__ import annotations
 

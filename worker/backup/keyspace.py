@@ -67,7 +67,7 @@ def fitting_server(settings: Settings, head: bytes) -> Server:
 
 
 def what_a_restore_lacks(settings: Settings, head: bytes) -> str:
-    """Why no server here could bring a dump that begins with ``head`` back into a server like the store's; or empty.
+    """Say why no server here could load a dump that begins with ``head`` for a server like the store's; or empty.
 
     Reads one key of the store, and writes nothing.
 

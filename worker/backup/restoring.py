@@ -31,7 +31,7 @@ _DUMP = "restoring.rdb"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """What was restored: keys of the store, files. ``left_alone``: settings that were here already, and stay."""
+    """The result of a restore: keys of the store, files. ``left_alone``: settings that were here already, and stay."""
 
     keys: int
     files: int
@@ -86,7 +86,7 @@ def _begun(state: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where an archive's entries belong."""
+    """The places of an archive's entries."""
 
     settings: Settings
 

@@ -28,7 +28,7 @@ NOT_KEPT = {"broker", "logs", "run.json", "operator-token", "restoring", "flower
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What belongs to an installation besides the store.
+    """Parts of an installation besides the store.
 
     Attributes:
         phase_directories: folders with phases, relative to HELIX_ROOT.
@@ -111,12 +111,12 @@ def _save_files(archive: ArchiveWriter, settings: Settings, wanted: Wanted) -> i
 
 
 def _is_running(path: Path) -> bool:
-    """Whether this belongs to running processes alone."""
+    """Return whether this belongs to running processes alone."""
     return path.name in NOT_KEPT or path.suffix in {".lock", ".ready", ".log"} or path.name.startswith("flower.")
 
 
 def _is_passing(path: Path) -> bool:
-    """Whether this is a holder's folder, or what a clearing put aside."""
+    """Return whether this is a holder's folder, or what a clearing put aside."""
     return path.name == HELD or path.name.startswith(GONE)
 
 

@@ -24,7 +24,7 @@ def save_folder(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[P
         archive: where it goes.
         path: the folder.
         name: what it is called in the archive.
-        skip: what is left out, with all below it.
+        skip: the part left out, with all below it.
 
     Raises:
         OSError: something in it cannot be read.

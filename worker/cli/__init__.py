@@ -74,7 +74,7 @@ COMMANDS = {
         "Keep turns from starting: the intake, a model, a queue, a key, an owner.",
     ),
     "resume": ("worker.cli.installation.pauses:resume", "End a pause, or close a model's breaker."),
-    "paused": ("worker.cli.nouns:paused", "Show what is paused, why, and until when."),
+    "paused": ("worker.cli.nouns:paused", "Show the pauses, why, and until when."),
     "phase": ("worker.cli.turns.phase:phase", "Run the phases of a phases.yaml, each really checked: run, list."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "new-validator": (
@@ -95,7 +95,7 @@ COMMANDS = {
     "explain": ("worker.cli.explain:explain", "Say what an error's code means, and what to do."),
     "doctor": (
         "worker.cli.checks.doctor:doctor",
-        "Look for what is wrong: settings, broker, workers, sessions, disk, the agent's CLI.",
+        "Look for the faults: settings, broker, workers, sessions, disk, the agent's CLI.",
     ),
     "notices": ("worker.cli.notices:notices", "Calls for help to webhooks and your command: list, dead, resend, test."),
     "gc": ("worker.cli.gc:gc", "Delete what is older than it is to be kept; --dry-run counts."),
@@ -149,7 +149,7 @@ class LazyGroup(click.Group):
         try:
             super().invoke(ctx)
         except BrokenPipeError:
-            # Python flushes once more at exit; what is left must go somewhere.
+            # Python flushes once more at exit; the rest must go somewhere.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FINE
 

@@ -1,4 +1,4 @@
-"""How commands ask the store: by a client of the settings, as somebody, about a span of time."""
+"""Commands' access to the store: by a client of the settings, as somebody, about a span of time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def with_client(action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
 
 
 def whoami() -> str:
-    """Who acts on the command line, for the audit log."""
+    """Return who acts on the command line, for the audit log."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a user without a name, as in containers

@@ -49,7 +49,7 @@ and flow versions have blocks:
 
 ```toml
 locale = "en"
-api_keys_file = "/run/secrets/api_keys"       # a secret stands in a separate file
+api_keys_file = "/run/secrets/api_keys"       # a secret is in a separate file
 
 [model.consultant]                            # the first model is the default
 runner = "claude_cli"
@@ -121,7 +121,7 @@ def describe(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, s
 
 
 def _of_blocks(settings: Settings, file: SettingsFile) -> list[dict[str, str]]:
-    """What the models' blocks of the settings file set, one row each."""
+    """Return what the models' blocks of the settings file set, one row each."""
     known = {field.name: field for field in fields(Settings)}
     return [
         {

@@ -25,7 +25,7 @@ CODES = {**ANSWER_CODES, **RULE_CODES, **OUTPUT_CODES}
 def explain(code: str | None, locale: str, markdown: bool, as_json: bool) -> None:
     """Say what CODE means and what to do about it; without CODE, list all.
 
-    A code stands in brackets behind an error of this command, as `error.code` in the API's answers, and in capitals
+    A code is in brackets behind an error of this command, as `error.code` in the API's answers, and in capitals
     with what validators and gates found.
     """
     if markdown:
@@ -49,7 +49,7 @@ def _known(code: str) -> str:
 
 
 def _row(code: str, locale: str) -> dict[str, str]:
-    """What is to be said about a code, whichever table it stands in."""
+    """Return what is to be said about a code, whichever table it is in."""
     if code in ERROR_CODES:
         what, todo = words_of(code, locale)
         return {"code": code, "what": what, "to_do": todo, "operator": ERROR_CODES[code].operator}
@@ -64,7 +64,7 @@ def reference() -> str:
         "# Errors",
         "",
         "Every error has a code: in brackets behind a message of `turns`, as `error.code` in an answer of the API, and",
-        "in the error of a turn (`turns show ID`). `turns explain CODE` prints the same, and in German with `--locale de`.",
+        "in the error of a turn (`turns show ID`). `turns explain CODE` says the same (`--locale de`: in German).",
         "What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md);",
         "with the output of a phase: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
         "Made by `turns explain --markdown` from `api_client/contract/words/error_codes.toml`; do not edit.",

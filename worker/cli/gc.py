@@ -58,7 +58,7 @@ async def _note_end(client: TurnsClient) -> None:
 
 
 def _kept(settings: Settings) -> dict[str, float]:
-    """How long what is kept, in seconds; 0: for ever."""
+    """Return how long what is kept, in seconds; 0: for ever."""
     whole = settings.retention_seconds
     return {
         "records": whole,

@@ -1,4 +1,4 @@
-"""How commands list what operators list (``api_client/nouns.py``); ``turns budgets`` and ``turns paused``."""
+"""Commands that list nouns of operators (``api_client/nouns.py``); ``turns budgets`` and ``turns paused``."""
 
 from __future__ import annotations
 
@@ -60,6 +60,6 @@ budgets = list_of(
 paused = list_of(
     PAUSES,
     "paused",
-    "Show what is paused and which breakers are open: why, since when, until when, by whom.",
+    "Show the pauses and which breakers are open: why, since when, until when, by whom.",
     under="pauses",
 )

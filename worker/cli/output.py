@@ -1,4 +1,4 @@
-"""How commands write: one JSON text for programs, plain lines for people."""
+"""Output of commands: one JSON text for programs, plain lines for people."""
 
 from __future__ import annotations
 

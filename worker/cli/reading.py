@@ -1,4 +1,4 @@
-"""How commands read the texts they are given: UTF-8, of bounded size, and refused in one line; and ``--root``."""
+"""Input of commands: UTF-8, of bounded size, and refused in one line; and ``--root``."""
 
 from __future__ import annotations
 

@@ -69,6 +69,6 @@ def latest_set(history: Sequence[Attempt]) -> Sequence[Attempt]:
 
 
 def _weight(attempt: Attempt) -> tuple[int, int]:
-    """How many errors ask for a whole new answer, and how many parts are wrong. All of a header is one part."""
+    """Return how many errors ask for a whole new answer, and how many parts are wrong. All of a header is one part."""
     named = {(error.file, error.part.partition(".")[0]) for error in attempt.errors if error.part}
     return sum(not error.part for error in attempt.errors), len(named)

@@ -28,14 +28,14 @@ MOST_CHARACTERS = 64 * 1024
 
 
 def in_place(validator: ResponseValidator, texts: Collection[str]) -> bool:
-    """Whether a validator judges these texts in this process: its work is bounded, or what it starts has bounds."""
+    """True if a validator judges these texts in this process: its work is bounded, or what it starts has bounds."""
     if _stays(validator):
         return True
     return sum(map(len, texts)) <= MOST_CHARACTERS and validator.bounded_on(texts)
 
 
 def _stays(validator: ResponseValidator) -> bool:
-    """What it starts has bounds, or the repair has to know it: the step marker's search is one pass."""
+    """Return what it starts has bounds, or the repair has to know it: the step marker's search is one pass."""
     return isinstance(validator, StepMarkerValidator) or bool(getattr(validator, "reaches_out", False))
 
 
@@ -99,9 +99,9 @@ class _StandIn(ResponseValidator):
         return self._child.call(self._place, method, (response, dict(context)))
 
 
-#: After so many overruns a validator is not called again: each of them took its whole time.
+#: After this many overruns a validator is not called again: each of them took its whole time.
 MOST_OVERRUNS = 3
-#: The kernel ends a child whose parent is gone so many seconds after the time limit.
+#: The kernel ends a child whose parent is gone this many seconds after the time limit.
 _GRACE = 5.0
 
 
@@ -238,7 +238,7 @@ _before: list[tuple[int, int]] = []
 
 @contextmanager
 def limited(megabytes: int) -> Iterator[None]:
-    """Let this process take so many MiB more in this block: beyond them Python raises ``MemoryError``.
+    """Let this process take this many MiB more in this block: beyond them Python raises ``MemoryError``.
 
     The kernel bounds writable private memory (RLIMIT_DATA).
     """

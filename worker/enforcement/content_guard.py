@@ -55,13 +55,13 @@ _FRAGMENT_SHARE, _SOME_LENGTH = 0.3, 200
 #: Share of a section's lines that stand elsewhere in a new answer: then it was merged into another, not lost.
 _MERGED_SHARE = 0.5
 _LONG_LINE = 20
-#: Where more parts are wrong, a whole new answer is asked for: nobody sends so many one by one.
+#: Where more parts are wrong, a whole new answer is asked for: nobody sends this many one by one.
 MOST_PARTS = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a retry asks for.
+    """The request of a retry.
 
     Attributes:
         parts: names of parts of the answer (``worker.enforcement.documents.part``).
@@ -75,7 +75,7 @@ class Request:
 
 
 def requested(answer: str, errors: Iterable[ValidationIssue]) -> Request:
-    """What errors of an answer ask for; errors of files ask for nothing of the answer."""
+    """Return what errors of an answer ask for; errors of files ask for nothing of the answer."""
     mine = [error for error in errors if error.is_error and not error.file and error.code != NOT_JUDGED]
     named = dict.fromkeys(error.part for error in mine)
     shortens = any(error.shortens for error in mine)
@@ -98,7 +98,7 @@ class Taken:
 
     Attributes:
         answer: the answer. put: the texts of the reply that are new in it, by the names of their parts; empty where the
-            reply is the answer as it stands.
+            reply is the answer as it is.
     """
 
     answer: str
@@ -268,7 +268,7 @@ def _lost(what: str, locale: str, part: str) -> ValidationIssue:
 
 
 class _There:
-    """What texts hold: their ADRs, the sections with content, and their lines."""
+    """The content of texts: their ADRs, the sections with content, and their lines."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._adrs = [parse(text).adrs for text in texts]

@@ -1,4 +1,4 @@
-"""What is wrong with an answer: issues of its validators, each isolated, and of files that were not taken.
+"""Problems of an answer: issues of its validators, each isolated, and of files that were not taken.
 
 What a validator does wrong is its own issue, never the turn's end.
 """
@@ -21,7 +21,7 @@ MAX_CHARS = 4 * 1024 * 1024
 def examine(
     answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
 ) -> list[ValidationIssue]:
-    """What the validators find in an answer and in ``context["files"]``.
+    """Return what the validators find in an answer and in ``context["files"]``.
 
     A validator that raises, ends the program or returns anything but a list of issues becomes VALIDATOR_ERROR. The
     same finding of two validators counts once.

@@ -80,7 +80,7 @@ def _by_themselves(errors: Sequence[ValidationIssue]) -> Request:
 
 
 def _asked(errors: Sequence[ValidationIssue], locale: str, request: Request) -> list[str]:
-    """What is to be sent, where that is less than a whole answer."""
+    """Return what is to be sent, where that is less than a whole answer."""
     if request.whole or not errors:
         return []
     named = ", ".join(describe(part, locale) for part in request.parts)

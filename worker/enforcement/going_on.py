@@ -21,10 +21,10 @@ from worker.enforcement.replies.evidence import speech
 LEAST = 80
 #: So much of a text's end is quoted: lines, characters of the last line, characters in all.
 _LINES, _LAST_LINE, _QUOTE = 3, 160, 320
-#: So many trailing lines may be bare marks; lines before what an agent really sends, and characters of each; letters
+#: This many trailing lines may be bare marks; lines before what an agent really sends, and characters of each; letters
 #: that tell the place behind a line of which nothing is known.
 _MOST_MARKS, _PRELUDE, _PRELUDE_LINE, _SHORT_LINE, _SURELY = 50, 4, 200, 60, 16
-#: So many runs in a row may bring nothing that fits.
+#: This many runs in a row may bring nothing that fits.
 _MOST_STALLS = 2
 #: A whole answer is at least this share of its fragment, and each section, and the number of words they share,
 #: than that share: or something was lost.
@@ -48,7 +48,7 @@ _SENTENCE_END = tuple(".!?:;|`)]}»“”\"'*_>")
 
 @dataclass(frozen=True, slots=True)
 class Continued:
-    """What a run that was asked to go on makes of the text so far.
+    """The text so far after a run that was asked to go on.
 
     Attributes:
         text: the whole text.
@@ -122,7 +122,7 @@ def go_on(so_far: str, reply: str, *, complete: bool = True) -> Continued:
 
 
 def _with_line_ends(so_far: str, ours: str, joined: Continued, reply: str) -> Continued:
-    """What was joined by lines that end with LF, with the line ends of the text so far; its kept part is untouched."""
+    """Give a text joined with LF the line ends of the text so far; its kept part is untouched."""
     ending = so_far if "\n" in so_far or so_far.endswith("\r") else reply
     eol = "\r\n" if "\r\n" in ending or so_far.endswith("\r") else "\n"
     added = joined.text[joined.kept :].replace("\n", eol)
@@ -192,7 +192,7 @@ def _is_said(rest: str, so_far: str) -> bool:
 
 
 def _starts(so_far: str, reply: str) -> Iterator[tuple[int, int]]:
-    """Where what an agent really sends may begin, and how many letters must be repeated there to tell it.
+    """Yield where what an agent really sends may begin, and how many letters must be repeated there to tell it.
 
     That is at its first line, and behind lines that surely are not part of the answer; and, where much is repeated,
     behind a paragraph of one line.
@@ -226,7 +226,7 @@ def _is_talk(line: str) -> bool:
 
 
 def _repeated(so_far: str, piece: str, least: int) -> int | None:
-    """How many characters of a reply repeat the end of the text so far, ``least`` letters; None when none do."""
+    """Return how many characters of a reply repeat the end of the text so far, ``least`` letters; None when none do."""
     base = so_far.rstrip()
     word = _last_word(base)
     for quoted in dict.fromkeys((piece, _unquoted(piece))):
@@ -241,7 +241,7 @@ def _repeated(so_far: str, piece: str, least: int) -> int | None:
 
 
 def _anchors(base: str, *, words: bool) -> Iterator[int]:
-    """Where a repeated end of the text may begin, the longest first: at a line, or a few words before the end."""
+    """Yield where a repeated end of the text may begin, the longest first: at a line, or a few words before the end."""
     starts, end = [len(base) - len(last_lines(base))], len(base)
     for _ in range(_LINES + 1):
         start = base.rfind("\n", 0, end) + 1
@@ -277,7 +277,7 @@ def _behind(so_far: str, rest: str) -> Continued:
 
 
 def _begun_again(so_far: str, piece: str) -> int | None:
-    """How much of the text so far stays where the agent began again: 0 for the whole answer, or up to a section."""
+    """Measure how much of the text so far stays where the agent began again: 0, or up to a section."""
     line = piece.partition("\n")[0].strip()
     if line == "---" and _ADR_ID.search(piece[:400]) and _ADR_ID.search(so_far):
         return 0
@@ -365,7 +365,7 @@ def _headings(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _sections(text: str) -> Iterator[tuple[str, str]]:
-    """The text between headings, with the heading's words; what stands before the first has none."""
+    """The text between headings, with the heading's words; what is before the first has none."""
     places = [(0, ""), *_headings(text)]
     for (at, title), end in zip(places, [*[at for at, _ in places[1:]], len(text)], strict=True):
         yield _plain_words(title), text[at:end].strip()

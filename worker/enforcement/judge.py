@@ -19,7 +19,7 @@ from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, clip, issue, words
 from worker.enforcement.validators.services import SpendingCount
 
-#: Stands where a text was taken out of a reply.
+#: Marks where a text was taken out of a reply.
 _GAP = "\x00"
 
 
@@ -46,7 +46,7 @@ def judge(
         complete: whether the agent really finished; else nothing is assembled, examined or repaired.
         feedback: the feedback the agent got before this run.
         fresh: it was asked again, not by the feedback of ``decide``.
-        assembled: the answer that was made of it before, which stands as it is; None: it is made here.
+        assembled: the answer that was made of it before, which is as it is; None: it is made here.
     """
     number = len(history) + 1
     if not complete:
@@ -79,7 +79,7 @@ def judge(
 
 
 def _lost(history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *, fresh: bool) -> list[ValidationIssue]:
-    """What the answer lacks that was in the one before it, or in what was known of one that broke off."""
+    """Return what the answer lacks that was in the one before it, or in what was known of one that broke off."""
     if not history:
         return []
     locale = str(context.get("locale", DEFAULT_LOCALE))
@@ -97,7 +97,7 @@ def _lost(history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *
 
 
 def _edits(taken: Taken, reply: str, locale: str) -> tuple[str, ...]:
-    """What of a reply was put into an answer, and what of it was left out, in words; empty where the reply counts."""
+    """Word what of a reply was put into an answer, and what was left out; empty where the reply counts."""
     if taken.answer == reply:
         return ()
     left, said = reply.replace("\r\n", "\n"), []

@@ -1,4 +1,4 @@
-"""What follows from the attempts so far: accept, ask again, repair, or fail. Pure: the engine carries it out.
+"""The decision after the attempts so far: accept, ask again, repair, or fail. Pure: the engine carries it out.
 
 Source: ADR-038 "Entscheidung" and section 5; ADR-036 for incomplete answers; docs/enforcement.md. The engine
 (``worker.turns``) and ``ResponseEnforcer`` use these functions alike.
@@ -57,7 +57,7 @@ def _actions(names: tuple[str, ...]) -> tuple[Action, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """How much is tried, and in what order.
+    """The order of reactions and their bounds.
 
     Attributes:
         max_attempts: how often the agent is run at most; ADR-038's max_retries plus one.
@@ -90,7 +90,7 @@ class Policy:
             _actions(tuple(order))
 
     def actions(self, validator: str) -> tuple[Action, ...]:
-        """What is tried for a validator's errors, in order."""
+        """Return what is tried for a validator's errors, in order."""
         return _actions(tuple(self.order.get(validator, self.default)))
 
     def repairs(self, validator: str) -> bool:
@@ -139,7 +139,7 @@ Decision = Accept | Retry | Fallback | Fail
 
 
 def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision:
-    """What follows from the attempts so far; the last one has just been judged.
+    """Return what follows from the attempts so far; the last one has just been judged.
 
     Raises:
         ValueError: there is no attempt yet.

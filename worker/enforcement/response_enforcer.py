@@ -31,7 +31,7 @@ Found = TypeVar("Found", Attempt, Repaired)
 
 
 class SessionRunner(Protocol):
-    """What runs the agent. A result offers ``stdout``, and ``success``, ``exit_code``, ``complete`` where known."""
+    """The runner of the agent. A result offers ``stdout``, and ``success``, ``exit_code``, ``complete`` where known."""
 
     async def run_session(self, *, session_id: str, prompt: str, **_options: Any) -> Any:
         """Run the agent with the user's prompt."""
@@ -52,7 +52,7 @@ class EnforcementResult:
         fallback_applied: whether a fallback changed the answer.
         fixed_issues: the errors that a fallback repaired.
         changes: what it changed, in words for the user.
-        step, step_source: where the conversation stands, and who says so (``marker``, ``inferred``, ``unknown``).
+        step, step_source: where the conversation is, and its source (``marker``, ``inferred``, ``unknown``).
         reason: without success: ``incomplete``, ``rejected``, ``refused`` or ``escalated``.
         history: every attempt, with its raw text, judged answer and issues.
     """
@@ -118,7 +118,7 @@ class ResponseEnforcer:
 
     @property
     def max_retries(self) -> int:
-        """How often the agent is asked again at most."""
+        """Return how often the agent is asked again at most."""
         return self.policy.max_attempts - 1
 
     def add_validator(self, validator: ResponseValidator) -> None:

@@ -1,4 +1,4 @@
-"""What rules ask of the machine: programs in the box, and configured models (``enforcement.validators.services``).
+"""All that rules ask of the machine: programs in the box, and configured models (``enforcement.validators.services``).
 
 Your own process calls ``provide()`` once; workers, ``turns validate`` and ``turns replay-policy`` do it by themselves.
 """

@@ -1,4 +1,4 @@
-"""What a process remembers of the last folders it had to do with. Used by many threads at once."""
+"""The memory of a process for its last folders. Used by many threads at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Recent(Generic[K, V]):
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """What was put last for a key; None when nothing was, or it has gone."""
+        """Return what was put last for a key; None when nothing was, or it has gone."""
         return self._kept.get(key)
 
     def put(self, key: K, value: V) -> None:

@@ -62,7 +62,7 @@ class Recording:
         return piece
 
     def give_up(self) -> None:
-        """What comes now is not recorded: remove the file, so that nobody takes it for the whole."""
+        """Record nothing more: remove the file, so that nobody takes it for the whole."""
         with contextlib.suppress(OSError):
             os.unlink(self.path + _OUTPUT)  # noqa: PTH108
         self.close()

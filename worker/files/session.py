@@ -60,7 +60,7 @@ class Answer(Protocol):
 
     @property
     def step_source(self) -> str:
-        """Where the step comes from: ``marker``, ``inferred`` or ``unknown``."""
+        """Return where the step comes from: ``marker``, ``inferred`` or ``unknown``."""
         ...
 
 
@@ -273,7 +273,7 @@ def _documents(folder: int) -> list[str]:
 
 
 def _contents(names: Sequence[str], folder: int) -> dict[str, str]:
-    """What the documents say, by name; those that cannot be read are left out, and logged."""
+    """Return what the documents say, by name; those that cannot be read are left out, and logged."""
     found: dict[str, str] = {}
     for name in names:
         try:

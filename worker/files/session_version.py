@@ -1,4 +1,4 @@
-"""What a worker process last prepared in a session's folder: the same version is prepared once."""
+"""The last preparation of a session's folder by a worker process: the same version is prepared once."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Rules:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """What was prepared.
+    """The result of a preparation.
 
     Attributes:
         turn_id: the turn. status: its status.json.
@@ -65,17 +65,17 @@ class Version:
     files: tuple[Identity, ...]
 
     def serves(self, turn: Turn, root: Path, template: str, *, tools: bool) -> bool:
-        """Whether it was prepared for this turn, and with these instructions: another model may have its own."""
+        """Return whether it was prepared for this turn, and with these instructions: another model may have its own."""
         rules = self.rules
         same = (rules.template, rules.tools, rules.root) == (template, tools, root)
         return self.turn_id == turn.turn_id and same and rules.skills == has_skills(root)
 
     def holds(self, session: int) -> bool:
-        """Whether all of it still is as it was left."""
+        """Return whether all of it still is as it was left."""
         return all(identity(file[0], session) == file for file in (self.file, *self.files))
 
     def says(self, rules: Rules, session: int) -> bool:
-        """Whether CLAUDE.md says this already. Compares the content: another process may have written it."""
+        """Return whether CLAUDE.md says this already. Compares the content: another process may have written it."""
         if self.rules != rules:
             return False
         try:

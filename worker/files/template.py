@@ -54,7 +54,7 @@ def render(
 
 
 def has_skills(root: Path) -> bool:
-    """Whether the project has skills that its agents are to know of."""
+    """Return whether the project has skills that its agents are to know of."""
     return os.path.isdir(f"{root}/skills")  # noqa: PTH112 - asked once a run
 
 

@@ -93,7 +93,7 @@ def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery
 
 
 def has_answer(session: Path) -> bool:
-    """Whether the session's folder says that its last message has its accepted answer."""
+    """Return whether the session's folder says that its last message has its accepted answer."""
     return os.path.lexists(f"{session}/output/{DONE}")
 
 
@@ -109,7 +109,7 @@ def take_answer_back(holder: Place) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What the agent of a delivery wrote into its ``output/`` as its answer.
+    """Files of an agent in its ``output/`` as its answer.
 
     Attributes:
         files: response.md and ADR-*.md by name. Bytes that are not UTF-8 become U+FFFD.
@@ -121,7 +121,7 @@ class Written:
 
 
 def written(directory: Path | str) -> Written:
-    """What the agent of a delivery wrote: regular files only, one name each, of at most ``MAX_FILE`` bytes.
+    """Return what the agent of a delivery wrote: regular files only, one name each, of at most ``MAX_FILE`` bytes.
 
     At most ``MAX_FILES`` are read, in the order of their names; what is refused is reported, and logged.
 

@@ -106,7 +106,7 @@ async def _records(store: Store, keys: Keys, ids: list[str]) -> list[tuple[str, 
 
 
 def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
-    """What a finished turn is a reason for. Pure."""
+    """Yield what a finished turn is a reason for. Pure."""
     outcome = record["outcome"]
     at = int(record["finished_at"] or 0) / 1000
     if '"background"' in record["request"] and json.loads(record["request"]).get("metadata", {}).get("background"):
@@ -118,7 +118,7 @@ def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Itera
 
 
 def _of_parked(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
-    """What a turn in the inbox is a reason for; it may be parked more than once. Pure."""
+    """Yield what a turn in the inbox is a reason for; it may be parked more than once. Pure."""
     if record["state"] == "parked":
         parked = record["parked_at"]
         data = _facts(settings, turn_id, record)

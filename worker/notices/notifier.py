@@ -24,7 +24,7 @@ from worker.notices.targets import deliver, shown, targets, wanted
 log = structlog.get_logger()
 
 _LOOK_SECONDS = 1.0
-#: So many are sent at the same time, and read from the outbox at once.
+#: This many are sent at the same time, and read from the outbox at once.
 _AT_ONCE, _BATCH = 8, 64
 
 
@@ -40,7 +40,7 @@ class Notifier:
         self._senders = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="notice")
 
     async def leave(self) -> None:
-        """What is not sent stays in the outbox."""
+        """Leave what was not sent in the outbox."""
         self._senders.shutdown(wait=False, cancel_futures=True)
         await self._outbox.leave()
 

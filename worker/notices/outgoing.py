@@ -26,7 +26,7 @@ class NotSent(Exception):
 
 
 def inner(address: str) -> bool:
-    """Whether an IP address is not one of the public internet. Pure."""
+    """Return whether an IP address is not one of the public internet. Pure."""
     number = ipaddress.ip_address(address.partition("%")[0])
     if isinstance(number, ipaddress.IPv6Address):
         if any(number in network for network in _NEVER):

@@ -1,4 +1,4 @@
-"""Where notices go: addresses (webhooks) and a command of the operator's."""
+"""Targets of notices: addresses (webhooks) and the operator's command."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def shown(target: str) -> str:
 
 
 def wanted(settings: Settings, kind: str) -> bool:
-    """Whether notices of this kind are sent. ``response.*`` names all kinds that begin so."""
+    """Return whether notices of this kind are sent. ``response.*`` names all kinds that begin so."""
     return any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for each in settings.notice_kinds)
 
 

@@ -2,7 +2,7 @@
 
 The server's own ``appendfsync everysec`` holds back its writes for up to two seconds while it waits for the disk, and
 answers its clients all the same: killed in that moment, it has lost what it acknowledged. With ``appendfsync no`` each
-write reaches the kernel before the answer leaves, where no kill of a process can undo it; what is left to do once a
+write reaches the kernel before the answer leaves, where no kill of a process can undo it; the rest to do once a
 second is asking the kernel to write it out, and that this module does beside the server. Standard library only: it is
 run as a separate script, ``python -I -S aof_sync.py DIRECTORY COMMAND...``.
 """

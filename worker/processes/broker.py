@@ -142,7 +142,7 @@ class EmbeddedBroker:
 
     @property
     def log_file(self) -> Path:
-        """Where the server's own log goes."""
+        """Return where the server's own log goes."""
         return self.directory / "valkey.log"
 
     @property

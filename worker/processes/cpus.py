@@ -1,4 +1,4 @@
-"""How many CPUs this process may use: what the scheduler allows, and no more than its control group's quota."""
+"""The CPUs that this process may use: what the scheduler allows, at most its control group's quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What our processes need less, or more, of than Python gives them. Imports nothing that costs."""
+"""Tuning of our processes against the defaults of Python. Imports nothing that costs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a program that is up still answers: it is asked again and again, by its own thread."""
+"""Liveness of a program: it is asked again and again, by its own thread."""
 
 from __future__ import annotations
 

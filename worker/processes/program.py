@@ -50,7 +50,7 @@ os.execvp(command[0], command)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What to run, and how to see that it works.
+    """The command to run, and how to see that it works.
 
     Attributes:
         name: how it is called in messages and in its log file.
@@ -128,7 +128,7 @@ def exited(process: subprocess.Popen[bytes]) -> bool:
 
 
 def bury(process: subprocess.Popen[bytes]) -> int:
-    """Kill what is left of the process's group and reap the process; returns its exit code."""
+    """Kill the rest of the process's group and reap the process; returns its exit code."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)

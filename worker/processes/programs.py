@@ -37,7 +37,7 @@ def state_dir(settings: Settings) -> Path:
 
 
 def marks_dir() -> Path:
-    """Where programs leave their marks: private, and in memory, so that a sick disk does not look like a dead worker.
+    """Return where programs leave their marks: private, and in memory, so a sick disk does not look like a dead worker.
 
     Raises:
         OSError: there is no place for temporary files at all.
@@ -94,7 +94,7 @@ def worker_name(number: int) -> str:
 
 
 def noting_exits(settings: Settings) -> Callable[[Program, int, int], None]:
-    """What a supervisor calls when a program ended: the store hears of workers."""
+    """Return what a supervisor calls when a program ended: the store hears of workers."""
     notes = ExitNotes(settings)
 
     def note(program: Program, pid: int, code: int) -> None:

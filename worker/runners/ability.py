@@ -81,7 +81,7 @@ def _obstacle(settings: Settings, model: str) -> str:
 
 
 def never_works(settings: Settings, model: str) -> str:
-    """Why no turn of this model can ever pass, from the settings and the files here alone; empty when it may."""
+    """Return why no turn of this model can ever pass, from the settings and the files here alone; empty when it may."""
     runner, _, option = settings.models[model].partition(":")
     try:
         build_runner(settings.models[model])

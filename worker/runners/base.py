@@ -1,4 +1,4 @@
-"""What a runner is: it runs one agent once, reports what the agent does, and brings evidence of how it ended.
+"""A runner: it runs one agent once, reports what the agent does, and brings evidence of its end.
 
 A runner never decides whether an answer is good. It says whether the agent really finished (ADR-036).
 """
@@ -17,7 +17,7 @@ AgentEventKind = Literal["output", "reset", "tool", "note"]
 
 
 class Verdict(StrEnum):
-    """How an agent run ended."""
+    """The end of an agent run."""
 
     #: The agent really finished; its text may be judged.
     COMPLETE = "complete"
@@ -49,7 +49,7 @@ class ErrorKind(StrEnum):
 
 
 class Why(StrEnum):
-    """Why a run is incomplete; the user's words for it are in ``contract/words/messages.toml``."""
+    """The reason why a run is incomplete; the user's words for it are in ``contract/words/messages.toml``."""
 
     #: It ended by itself, without the evidence that it had finished.
     BROKE_OFF = "broke_off"
@@ -101,7 +101,7 @@ class Completion:
 
     @property
     def lost(self) -> bool:
-        """Whether the run was taken from its worker and says nothing of the agent: others killed it."""
+        """Return whether the run was taken from its worker and says nothing of the agent: others killed it."""
         return self.verdict is Verdict.INCOMPLETE and self.evidence.get(KILLED_BY) == OTHERS
 
     def to_dict(self) -> dict[str, Any]:
@@ -119,7 +119,7 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """What a runner is asked to do.
+    """The order to a runner.
 
     Attributes:
         turn_id, session_id: whose run this is.
@@ -132,7 +132,7 @@ class Order:
         so_far: the text of this answer that came before a break, and that the agent is asked to go on from; or empty.
         model: name of the model that is asked; its block of the settings file holds.
         locale: language of what we say to the agent besides, ``de`` or ``en``.
-        option: what stands after ``:`` in the model's runner, such as a script's path.
+        option: what is after ``:`` in the model's runner, such as a script's path.
         deadline: when the run must be over, by ``time.monotonic()``.
         idle_seconds: longest silence of the agent.  kill_grace_seconds: time between SIGTERM and SIGKILL.
         read_only: the agent may read in ``directory``, and nothing else: no tool of its writes, runs or fetches.
@@ -214,7 +214,7 @@ Emit = Callable[[AgentEvent], None]
 
 
 def needs_folder(runner: object) -> bool:
-    """Whether a runner's agents work in files: then each run gets its own folder, and the session's is made ready.
+    """True if a runner's agents work in files: then each run gets its own folder, and the session's is made ready.
 
     A runner whose agents never touch a file says ``needs_folder = False``: its order's ``directory`` is then not made.
     """
@@ -222,7 +222,7 @@ def needs_folder(runner: object) -> bool:
 
 
 def reads_files(runner: object) -> bool:
-    """Whether a runner's agents have tools, and can read files. One without says ``reads_files = False``."""
+    """Return whether a runner's agents have tools, and can read files. One without says ``reads_files = False``."""
     return bool(getattr(runner, "reads_files", True))
 
 
@@ -269,7 +269,7 @@ AnyRunner = Runner | AsyncRunner
 
 
 def in_loop(runner: object) -> TypeGuard[AsyncRunner]:
-    """Whether a runner runs in the event loop."""
+    """Return whether a runner runs in the event loop."""
     return hasattr(runner, "run_async")  # a tenth of what a protocol's isinstance takes
 
 

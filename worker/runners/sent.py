@@ -1,4 +1,4 @@
-"""What a runner really sent to its agent or service, as it is kept with the attempt. Pure.
+"""The input of an agent or service as its runner really sent it, kept with the attempt. Pure.
 
 Secrets are masked. Of a very long conversation the oldest messages are left out, and that is said.
 """

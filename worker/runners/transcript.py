@@ -37,7 +37,7 @@ class Transcript:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Whether there was a result, and how many lines meant nothing."""
+        """Return whether there was a result, and how many lines meant nothing."""
         return {"result": self.result, "skipped_lines": self.skipped}
 
     def take_line(self, line: bytes) -> list[AgentEvent]:

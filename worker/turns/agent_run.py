@@ -172,7 +172,7 @@ class AgentRun:
         return await self._threads.runs(cast("Runner", runner).run, order, emit_from_thread, self._lease)
 
     def _blocks(self) -> bool:
-        """Whether making ready has to wait: for files, for what is left of an earlier delivery, or for the store."""
+        """True if making ready has to wait: for files, for the rest of an earlier delivery, or for the store."""
         turn, lease = self._turn, self._lease
         if turn.request.phase is not None or lease.lapsed or (turn.delivery > 1 and not lease.went_on):
             return True

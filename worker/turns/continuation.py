@@ -7,13 +7,13 @@ from dataclasses import replace
 from worker.enforcement.going_on import go_on
 from worker.runners.base import AgentEvent, Completion, Emit, RunResult, Verdict, Why
 
-#: So many characters of what the agent says show where it begins.
+#: This many characters of what the agent says show where it begins.
 _ENOUGH = 600
 _NO_FIT = "the agent was to go on from a break, and what it sent does not fit behind it"
 
 
 class Continuation:
-    """Stands between a runner and the log. It tells the text so far first: this attempt's text is whole."""
+    """Sits between a runner and the log. It tells the text so far first: this attempt's text is whole."""
 
     def __init__(self, so_far: str, emit: Emit) -> None:
         self._so_far = so_far

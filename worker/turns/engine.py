@@ -172,7 +172,7 @@ class Engine:
         return self.slots.order(queues) if self.takes() else []
 
     def takes(self) -> bool:
-        """Whether this process takes messages: not while the host is sick or an operator ordered it to be quiet."""
+        """True if this process takes messages: not while the host is sick or an operator ordered it to be quiet."""
         return not (self.host.sick or self._quiet_ordered)
 
     def _obey(self, order: str) -> bool:

@@ -1,4 +1,4 @@
-"""What a task tells operators in Flower while it works, and when it has ended. Pure: ids, numbers, codes, never texts.
+"""The words of a task for operators in Flower, at work and at its end. Pure: ids, numbers, codes, never texts.
 
 The states are the turn's own; the words say which attempt it is and what became of it.
 """
@@ -78,7 +78,7 @@ def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
 
 
 def is_failure(link: Link, outcome: str) -> bool:
-    """Whether the task ends as FAILURE: it gave the turn up, or the turn ended with it and has no answer.
+    """Return whether the task ends as FAILURE: it gave the turn up, or the turn ended with it and has no answer.
 
     A turn that somebody cancelled did not fail.
     """
@@ -88,7 +88,7 @@ def is_failure(link: Link, outcome: str) -> bool:
 
 
 def worker_lost(worker: str) -> str:
-    """What a task says whose worker died or froze."""
+    """Return what a task says whose worker died or froze."""
     return f"WorkerLost: {worker} died or froze; the turn was taken from it"
 
 

@@ -1,4 +1,4 @@
-"""Where a turn's files lie: in the folder of its session, or in the folder of its phase."""
+"""The place of a turn's files: in the folder of its session, or in the folder of its phase."""
 
 from __future__ import annotations
 
@@ -49,19 +49,19 @@ def folder_of(settings: Settings, turn: Turn) -> Path:
 
 
 def works_in_files(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
-    """Whether agents of this turn may have written files; where only another worker knows, they may."""
+    """Return whether agents of this turn may have written files; where only another worker knows, they may."""
     runner = _runner(settings, turn, runners)
     return runner is None or needs_folder(runner)
 
 
 def may_be_recorded(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
-    """Whether runs of this turn may have been recorded; where only another worker knows, they may."""
+    """Return whether runs of this turn may have been recorded; where only another worker knows, they may."""
     runner = _runner(settings, turn, runners)
     return runner is None or is_recorded(runner)
 
 
 def is_recorded(runner: AnyRunner) -> bool:
-    """Whether runs of a runner are recorded: where agents work in a folder, and a finished run can be adopted."""
+    """True if runs of a runner are recorded: where agents work in a folder, and a finished run can be adopted."""
     return needs_folder(runner) and hasattr(runner, "adopt")  # a tenth of what the protocol's isinstance takes
 
 
@@ -194,7 +194,7 @@ _wrote_nothing = Recent[str, bool](most=4096)
 
 
 def _delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Written:
-    """What the attempt's agent, which has ended, wrote into files. Raises as ``folder_of``, ``workspace.written``."""
+    """Read the files of the attempt's agent, which has ended. Raises as ``folder_of``, ``workspace.written``."""
     name = delivery_of(turn, record)
     if _wrote_nothing.get(name):
         return _NOTHING
@@ -224,7 +224,7 @@ def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> An
     """The files that belong to the last of these attempts' answer.
 
     Each delivery writes in its own folder; an agent that is asked for a part alone does not write its files again.
-    ``response.md`` is the answer itself, and stands for its own attempt only.
+    ``response.md`` is the answer itself, and is valid for its own attempt only.
 
     Raises:
         SettingsError: as ``folder_of``. OSError: as ``workspace.written``.

@@ -55,7 +55,7 @@ _START_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is to be judged.
+    """The case to judge.
 
     Attributes:
         text: the raw answer of a new attempt, or the judged answer that is to be repaired.
@@ -78,7 +78,7 @@ class Case:
 
     @functools.cached_property
     def bounded(self) -> bool:
-        """Whether it may be judged in the worker itself: the work has a bound that is known and small.
+        """Return whether it may be judged in the worker itself: the work has a bound that is known and small.
 
         All of its validators are ours, they say themselves that their time grows with these texts alone and that they
         look at no file system, which may hang, and the texts are not long.
@@ -114,7 +114,7 @@ def _validators(case: Case) -> tuple[ResponseValidator, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What validators of a policy file are made of; files of one hash mean the same."""
+    """The recipe of validators of a policy file; files of one hash mean the same."""
 
     hash: str
     names: tuple[str, ...]
@@ -134,7 +134,7 @@ def _all_ours(case: Case) -> bool:
 
 
 def _rules(case: Case) -> tuple[str, ...]:
-    """What the active validators are, whatever a policy file calls them."""
+    """Return what the active validators are, whatever a policy file calls them."""
     if case.file is None:
         return case.names
     called = {entry.name: entry.rule for entry in case.file.rules}

@@ -214,7 +214,7 @@ class TurnService:
         return await self._ledger.commit(lease.claim, move)
 
     def _stays(self, lease: Lease, move: Move, seat: Seat, alone: bool) -> bool:
-        """Whether this process carries out the next link at once, in place; it needs a free slot for that.
+        """Return whether this process carries out the next link at once, in place; it needs a free slot for that.
 
         Other processes may take a link that is delivered again, and the delivery before the last strike needs a process
         that does nothing else.
@@ -252,7 +252,7 @@ class TurnService:
         return None
 
     async def _lack(self, link: Link, turn_id: str) -> str:
-        """Why this worker cannot carry out a link of a phase: it has not its folder. Empty where it has."""
+        """Return why this worker cannot carry out a link of a phase: it has not its folder. Empty where it has."""
         if link.task not in {PHASE_RUN, PHASE_VERIFY}:
             return ""
         turn = await self._ledger.turn(turn_id)

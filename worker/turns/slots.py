@@ -20,17 +20,17 @@ class Slots:
         self._lock = threading.Lock()
 
     def total(self, queue: str) -> int:
-        """How many slots a queue has."""
+        """Return how many slots a queue has."""
         return self._limits.get(queue, 0)
 
     def free(self, queue: str) -> int:
-        """How many of a queue's slots are free. The preferred queue's turns take the slots of the other runs."""
+        """Return how many of a queue's slots are free. The preferred queue's turns take the slots of the other runs."""
         queue = RUN_QUEUE if queue == PREFERRED_QUEUE else queue
         return max(0, self._limits.get(queue, 0) - self._busy.get(queue, 0))
 
     @property
     def busy(self) -> int:
-        """How many slots are taken, of all queues."""
+        """Return how many slots are taken, of all queues."""
         return sum(self._busy.values())
 
     def order(self, queues: Sequence[str]) -> list[str]:
@@ -38,7 +38,7 @@ class Slots:
         return self._next.order([queue for queue in queues if self.free(queue)])
 
     def most(self, order: Sequence[str]) -> int:
-        """How many messages may be taken at once of queues in this order."""
+        """Return how many messages may be taken at once of queues in this order."""
         return max(1, min(self._next.most(order), *(self.free(queue) for queue in order)))
 
     def took(self, queue: str) -> None:
@@ -80,7 +80,7 @@ class Seat:
         self._held = set(queues)
 
     def may_go_on(self, queue: str) -> bool:
-        """Whether this process has a slot for a link of ``queue``; then it is taken."""
+        """Return whether this process has a slot for a link of ``queue``; then it is taken."""
         if queue in self._held or RUN_QUEUE in self._held:
             return True
         if self._slots.take(queue):

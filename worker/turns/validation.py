@@ -47,7 +47,7 @@ SHADOW_SECONDS = 120.0
 
 
 class Judging(Protocol):
-    """Who judges and repairs answers: ``judges.Judges``, or a test's own."""
+    """The judge and repairer of answers: ``judges.Judges``, or a test's own."""
 
     def judge(self, case: Case) -> Attempt:
         """Judge a new attempt.
@@ -169,9 +169,9 @@ class Validation:
     async def _in_shadow(
         self, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
     ) -> tuple[ValidationIssue, ...]:
-        """What the rules in shadow find in the answer as it was judged. Nothing that happens to them concerns the turn.
+        """Judge the answer by the rules in shadow. Nothing that happens to them concerns the turn.
 
-        They may take ``SHADOW_SECONDS`` together, and never more than half of what is left to the turn.
+        They may take ``SHADOW_SECONDS`` together, and never more than half of the turn's remaining time.
         """
         applied = turn.request.applied
         if applied is None or not applied.shadow:
@@ -190,7 +190,7 @@ class Validation:
         return demote(found.issues, policy)
 
     def case(self, turn: Turn, text: str, files: Mapping[str, str], before: Sequence[AttemptRecord]) -> Case:
-        """What the judges are asked about an answer; ``before`` are the turn's attempts before it.
+        """Return what the judges are asked about an answer; ``before`` are the turn's attempts before it.
 
         Raises:
             CannotJudge: the turn's policy file is not there, or cannot be used.
@@ -221,7 +221,7 @@ class Validation:
 
 
 def _with_files(attempt: Attempt, found: AnswerFiles, turn: Turn) -> Attempt:
-    """A judged attempt, with what is wrong with its files."""
+    """A judged attempt, with the faults of its files."""
     if not found.lost and not found.refused:
         return attempt
     return replace(attempt, issues=(*attempt.issues, *found.lost, *refused(found.refused, turn.request.locale)))

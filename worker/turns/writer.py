@@ -21,9 +21,9 @@ from worker.turns.record.claim import Claim, Fenced
 
 log = structlog.get_logger()
 
-#: At most so many characters of output are left to the commit, which has the whole answer to store.
+#: At most this many characters of output are left to the commit, which has the whole answer to store.
 _LEFT = 16_384
-#: At most so many are appended at once: a longer text would hold the store up for everybody.
+#: At most this many are appended at once: a longer text would hold the store up for everybody.
 _MOST = 65_536
 
 
@@ -52,7 +52,7 @@ def _size(events: list[Body]) -> int:
 
 
 class Log(Protocol):
-    """Where events are appended: ``record.ledger.Ledger``, or a test's."""
+    """The place of new events: ``record.ledger.Ledger``, or a test's."""
 
     async def append(self, claim: Claim, events: list[Body]) -> None:
         """Add events to the turn's log. Raises ``Fenced``, ``RedisError``."""

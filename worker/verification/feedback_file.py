@@ -1,4 +1,4 @@
-"""feedback.md: what is wrong with a phase's output, for the agent that continues (ADR-025).
+"""feedback.md: the faults of a phase's output, for the agent that continues (ADR-025).
 
 One file in the phase's folder: there while feedback waits, gone otherwise. It is replaced as a whole, never written in
 place, and nothing here follows a link that an agent may have put there.
@@ -76,14 +76,14 @@ class FeedbackChannel:
 
     @property
     def feedback_path(self) -> Path:
-        """Where the feedback lies."""
+        """Return where the feedback lies."""
         return self.session_dir / self.FEEDBACK_FILE
 
     def write(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
         """Put the feedback there, in place of what was there before; returns the text.
 
         Args:
-            message: what is wrong.
+            message: the faults.
             attempt: the attempt it is about, from 1.
             max_attempts: how many there are; the channel's for None.
 
@@ -110,7 +110,7 @@ class FeedbackChannel:
         return True
 
     def text(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
-        """What the file holds.
+        """Return what the file holds.
 
         Raises:
             ValueError: there is no such attempt.

@@ -1,4 +1,4 @@
-"""What the programs of gates run in: the box that agents run in, or none, for whom that is allowed.
+"""The surroundings of gates' programs: the box that agents run in, or none, for whom that is allowed.
 
 A gate's program runs what an agent wrote. So it runs in a box wherever one can be made; where none can, only phases
 that an operator submitted may run programs (docs/security.md).
@@ -24,7 +24,7 @@ RUNS_PROGRAMS = frozenset({"tests_pass", "command"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """What gates run in.
+    """The surroundings of gates.
 
     Attributes:
         mode: ``HELIX_BOX``: auto, off or required.
@@ -48,12 +48,12 @@ class Fence:
         return cls(mode=settings.box, root=settings.root, operator=operator, bounds=Bounds.of(settings))
 
     def refusal(self, phase: Phase) -> str:
-        """Why the gates of a phase may not run here; empty when they may."""
+        """Return why the gates of a phase may not run here; empty when they may."""
         programs = [gate.type for gate in phase.quality_gates if gate.type in RUNS_PROGRAMS]
         return self.refused(programs[0] if programs else "")
 
     def refused(self, gate: str) -> str:
-        """Why a gate may not run here, empty when it may; ``gate`` is the name of one that runs programs."""
+        """Return why a gate may not run here, empty when it may; ``gate`` is the name of one that runs programs."""
         problem = "HELIX_BOX=off" if self.mode == "off" else self.obstacle or self.shared
         if not problem:
             return ""

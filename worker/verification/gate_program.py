@@ -32,7 +32,7 @@ TAIL_LINES, TAIL_WIDTH = 400, 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a program may use.
+    """The limits of a program.
 
     Attributes:
         seconds: time for all of it. silence: longest time without output, in seconds.
@@ -46,7 +46,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    """How a program ended.
+    """The end of a program.
 
     Attributes:
         code: exit code, negative for a signal, None when nobody knows.
@@ -63,7 +63,7 @@ class Ran:
 
     @property
     def problem(self) -> str:
-        """What became of it when it was ended, in a few words; empty when it ended by itself."""
+        """Return what became of it when it was ended, in a few words; empty when it ended by itself."""
         reasons = {"deadline": f"> {self.limits.seconds:g} s", "idle": f"> {self.limits.silence:g} s without output"}
         return reasons.get(self.cause, self.detail) if self.cause else ""
 
@@ -154,7 +154,7 @@ def _supervised(
 
 
 def _not_started(ending: Ending, lines: Sequence[str], *, boxed: bool) -> str:
-    """Why the program could not be started; empty when it was."""
+    """Return why the program could not be started; empty when it was."""
     if ending.exit.error:
         return ending.exit.error
     if ending.exit.code == CANNOT_RUN and len(lines) == 1:
@@ -163,7 +163,7 @@ def _not_started(ending: Ending, lines: Sequence[str], *, boxed: bool) -> str:
 
 
 def clean_environment(home: Path | None) -> dict[str, str]:
-    """What a gate's program finds: a PATH that begins with this Python's own folder, and nothing of the worker's."""
+    """Return a gate's environment: a PATH that begins with this Python's folder, and nothing of the worker's."""
     return {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         **({"HOME": str(home), "TMPDIR": str(home)} if home else {"HOME": "/nonexistent"}),

@@ -1,4 +1,4 @@
-"""What is in a phase's output, and a copy of it. An agent wrote it, so no link is followed and no file believed."""
+"""The content of a phase's output, and a copy of it. An agent wrote it, so no link is followed and no file believed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Run, verify, report what is wrong, run again: ADR-025's loop in one process. The engine does the same over its queue.
+"""Run, verify, report the faults, run again: ADR-025's loop in one process. The engine does the same over its queue.
 
 Every way out ends with errors that say so: all runs failed, no run allowed, a verifier that crashed or gave no verdict.
 """
@@ -30,7 +30,7 @@ class PhaseVerificationFailed(HelixError):
 
 @dataclass(frozen=True, slots=True)
 class PhaseRun(Generic[T]):
-    """What one run of a phase's agent came to: ``value`` for the caller, or ``errors`` when it did not work."""
+    """The result of one run of a phase's agent: ``value`` for the caller, or ``errors`` when it did not work."""
 
     value: T
     errors: list[str] = field(default_factory=list)

@@ -24,7 +24,7 @@ _FLOAT = re.compile(r"[-+]?(?:0|[1-9]\d{0,15})?\.\d{1,15}|[-+]?[1-9]\d{0,15}\.",
 
 
 class PhasesFileError(PhaseError):
-    """A phases.yaml that cannot be carried out: one line for every problem, ``FILE:LINE: what is wrong``."""
+    """A phases.yaml that cannot be carried out: one line for every problem, ``FILE:LINE: the faults``."""
 
     def __init__(self, source: str, problems: Sequence[Problem], lines: Sequence[int]) -> None:
         super().__init__(problems)
@@ -108,7 +108,7 @@ def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> t
 
 
 def _inputs(phases: Sequence[Phase], folder: Path | None, *, prefix: Where) -> list[Problem]:
-    """What is in place of an input file and can be none."""
+    """Return what is in place of an input file and can be none."""
     return [
         Problem((*prefix, number, "input_files", place), f"{path!r} is {kind}, not a plain file")
         for number, phase in enumerate(phases)

@@ -1,4 +1,4 @@
-"""What a verification found (ADR-025), and on what it rests."""
+"""The result of a verification (ADR-025), and its ground."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from worker.verification.gates.base import GateReport
 
 
 class Ground(StrEnum):
-    """What a result rests on."""
+    """The ground of a result."""
 
     #: A deterministic gate failed, or the gates passed and no verifier was asked.
     GATES = "gates"
@@ -34,7 +34,7 @@ class VerificationResult:
     Attributes:
         success: True only when every gate passed and, where one was asked, the verifier's verdict is valid and says so.
         feedback: what to do about it, for the agent; None when there is nothing to say.
-        errors: what is wrong, one sentence each; never empty unless ``success``.
+        errors: the faults, one sentence each; never empty unless ``success``.
         checks_passed: what was found right, gates first.
         ground: what the result rests on.
         gates: what the gates found; empty when they were not run.

@@ -1,1 +1,1 @@
-"""What is wrong: with an answer, and with a turn that ended without one."""
+"""Problems: of an answer, and of a turn that ended without one."""

@@ -1,4 +1,4 @@
-"""What a validator, a gate or the verifier found: an issue, and its wire form.
+"""The finding of a validator, a gate or the verifier: an issue, and its wire form.
 
 Source: ADR-038, section 1 "Base Validator Interface"; severities as in docs/enforcement.md.
 """
@@ -14,7 +14,7 @@ from api_client.contract.values.annotated import READ
 
 
 class Severity(StrEnum):
-    """How much an issue weighs."""
+    """The weight of an issue."""
 
     #: The answer cannot be accepted as it is; causes a retry.
     ERROR = "error"
@@ -28,7 +28,7 @@ class ValidationIssue:
 
     Attributes:
         code: name of the rule, such as ``MISSING_STEP_MARKER`` (``worker.enforcement.validators.codes``).
-        message: what is wrong, for people, in the turn's language.
+        message: the faults, for people, in the turn's language.
         fix_hint: what to do about it, for the agent.
         severity: ``error`` or ``warning``; only errors cause a retry.
         validator: name of the validator that found it; set by ``examine``.

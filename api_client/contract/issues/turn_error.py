@@ -1,4 +1,4 @@
-"""Why a turn ended without an answer, as its record, its last event, the HTTP API and ``--json`` have it."""
+"""The reason why a turn ended without an answer, as its record, its last event, the HTTP API and ``--json`` have it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A phase: a piece of work whose output is really checked (ADR-025). It travels inside a turn's request as JSON.
 
-docs/WORKFLOW-SYSTEM.md describes the keys; ``phase_checks`` says what is wrong with a value.
+docs/WORKFLOW-SYSTEM.md describes the keys; ``phase_checks`` says the faults of a value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class QualityGate:
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """What only a reader can judge, one sentence each."""
+        """Return what only a reader can judge, one sentence each."""
         return tuple(self.options.get("criteria", ()))
 
     def to_dict(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class Phase:
 
     @property
     def criteria(self) -> tuple[str, ...]:
-        """What the verifier is to judge besides the description."""
+        """Return what the verifier is to judge besides the description."""
         return tuple(criterion for gate in self.quality_gates for criterion in gate.criteria)
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What can be wrong with a phase: every check of phases.yaml, each problem one sentence. Looks at values only.
+"""Problems of a phase: every check of phases.yaml, each problem one sentence. Looks at values only.
 
 All problems are found at once, so that nobody repairs a phases.yaml line by line.
 """
@@ -172,7 +172,7 @@ def _check_seconds(value: object) -> Iterator[Problem]:
 
 
 def path_problem(value: object) -> str:
-    """Why this is not a path below a folder; empty when it is one. Looks at the text only."""
+    """Return why this is not a path below a folder; empty when it is one. Looks at the text only."""
     if not isinstance(value, str):
         return f"must be a path, not {_kind(value)}"
     if not value.strip() or len(value) > MAX_PATH or not value.isprintable():
@@ -190,7 +190,7 @@ def path_problem(value: object) -> str:
 
 
 def folder_problem(value: str) -> str:
-    """Why phases cannot have this folder, relative to HELIX_ROOT; empty when they can. Looks at the text only."""
+    """Give why phases cannot have this folder, relative to HELIX_ROOT; empty when they can. Looks at the text only."""
     path = PurePosixPath(value)
     if not value or path.is_absolute() or ".." in path.parts or "\\" in value or not value.isprintable():
         return f"must be relative to HELIX_ROOT, not {value[:80]!r}"
@@ -238,7 +238,7 @@ def _check_output(value: object) -> Iterator[Problem]:
         if entry.startswith("output/"):
             yield Problem((number,), f"paths count from the phase's output/ already: write {entry[7:]!r}")
         if closed := sorted(CLOSED_TO_AGENTS.intersection(part.lower() for part in PurePosixPath(entry).parts)):
-            yield Problem((number,), f"no agent may write {closed[0]!r}: programs of its user obey what stands there")
+            yield Problem((number,), f"no agent may write {closed[0]!r}: programs of its user obey what is there")
 
 
 def _check_command(value: object) -> Iterator[Problem]:

@@ -1,4 +1,4 @@
-"""Where a directory's phases are, and in which session they run: each owner has a separate place.
+"""The place of a directory's phases, and their session: each owner has a separate place.
 
 A caller without a key on this machine, such as the command line, has the folder itself:
 
@@ -45,7 +45,7 @@ def phases_folder(request: TurnRequest) -> PurePosixPath:
 
 
 def input_file(root: Path, request: TurnRequest, path: str) -> Path:
-    """Where an input file of a phase lies: in the directory, or among the owner's phases (``phases/ID/output/``)."""
+    """Locate an input file of a phase: in the directory, or among the owner's phases (``phases/ID/output/``)."""
     first, *rest = PurePosixPath(path).parts
     if first == PHASES:
         return root.joinpath(phases_folder(request), *rest)
@@ -53,7 +53,7 @@ def input_file(root: Path, request: TurnRequest, path: str) -> Path:
 
 
 def directory_problem(root: Path, directory: str) -> str:
-    """Why phases cannot run in a directory; empty when they can. Links are not followed.
+    """Return why phases cannot run in a directory; empty when they can. Links are not followed.
 
     Args:
         root: HELIX_ROOT.
@@ -68,7 +68,7 @@ def directory_problem(root: Path, directory: str) -> str:
 
 
 def input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnRequest]) -> list[Problem]:
-    """What is in place of an input file and cannot be one: a folder, a link, a pipe. A missing one may come yet."""
+    """Name what cannot be an input file in its place: a folder, a link, a pipe. A missing one may come yet."""
     return [
         Problem(("phases", number, "input_files", place), problem)
         for number, (phase, request) in enumerate(zip(phases, requests, strict=True))
@@ -78,7 +78,7 @@ def input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnR
 
 
 def input_problem(root: Path, request: TurnRequest, path: str) -> str:
-    """Why what lies there can be no input file; empty when it is a plain file, or nothing."""
+    """Return why what lies there can be no input file; empty when it is a plain file, or nothing."""
     place = input_file(root, request, path)
     if ".helix" in place.relative_to(root).parts:
         return f"{path[:80]!r} is part of the installation, not of the project"
@@ -87,7 +87,7 @@ def input_problem(root: Path, request: TurnRequest, path: str) -> str:
 
 
 def kind_at(root: Path, path: str) -> str:
-    """What lies at a path below ``root``: a plain file, a folder, or why it is neither; empty for nothing.
+    """Return what lies at a path below ``root``: a plain file, a folder, or why it is neither; empty for nothing.
 
     No link on the way is followed.
     """

@@ -22,7 +22,7 @@ def masked(url: str) -> str:
 
 
 def open_brokers(broker_url: str, store_url: str) -> list[str]:
-    """What is wrong with a server on another machine that asks for no password: who reaches it reads and runs all."""
+    """Name the fault of a server on another machine without a password: anyone who reaches it reads and runs all."""
     return [
         f"{name}={masked(url)}: a server beyond this machine needs a password: redis://user:password@host (Valkey: ACL "
         "users as in compose/broker/users.acl, or requirepass); HELIX_OPEN_BROKER=allowed takes it as it is"
@@ -32,7 +32,7 @@ def open_brokers(broker_url: str, store_url: str) -> list[str]:
 
 
 def _guarded(url: str) -> bool:
-    """Whether a server has a password, or only this machine reaches it. Pure: names are not looked up."""
+    """Return whether a server has a password, or only this machine reaches it. Pure: names are not looked up."""
     if sentinels := Sentinels.parse(url):
         return bool(sentinels.password) or all(_is_here(host) for host, _ in sentinels.nodes)
     parts = urlsplit(url)

@@ -1,4 +1,4 @@
-"""What an agent may do, and how it reaches its model."""
+"""The rights of an agent, and its way to its model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from api_client.contract.values.setting_values import (
 
 @dataclass(frozen=True, kw_only=True)
 class Agents:
-    """What an agent may do, and how it reaches its model."""
+    """The rights of an agent, and its way to its model."""
 
     box: str = setting(
         "auto",

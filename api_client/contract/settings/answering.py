@@ -1,4 +1,4 @@
-"""Who answers a turn, and within which limits."""
+"""The agents that answer a turn, and their limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from api_client.contract.values.setting_values import (
 
 @dataclass(frozen=True, kw_only=True)
 class Answering:
-    """Who answers a turn, and within which limits."""
+    """The agents that answer a turn, and their limits."""
 
     models: dict[str, str] = setting(
         lambda: {"scripted": "scripted"},

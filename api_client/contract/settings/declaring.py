@@ -1,4 +1,4 @@
-"""How a setting is declared: default, parser, meaning; and the two kinds that no environment variable sets."""
+"""The declaration of a setting: default, parser, meaning; and the two kinds that no environment variable sets."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ _NOT_HERE = {"root", "config"}
 
 @dataclass(slots=True)
 class SettingsFile:
-    """What a settings file says; empty without a file.
+    """The content of a settings file; empty without a file.
 
     Attributes:
         name: the file as it is named in messages. lines: ``key`` or ``model.NAME.key`` -> its line, from 1.
         values: setting -> value. models: model -> runner. model_settings: model -> setting -> value.
         owner_settings: owner -> setting -> value. flow_settings: flow version -> setting -> value.
-        problems: what is wrong, each with file, line and key.
+        problems: the faults, each with file, line and key.
     """
 
     name: str = ""

@@ -102,7 +102,7 @@ def _constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any
 
 
 def _of_blocks(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What the models' blocks say together: which models there are, which see images, how they are streamed."""
+    """Return what the models' blocks say together: which models there are, which see images, how they are streamed."""
     if not file.models:
         return {}
     blocks = {model: dict(block) for model, block in file.model_settings.items()}
@@ -122,7 +122,7 @@ def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
     problems = []
     there = ", ".join(settings.models)
     if set(settings.api_keys) & set(settings.forwarding_keys):
-        problems.append("HELIX_FORWARDING_KEYS: a key stands in HELIX_API_KEYS too; leave it in one of them")
+        problems.append("HELIX_FORWARDING_KEYS: a key is in HELIX_API_KEYS too; leave it in one of them")
     for name, model in _models_named(settings) if readable else ():
         if model and model not in settings.models:
             problems.append(f"{name}={model[:80]!r}: not a model of HELIX_MODELS ({there})")
@@ -150,7 +150,7 @@ def _models_named(settings: Settings) -> list[tuple[str, str]]:
 
 
 def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
-    """What is wrong with names that look like settings and are none, or no longer."""
+    """Return names that look like settings and are none, or no longer."""
     constants = {name_of(each.name): each for each in declared(Settings, "constant")}
     problems = []
     if environ.get(_LLM_FLOW, "true").lower() not in {"true", "1", ""}:
@@ -189,12 +189,12 @@ def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[s
 
 
 def running(root: Path) -> dict[str, str]:
-    """What a running ``turns up`` says about itself under ``HELIX_ROOT``: addresses, models; nothing when none runs."""
+    """Read what a running ``turns up`` notes under ``HELIX_ROOT``: addresses, models; nothing when none runs."""
     return _texts(_run_file(root))
 
 
 def shared(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
-    """What an environment sets for all who use its installation: no secrets, no addresses; paths are absolute."""
+    """Give what an environment sets for all who use its installation: no secrets, no addresses; paths are absolute."""
     spelled = settings.environ()
     given = [name_of(each.name) for each in declared(Settings, "setting") if not each.metadata["secret"]]
     return {name: spelled[name] for name in given if environ.get(name) and name in spelled and name != "HELIX_ROOT"}

@@ -1,4 +1,4 @@
-"""Who is called when somebody is needed."""
+"""The people who are called when somebody is needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from api_client.contract.values.setting_values import choice, notice_kinds, text
 
 @dataclass(frozen=True, kw_only=True)
 class Notifying:
-    """Who is called when somebody is needed (docs/webhooks.md)."""
+    """The people who are called when somebody is needed (docs/webhooks.md)."""
 
     webhook_urls: tuple[str, ...] = setting(
         (), web_addresses, "Addresses that get notices, each signed as OpenAI signs its webhooks.", secret=True

@@ -1,4 +1,4 @@
-"""Where turns live, and for how long."""
+"""The place of turns, and their lifetime."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from api_client.contract.values.setting_values import (
 
 @dataclass(frozen=True, kw_only=True)
 class Storage:
-    """Where turns live, and for how long."""
+    """The place of turns, and their lifetime."""
 
     root: Path = setting(Path.cwd, directory, "The project the agents work in; paths in answers resolve against it.")
     config: str = setting(

@@ -86,7 +86,7 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
 
     @cached_property
     def sessions_dir(self) -> Path:
-        """Where the sessions' folders are (ADR-034)."""
+        """Return where the sessions' folders are (ADR-034)."""
         return self.root / "projects" / "sessions"
 
     @property

@@ -1,4 +1,4 @@
-"""How a worker runs agents."""
+"""The way a worker runs agents."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from api_client.contract.values.setting_values import choice, integer, number
 
 @dataclass(frozen=True, kw_only=True)
 class Working:
-    """How a worker runs agents."""
+    """The way a worker runs agents."""
 
     run_slots: int = setting(16, integer(1, 1000), "Agents a worker runs at once, in all its processes.")
     check_slots: int = setting(

@@ -1,4 +1,4 @@
-"""How a JSON value is read, by the annotation of its field: what does not fit is the type's empty value."""
+"""The reader of a JSON value, by the annotation of its field: what does not fit is the type's empty value."""
 
 from __future__ import annotations
 

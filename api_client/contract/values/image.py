@@ -35,7 +35,7 @@ class Image:
 
     @property
     def path(self) -> str:
-        """Where the agent finds it, relative to the session's folder."""
+        """Return where the agent finds it, relative to the session's folder."""
         return f"input/{self.name}"
 
 

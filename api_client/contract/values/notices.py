@@ -69,7 +69,7 @@ class Notice:
         return "evt_" + hashlib.sha256(f"{self.kind}\n{self.subject}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
     def body(self) -> str:
-        """What is sent (JSON): OpenAI's object of an event."""
+        """Return what is sent (JSON): OpenAI's object of an event."""
         data: dict[str, Any] = {
             "id": self.notice_id,
             "object": "event",
@@ -103,12 +103,12 @@ class Entry:
 
     @property
     def kind(self) -> str:
-        """What it is about."""
+        """Return what it is about."""
         return str(json.loads(self.body)["type"])
 
     @property
     def delay(self) -> float:
-        """How long after this try the next one comes, in seconds."""
+        """Return how long after this try the next one comes, in seconds."""
         return min(_LONGEST_DELAY_SECONDS, _FIRST_DELAY_SECONDS * 2.0 ** max(0, self.tries - 1))
 
     def to_dict(self) -> dict[str, Any]:

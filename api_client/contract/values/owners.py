@@ -11,7 +11,7 @@ LOCAL = "local"
 
 
 def owner_of_key(key: str) -> str:
-    """The owner a key of HELIX_API_KEYS stands for."""
+    """The owner a key of HELIX_API_KEYS represents."""
     return _owner(b"helix-owner", key)
 
 

@@ -1,4 +1,4 @@
-"""How a worker's process ended, as its supervisor saw it: written by workers' supervisors, read with dead letters."""
+"""The end of a worker's process, as its supervisor saw it: written by supervisors, read with dead letters."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ProcessExit:
             return f"signal {-self.code}"
 
     def __str__(self) -> str:
-        """What it died of."""
+        """Return what it died of."""
         if self.signal == "SIGKILL":
             return "killed by SIGKILL (out of memory, or by somebody)"
         return f"killed by {self.signal}" if self.signal else f"exit code {self.code}"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Sentinels:
-    """Where Sentinel listens and which master it is asked for: ``sentinel://[:password@]host:port,.../master/db``."""
+    """Sentinel's addresses and the master's name: ``sentinel://[:password@]host:port,.../master/db``."""
 
     nodes: tuple[tuple[str, int], ...]
     master: str

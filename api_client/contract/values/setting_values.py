@@ -1,4 +1,4 @@
-"""What a setting can be: from its text in the environment to its value.
+"""The kinds of settings: from the text in the environment to the value.
 
 Each function (or what it returns) takes the text and raises ``ValueError`` with what it must be, fit for a message.
 """
@@ -31,7 +31,7 @@ def text(value: str) -> str:
 
 
 def key_prefix(value: str) -> str:
-    """What names of keys can begin with: no braces, which choose the server of a cluster, and no pattern's letters."""
+    """Check a prefix of keys: no braces, which choose the server of a cluster, and no pattern's letters."""
     if not value or not value.isprintable() or not set(" {}*?[]\\").isdisjoint(value):
         raise ValueError("must be a word without spaces and without any of {}*?[]\\")
     return value
@@ -122,7 +122,7 @@ def web_address(value: str) -> str:
     return value
 
 
-#: What stands for the trace's id (32 hexadecimal digits) in the address of its page.
+#: What represents the trace's id (32 hexadecimal digits) in the address of its page.
 TRACE_ID = "{trace_id}"
 
 

@@ -1,4 +1,4 @@
-"""What an operator may order a worker process to do. It reads its order with each heartbeat."""
+"""The orders of an operator to a worker process. It reads its order with each heartbeat."""
 
 from __future__ import annotations
 

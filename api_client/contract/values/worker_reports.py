@@ -1,4 +1,4 @@
-"""What worker processes report of themselves, its wire form, and which of them are missing."""
+"""Reports of worker processes, its wire form, and which of them are missing."""
 
 from __future__ import annotations
 
@@ -63,11 +63,11 @@ class WorkerReport:
         return worker_of(self.name)
 
     def free_of(self, queue: str) -> int:
-        """How many more turns of a queue it could carry out at once."""
+        """Return how many more turns of a queue it could carry out at once."""
         return self.check_free if queue == CHECK_QUEUE else self.free
 
     def cannot_run(self, model: str) -> str:
-        """Why it cannot run agents of this model (a label); empty where it can, or does not say."""
+        """Return why it cannot run agents of this model (a label); empty where it can, or does not say."""
         if not (self.models or self.cannot) or any(label(name) == model for name in self.models):
             return ""
         why = next((str(text) for name, text in self.cannot.items() if label(name) == model), "")

@@ -1,1 +1,1 @@
-"""What users read, in German and English."""
+"""Words for users, in German and English."""

@@ -34,7 +34,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
 
 
 def words_of(code: str, locale: str) -> tuple[str, str]:
-    """What happened and what to do, in ``de`` or ``en``; any other locale is English.
+    """Return what happened and what to do, in ``de`` or ``en``; any other locale is English.
 
     Raises:
         KeyError: no such code.
@@ -44,7 +44,7 @@ def words_of(code: str, locale: str) -> tuple[str, str]:
 
 
 def sentence(code: str, locale: str, **values: object) -> str:
-    """What a user reads of an error: what happened, then what to do.
+    """Return what a user reads of an error: what happened, then what to do.
 
     Raises:
         KeyError: no such code, or a value of its template is missing.

@@ -14,10 +14,10 @@ _BECAUSE = {
 
 
 def is_hand_over(during: str) -> bool:
-    """Whether an ``attempt.lost`` is a hand-over, by its ``during``; else its worker died or froze."""
+    """Return whether an ``attempt.lost`` is a hand-over, by its ``during``; else its worker died or froze."""
     return during not in {"running", "validating", ""}
 
 
 def handed_over(during: str) -> str:
-    """What is shown of a hand-over, such as ``handed over: its worker was stopped``."""
+    """Return what is shown of a hand-over, such as ``handed over: its worker was stopped``."""
     return f"handed over: {_BECAUSE.get(during, 'its worker gave it back')}"

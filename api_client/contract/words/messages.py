@@ -1,4 +1,4 @@
-"""What a user reads when a turn ends without an answer, and what an agent is asked then.
+"""Words for a user whose turn ends without an answer, and prompts for an agent then.
 
 The words are in ``messages.toml``, those of the endings in ``error_codes.toml``.
 """
@@ -23,14 +23,14 @@ _WORDS = table_beside(__file__)
 
 
 def line_of(issue: ValidationIssue) -> str:
-    """What was found as one line: its code, file and line where it is in a file, and the message."""
+    """Return what was found as one line: its code, file and line where it is in a file, and the message."""
     file, line, message = issue.file, issue.line, issue.message
     place = f"{file}:{line}: " if file and line else f"{file}: " if file and file not in message else ""
     return f"{issue.code}: {place}{message}"
 
 
 def broken_off(why: str, locale: str, reason: str) -> str:
-    """Why there is no answer, in the user's language: ``why`` is a code, ``reason`` the runner's English sentence."""
+    """Word the missing answer in the user's language: ``why`` is a code, ``reason`` the runner's English sentence."""
     if locale != "de":
         return reason
     known = _WORDS.get(f"broken_off_{why}")
@@ -62,7 +62,7 @@ def rejected(locale: str, lines: list[str], *, note: str, timed_out: bool) -> st
 
 
 def consulted(prompt: str, locale: str, hints: list[str]) -> str:
-    """What another model is asked when the first one failed: the task itself, and what was wrong before.
+    """Return what another model is asked when the first one failed: the task itself, and what was wrong before.
 
     It starts afresh, so it must give everything, not a correction.
     """
@@ -71,7 +71,7 @@ def consulted(prompt: str, locale: str, hints: list[str]) -> str:
 
 
 def asked_again(note: str, locale: str, hints: list[str]) -> str:
-    """What the agent is asked when a person wants another attempt."""
+    """Return what the agent is asked when a person wants another attempt."""
     lines = [_say("person_says", locale), "", note.strip()]
     return "\n".join(lines + (["", _say("still_open", locale), *(f"- {hint}" for hint in hints)] if hints else []))
 

@@ -1,4 +1,4 @@
-"""What a store says when it refuses, by the first word of its answer, and what to do about it. Pure.
+"""Refusals of a store, by the first word of its answer, and what to do about it. Pure.
 
 The words are Redis' and Valkey's own. A client library may strip the word and raise another kind of error instead.
 """
@@ -78,7 +78,7 @@ class Refusal:
 
 
 def refusal_of(error: BaseException) -> Refusal | None:
-    """What the store refused, from the error its client raised; None for any other error."""
+    """Return what the store refused, from the error its client raised; None for any other error."""
     text = str(error)
     kind, found = type(error).__name__, _WORD.search(text)
     word = _KINDS.get(kind, found[1] if found else "")

@@ -154,7 +154,7 @@ async def _answer(request: Request, error: Exception) -> Response:
 
 
 def _is_browser(request: Request) -> bool:
-    """Whether somebody looks for a page: programs ask below /v1, or for JSON."""
+    """Return whether somebody looks for a page: programs ask below /v1, or for JSON."""
     return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
 
 

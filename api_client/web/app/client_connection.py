@@ -34,7 +34,7 @@ HEAD_BYTES = 16_384
 _LINGER_SECONDS = 5.0
 #: When to come again after a refusal for too many connections.
 _AGAIN_SECONDS = 5
-#: What a full relay still answers, over so many connections more.
+#: What a full relay still answers, over this many connections more.
 _HEALTH, _HEALTH_CONNECTIONS = ("/healthz", "/readyz"), 64
 
 
@@ -60,7 +60,7 @@ class Connection(H11Protocol):
 
     @classmethod
     def at_most(cls, most: int, trusted: _Proxies) -> type[Connection]:
-        """The same for a server that serves so many connections at once, and trusts these proxies."""
+        """The same for a server that serves this many connections at once, and trusts these proxies."""
         return type("Connection", (cls,), {"most": most, "trusted": trusted, "_idle": {}})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]

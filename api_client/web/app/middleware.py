@@ -28,7 +28,7 @@ from api_client.web.wire import JSON
 log = structlog.get_logger(__name__)
 
 _STREAM = b"text/event-stream"
-#: An untrusted proxy is noted once in so many seconds.
+#: An untrusted proxy is noted once in this many seconds.
 _NOTE_SECONDS = 60.0
 
 
@@ -131,7 +131,7 @@ class Head:
         begun = asyncio.Event()
 
         async def receive_or_leave() -> Message:
-            """What the client sends; once the head is sent it is gone, as far as the application knows."""
+            """Return what the client sends; once the head is sent it is gone, as far as the application knows."""
             if not begun.is_set():
                 message = await receive()
                 if message["type"] == "http.disconnect" or message.get("body") or message.get("more_body"):

@@ -50,7 +50,7 @@ _T = TypeVar("_T", int, float)
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What one HTTP request asks for.
+    """The meaning of one HTTP request.
 
     Attributes:
         stream: the answer is wanted as a stream.
@@ -168,7 +168,7 @@ def _ask(request: TurnRequest, wished: Wishes, origin: _Origin, headers: Headers
 
 @dataclass(frozen=True, slots=True)
 class _Origin:
-    """Where a request comes from: the chat in the caller's words and the idempotency key, '' without one."""
+    """The origin of a request: the chat in the caller's words and the idempotency key, '' without one."""
 
     chat_id: str
     key: str

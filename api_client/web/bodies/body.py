@@ -48,13 +48,13 @@ _UNFIT_TEXT = re.compile("[\0\ud800-\udfff]")
 #: Everything but what begins a value, or another one behind it.
 _NO_BEGINNING = bytes(set(range(256)) - set(b"[{,"))
 _PIECE_BYTES = 64 * 1024
-#: Where a value stands: its parent's trail and its own key. A chain, so that names are spelled only for errors.
+#: Where a value is: its parent's trail and its own key. A chain, so that names are spelled only for errors.
 _Trail: TypeAlias = "tuple[_Trail, str | int] | None"
 _T = TypeVar("_T")
 
 
 class _Unfit:
-    """Stands where the parser found a value no reader should see, until the walk knows what the field is called."""
+    """Marks where the parser found a value no reader should see, until the walk knows what the field is called."""
 
     def __init__(self, why: str) -> None:
         self.why = why
@@ -104,7 +104,7 @@ class _Body:
 
 
 class _Reading:
-    """How many bytes of bodies are in memory, from their reading until they are parsed: in all, and of each owner."""
+    """The bytes of bodies in memory, from their reading until they are parsed: in all, and of each owner."""
 
     def __init__(self) -> None:
         self.bytes = 0
@@ -130,7 +130,7 @@ class _Reading:
             del self.of[body.owner]
 
     def has_room(self, body: _Body, size: int) -> bool:
-        """Whether so many bytes more have room, where need be in place of a body of who has most and reads on.
+        """Return whether this many bytes more have room, where need be in place of a body of who has most and reads on.
 
         No owner takes more than half. Without keys there is one owner, ''.
         """
@@ -159,7 +159,7 @@ async def read_object(request: Request, limit: int) -> dict[str, Any]:
 
 
 async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]], _T]) -> _T:
-    """What ``make`` makes of the request's body; of a large body it is made off the event loop, as it is parsed.
+    """Return what ``make`` makes of the request's body; of a large body it is made off the event loop, as it is parsed.
 
     Args:
         request: the request; its body is read here, once.
@@ -184,7 +184,7 @@ async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]],
 
 
 def has_body(request: Request) -> bool:
-    """Whether the request brings a body along."""
+    """Return whether the request brings a body along."""
     return request.headers.get("content-length", "0") != "0" or "transfer-encoding" in request.headers
 
 
@@ -304,7 +304,7 @@ def parse_object(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def has_too_many_values(body: bytes | bytearray) -> bool:
-    """Whether JSON holds more than ``MAX_VALUES`` values, by counting its bytes: nothing is parsed for it.
+    """Return whether JSON holds more than ``MAX_VALUES`` values, by counting its bytes: nothing is parsed for it.
 
     Every value but the first follows a comma or an opening bracket outside of texts. It goes by small pieces, so that
     it never holds up others, needs no memory, and ends once it knows.
@@ -337,7 +337,7 @@ def _whole(digits: str) -> int | _Unfit:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     known: dict[str, Any] = {}
     for key, value in pairs:
-        known[key] = _Unfit("the key stands twice in its object") if key in known else value
+        known[key] = _Unfit("the key is twice in its object") if key in known else value
     return known
 
 

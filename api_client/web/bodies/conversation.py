@@ -29,7 +29,7 @@ _TEXT_FILE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PartRules:
-    """What content may be: its types of text parts, whether the model reads images, the language of what is said."""
+    """Rules for content: its types of text parts, whether the model reads images, the language of our words."""
 
     text: tuple[str, ...] = ("text",)
     vision: bool = False
@@ -38,7 +38,7 @@ class PartRules:
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What a message says. The text names each image's file; ``images`` are those that could be read."""
+    """The content of a message. The text names each image's file; ``images`` are those that could be read."""
 
     text: str
     images: tuple[Image, ...] = ()
@@ -125,7 +125,7 @@ _PIECE_CHARS = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a conversation may be: roles, number of messages, characters of each."""
+    """The limits of a conversation: roles, number of messages, characters of each."""
 
     roles: tuple[str, ...]
     messages: int
@@ -161,7 +161,7 @@ def read_list(raw: Any, field: str, limits: Limits, rules: PartRules, go_on: str
     for index, given in enumerate(raw):
         said, found = _message(given, f"{field}[{index}]", limits, rules, new=index == len(raw) - 1)
         messages.append(said)
-        # A question that failed stands before this one without an answer; its images were perhaps never stored.
+        # A question that failed is before this one without an answer; its images were perhaps never stored.
         images = {} if said["role"] == "assistant" else images | dict.fromkeys(found)
         size += len(said["content"])
     if size > MAX_TEXT_CHARS:
@@ -203,7 +203,7 @@ def _check_last(message: dict[str, str], name: str) -> None:
 
 
 def _says_something(text: str) -> bool:
-    """Whether there is any visible letter. It goes by pieces, each letter once: a text may be a million spaces."""
+    """True if there is any visible letter. It goes by pieces, each letter once: a text may be a million spaces."""
     pieces = (text[start : start + _PIECE_CHARS] for start in range(0, len(text), _PIECE_CHARS))
     return any(any(map(_visible, set(piece))) for piece in pieces)
 

@@ -1,4 +1,4 @@
-"""What a request's body may hold, as models: each limit stands here once, and the OpenAPI document follows from them.
+"""Models of requests' bodies: each limit is here once, and the OpenAPI document follows from them.
 
 What a field may be by the settings only is read by the functions at the end. The messages are declared here and read in
 ``conversation`` and ``response_input``.
@@ -42,7 +42,7 @@ _KINDS = {"boolean": "true or false", "string": "a text", "object": "an object",
 
 
 class StreamMode(StrEnum):
-    """How much of an answer is shown before it is accepted."""
+    """The part of an answer that is shown before it is accepted."""
 
     #: The draft as it comes, taken back when it is void; in frames that Open WebUI understands.
     LIVE = "live"
@@ -75,7 +75,7 @@ class Body(BaseModel):
 
 
 class EscalationBody(Body):
-    """What a request wants to happen when all attempts have failed; the settings say what it leaves out.
+    """The wish of a request for the case that all attempts have failed; the settings say what it leaves out.
 
     Its limits are those of ``check_escalation``, which settings and clients in Python obey too.
     """
@@ -90,13 +90,13 @@ class EscalationBody(Body):
 
 
 class StreamOptions(Body):
-    """What a stream holds beside the answer."""
+    """Contents of a stream beside the answer."""
 
     include_usage: bool | None = None
 
 
 class Wishes(Body):
-    """What a request for an answer says beside its messages."""
+    """Fields of a request for an answer beside its messages."""
 
     model: Annotated[Any, WithJsonSchema({"type": "string", "minLength": 1, "examples": ["scripted"]})] = None
     session_id: str | None = Field(None, pattern=f"^[ -~]{{1,{MAX_ID_CHARS}}}$", description=_ID)
@@ -233,7 +233,7 @@ def schema_of(model: type[Body]) -> dict[str, Any]:
 
 
 def operation(model: type[Body]) -> dict[str, Any]:
-    """What a route with this body adds to the OpenAPI document."""
+    """Return what a route with this body adds to the OpenAPI document."""
     schema = schema_of(model)
     required = bool(schema.get("required"))
     return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}

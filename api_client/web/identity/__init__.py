@@ -1,1 +1,1 @@
-"""Who asks, and what they may do."""
+"""The caller, and the rights of each."""

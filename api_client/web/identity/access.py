@@ -1,4 +1,4 @@
-"""Who asks: the API key decides, in one place. The owner of a turn is a hash, never a key or a user's name.
+"""The caller: the API key decides, in one place. The owner of a turn is a hash, never a key or a user's name.
 
 Keys come from HELIX_API_KEYS and from the file of ``turns keys``. Without either the relay serves this machine only. A
 page in a browser can reach a loopback address under a foreign name, and a proxy brings in strangers; both show in the
@@ -37,7 +37,7 @@ USER_HEADERS = ("x-owui-user-id", "x-openwebui-user-id")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
-    """Who asks, and what they may.
+    """The caller, with its rights.
 
     Attributes:
         owner: whose turns these are.
@@ -70,15 +70,15 @@ class Caller:
 
 
 class Somebody(Protocol):
-    """Who asks: a caller of the API, or a visitor of the pages."""
+    """A caller of the API, or a visitor of the pages."""
 
     @property
     def operator(self) -> bool:
-        """Whether they may change everybody's turns."""
+        """Return whether they may change everybody's turns."""
 
     @property
     def keyless(self) -> bool:
-        """Whether they came without a key, and there are none."""
+        """Return whether they came without a key, and there are none."""
 
 
 def require_operator(somebody: Somebody, does: str) -> None:
@@ -93,7 +93,7 @@ def require_operator(somebody: Somebody, does: str) -> None:
 
 
 def needs_token() -> ApiError:
-    """What somebody hears who asks without a key for what only an operator may do."""
+    """Return what somebody hears who asks without a key for what only an operator may do."""
     message = (
         "without keys this needs the operator's token: it is in HELIX_ROOT/.helix/operator-token; send it as "
         "'Authorization: Bearer TOKEN', or sign in with it at /sign-in"
@@ -207,7 +207,7 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
 
 
 def limits_of(settings: Settings) -> Limits:
-    """What each owner may submit, by the settings."""
+    """Return what each owner may submit, by the settings."""
     return Limits(
         per_minute=settings.turns_per_minute,
         unfinished=settings.owner_unfinished,

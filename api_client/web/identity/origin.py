@@ -1,4 +1,4 @@
-"""Where a request comes from: another site's page, or a proxy. SignIns and proxies say so in headers."""
+"""The origin of a request: another site's page, or a proxy. SignIns and proxies say so in headers."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def require_own_site(request: Request) -> None:
 
 
 def _is_ours(origin: str, request: Request) -> bool:
-    """Whether an ``Origin`` is the address that the request went to, or the pages' public one."""
+    """Return whether an ``Origin`` is the address that the request went to, or the pages' public one."""
     public = relay_of(request).settings.public_url
     try:
         host = urlsplit(origin).netloc.lower()

@@ -1,1 +1,1 @@
-"""What takes a turn in: limits of its caller, a repeated question, a replay."""
+"""The intake of turns: limits of its caller, a repeated question, a replay."""

@@ -1,6 +1,6 @@
 """From what is asked to the turn that answers it: a new one, or the one that answers the same question already.
 
-The rule stands in docs/open-webui.md, "An answer is never lost". The policy files have their say for its caller.
+The rule is in docs/open-webui.md, "An answer is never lost". The policy files have their say for its caller.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What only Open WebUI sends or shows."""
+"""Code for Open WebUI alone."""

@@ -93,7 +93,7 @@ def _first_sentence(text: str) -> str:
 
 
 def _ends(before: str, mark: str, after: str) -> bool:
-    """Whether a sentence ends here: it is long enough, and the mark is not that of an abbreviation or a number."""
+    """True if a sentence ends here: it is long enough, and the mark is not that of an abbreviation or a number."""
     words = before.split()
     if not words or (len(words) < _LEAST_WORDS and len(before) < _LEAST_CHARS and after):
         return False
@@ -194,12 +194,12 @@ def _said_by_user(history: str) -> list[str]:
 
 
 def _said_first(prompt: str) -> list[str]:
-    """What the user said, from the conversation's beginning."""
+    """Return what the user said, from the conversation's beginning."""
     return _said_by_user(_history(prompt)[:TALK_CHARS])
 
 
 def _said_last(prompt: str) -> str:
-    """What the user said last; of a very long text its end."""
+    """Return what the user said last; of a very long text its end."""
     history = _history(prompt)
     said = _said_by_user(history[-TALK_CHARS:])
     return said[-1] if said else history[-TALK_CHARS:].strip() if len(history) > TALK_CHARS else ""

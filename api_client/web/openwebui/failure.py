@@ -1,4 +1,4 @@
-"""What a user of a chat reads when there is no answer: one plain paragraph, because Open WebUI shows a box of text.
+"""The failure text for a user of a chat: one plain paragraph, because Open WebUI shows a box of text.
 
 What happened, what was wrong with the last answer, what to do now; names for administrators come last. Programs get
 the form of ADR-038 instead (``streaming.reply``).
@@ -77,6 +77,6 @@ def _last_reason(message: str) -> str:
 
 
 def _names(issues: Sequence[ValidationIssue], turn_id: str, pages: str) -> str:
-    """What an administrator asks for: the codes, and the turn."""
+    """Return what an administrator asks for: the codes, and the turn."""
     codes = filter(None, error_codes(issues))
     return f"({', '.join([*codes, f'{pages}/turns/{turn_id}' if pages else turn_id])})"

@@ -32,7 +32,7 @@ _FURTHER_BEGIN = re.compile(rf"{_RULE.pattern}\n{_ADR}")
 _FURTHER_MAYBE = re.compile(
     r"(?:-{1,3}|---[ \t]{0,9}\r?(?:\n(?:" + "|".join(_ADR[:size] for size in range(len(_ADR) - 1, 0, -1)) + r")?)?)\Z"
 )
-#: Stands for the closing line of a header: not empty, no fence.
+#: Represents the closing line of a header: not empty, no fence.
 _RULE_LINE = "---"
 _CODE = re.compile(r"^[ \t>]{0,32}(?:[-*+][ \t]{1,4})?(?:`{3,}|~{3,}).*$", re.MULTILINE)
 #: Of a line so much is read to see whether it is empty, or a fence.
@@ -49,7 +49,7 @@ def fenced(text: str) -> str:
 
 
 def _headers(text: str) -> list[tuple[int, int]]:
-    """Where the headers stand: from the first line of dashes to the end of the second."""
+    """Return where the headers stand: from the first line of dashes to the end of the second."""
     begin = _BEGIN.match(text)
     first = _closed(text, begin.end()) if begin else None
     found, done, code = ([first], first[1], "") if first else ([], 0, "")

@@ -102,7 +102,7 @@ def proof_of(end: kinds.TurnFinished, changes: Sequence[str], locale: str, *, ch
 
 
 def queued_behind(own: int, others: int, locale: str) -> str:
-    """Where a turn stands that waits: behind ``own`` turns of its session, else behind ``others`` for an agent."""
+    """Give where a turn is that waits: behind ``own`` turns of its session, else behind ``others`` for an agent."""
     if own:
         return say("queued_behind_one" if own == 1 else "queued_behind", locale, position=own)
     name = {0: "queued_for_agent", 1: "queued_for_agent_one"}.get(others, "queued_for_agent_many")
@@ -278,7 +278,7 @@ class Progress:
         return self._show(status_event(text, done=False))
 
     def _ahead(self, others: int) -> int:
-        """How many turns are before this one, about.
+        """Return how many turns are before this one, about.
 
         First come, first served: who came later is behind it, so never more were before it than waited at the fewest.
         """

@@ -41,7 +41,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """Bars over time, and the value the full height stands for."""
+    """Bars over time, and the value the full height represents."""
 
     boxes: tuple[Box, ...]
     top: float

@@ -1,4 +1,4 @@
-"""What an attempt changed against the one before: lines, and the words within changed lines. Pure."""
+"""The changes of an attempt against the one before: lines, and the words within changed lines. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Line:
 
 
 def compare(before: str, after: str) -> list[Line] | None:
-    """The changes with what stands around them; empty when nothing changed, None when the texts are too long."""
+    """The changes with what is around them; empty when nothing changed, None when the texts are too long."""
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > _MOST_LINES:
         return None

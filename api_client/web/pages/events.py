@@ -13,7 +13,7 @@ _LONGEST = 160
 
 
 def summary(event: Event) -> str:
-    """What the event's data says."""
+    """Return what the event's data says."""
     return " · ".join(filter(None, (_fact(name, value) for name, value in event.data.items())))
 
 

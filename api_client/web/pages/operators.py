@@ -34,7 +34,7 @@ _ROWS = 100
 
 
 def _show(sheet: Sheet) -> Callable[..., Awaitable[Response]]:
-    """What shows a page of nouns to operators; others are led to their turns."""
+    """Return what shows a page of nouns to operators; others are led to their turns."""
 
     async def show(request: Request, relay: RelayOf, visitor: VisitorOf) -> Response:
         if visitor.owner:
@@ -54,7 +54,7 @@ def _show(sheet: Sheet) -> Callable[..., Awaitable[Response]]:
 
 
 def _press(sheet: Sheet, noun: Noun[Any], button: Button[Any]) -> Callable[..., Awaitable[Response]]:
-    """What a button does, and then shows what is left."""
+    """Return what a button does, and then shows the rest."""
 
     async def press(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
         require_operator(visitor, noun.doing)
@@ -104,7 +104,7 @@ async def order(name: str, order: WorkerOrder, relay: RelayOf, visitor: VisitorO
 async def show_audit(
     request: Request, relay: RelayOf, visitor: VisitorOf, span: str = "7d", turn: str = "", page: int = 1
 ) -> Response:
-    """Who did what to which turn and when, newest first; what was refused is said to be so."""
+    """Return who did what to which turn and when, newest first; what was refused is said to be so."""
     if visitor.owner:
         return see_other("/turns")
     if span not in SPANS:

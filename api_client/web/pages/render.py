@@ -87,7 +87,7 @@ def seconds(value: float) -> str:
 
 
 def ago(at: float) -> str:
-    """How long ago a moment was."""
+    """Return how long ago a moment was."""
     return f"{seconds(max(0.0, time.time() - at))} ago" if time.time() - at >= 1 else "now"
 
 
@@ -118,7 +118,7 @@ def cut(text: str, width: int) -> str:
 
 
 def with_code(text: str) -> Markup:
-    """One of our sentences, with what stands in backticks set as code."""
+    """One of our sentences, with what is in backticks set as code."""
     return Markup(_CODE.sub(r"<code>\1</code>", str(escape(text))))  # noqa: S704 - escaped before
 
 
@@ -154,7 +154,7 @@ def status_of(turn: Turn) -> str:
 
 
 def runs_allowed(turn: Turn) -> int:
-    """How many attempts the turn has; an escalation or a person may have given it more than was asked for."""
+    """Return how many attempts the turn has; an escalation or a person may have given it more than was asked for."""
     return turn.allowed or turn.request.max_attempts
 
 

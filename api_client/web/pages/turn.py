@@ -85,7 +85,7 @@ async def export_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Respo
 
 @router.get("/turns/{turn_id}/bundle")
 async def bundle_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
-    """What a bug report needs, as `turns bundle` packs it on the relay's machine: for operators, without prompts."""
+    """Send a bug report, as `turns bundle` packs it on the relay's machine: for operators, without prompts."""
     require_operator(visitor, "downloads a bundle: it shows settings")
     if relay.pack is None:
         raise ApiError(404, "this relay makes no bundles: use `turns bundle`", code="not_found")
@@ -99,12 +99,12 @@ def _now(turn: Turn) -> float:
 
 
 def _trace_page(address: str, turn: Turn) -> str:
-    """Where the turn's trace is shown; empty: nowhere, or not yet, since it is sent when the turn has ended."""
+    """Return where the turn's trace is shown; empty: nowhere, or not yet, since it is sent when the turn has ended."""
     return address.replace(TRACE_ID, f"{trace_id(turn):032x}") if turn.outcome else ""
 
 
 def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[comparison.Line] | None]:
-    """What each attempt changed against the one before; under 0, what the fallback changed."""
+    """Return what each attempt changed against the one before; under 0, what the fallback changed."""
     found = {
         after.number: comparison.compare(before.answer or before.text, after.answer or after.text)
         for before, after in itertools.pairwise(attempts)

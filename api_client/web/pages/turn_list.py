@@ -93,7 +93,7 @@ class _Bulk:
 
 @router.get("/turns/bulk")
 async def count_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, action: str = "") -> Response:
-    """What an action on all turns that match would touch. Nothing is changed."""
+    """Return what an action on all turns that match would touch. Nothing is changed."""
     filters = {name: request.query_params.get(name, "").strip() for name in FILTERS}
     bulk = await _bulk(relay, visitor, action, filters)
     return _bulk_page(request, relay, visitor, bulk, bulk_id=secrets.token_hex(4))
@@ -129,7 +129,7 @@ async def act_in_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, form
 
 
 async def _bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, str]) -> _Bulk:
-    """What an action would touch: turns that the visitor may change.
+    """Return what an action would touch: turns that the visitor may change.
 
     Raises:
         ApiError: 400 for an unknown action or filter, 403 where the action is not the visitor's.

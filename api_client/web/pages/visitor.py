@@ -1,6 +1,6 @@
-"""Who looks at the pages: a browser signs in with an API key and gets a cookie that stands for it.
+"""Visitors of the pages: a browser signs in with an API key and gets a cookie in its place.
 
-The cookie is random and says nothing; the store keeps which key it stands for, hashes both, and forgets it after a
+The cookie is random and says nothing; the store keeps which key it represents, hashes both, and forgets it after a
 while. A key that is revoked ends what was signed in with it. Scripts
 cannot read it, other sites cannot send it, and what changes anything wants a token made from it besides. Without
 keys the pages, like the whole relay, serve this machine only: they show everything, and who signs in with the
@@ -90,7 +90,7 @@ class Visitor:
 
     @property
     def csrf(self) -> str:
-        """What a form must bring along: nobody can make it without the cookie."""
+        """Return what a form must bring along: nobody can make it without the cookie."""
         return hmac.new(self.token.encode(), b"helix-form", hashlib.sha256).hexdigest()
 
 
@@ -98,7 +98,7 @@ async def visitor_of(request: Request) -> Visitor:
     """The visitor.
 
     Raises:
-        NotSignedIn: keys are configured, and the cookie stands for none of them (any more).
+        NotSignedIn: keys are configured, and the cookie represents none of them (any more).
         ApiError: 403 ``loopback_only``. StoreUnavailable: the store does not answer.
     """
     relay, token = relay_of(request), request.cookies.get(COOKIE, "")
@@ -204,7 +204,7 @@ LongForm = Annotated[dict[str, str], Depends(checked_long_form)]
 
 
 def sign_in_address(back: str) -> str:
-    """Where to sign in, to go on to ``back``."""
+    """Return where to sign in, to go on to ``back``."""
     return f"/sign-in?next={quote(back, safe='')}" if back not in {"", "/"} else "/sign-in"
 
 

@@ -38,7 +38,7 @@ class Bar:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Return how long it took."""
         return self.end - self.start
 
 
@@ -54,7 +54,7 @@ class Row:
 
 @dataclass(slots=True)
 class _Walk:
-    """Where in the history we are: the rows so far, and the bar that is open."""
+    """A place in the history: the rows so far, and the bar that is open."""
 
     began: float
     rows: list[Row] = field(default_factory=list)
@@ -78,7 +78,7 @@ class _Walk:
         self.kind = ""
 
     def say(self, said: str, *, good: bool | None) -> None:
-        """How the present row ended."""
+        """End the present row."""
         self.rows[-1] = replace(self.rows[-1], said=said, good=good)
 
 
@@ -162,11 +162,11 @@ class Scale:
     seconds: float
 
     def at(self, seconds: float) -> str:
-        """Where a moment is."""
+        """Return where a moment is."""
         return f"{100 * seconds / self.seconds:.2f}%"
 
     def width(self, bar: Bar) -> str:
-        """How wide a bar is; never too narrow to be seen."""
+        """Return how wide a bar is; never too narrow to be seen."""
         return f"{max(_NARROWEST, 100 * bar.seconds / self.seconds):.2f}%"
 
     @property

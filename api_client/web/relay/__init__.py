@@ -1,4 +1,4 @@
-"""What every route needs, kept in the application's state: the settings, the client, and whether to stop."""
+"""Dependencies of every route, kept in the application's state: the settings, the client, and whether to stop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _AGAIN_SECONDS = 1
 
 
 class Busy:
-    """How many requests of each owner are in progress: a body is read, an answer awaited, a stream open.
+    """The requests of each owner in progress: a body is read, an answer awaited, a stream open.
 
     A request counts from the moment its owner is known until its answer has been sent, or its caller has left.
     """
@@ -56,7 +56,7 @@ class Busy:
 
 @dataclass(slots=True)
 class Traffic:
-    """What the relay serves: answers since its start by HTTP status, and event streams that are open."""
+    """The relay's traffic: answers since its start by HTTP status, and event streams that are open."""
 
     answers: Counter[int] = field(default_factory=Counter)
     streams: int = 0
@@ -64,7 +64,7 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """What a running relay has. ``stopping`` is set once, when it is asked to stop.
+    """The state of a running relay. ``stopping`` is set once, when it is asked to stop.
 
     Attributes:
         token: of the operator, where no keys are configured.

@@ -71,7 +71,7 @@ class Guesses:
 
 
 def network_of(address: str) -> str:
-    """What counts as one address: of IPv6 a network of 64 bits."""
+    """Return what counts as one address: of IPv6 a network of 64 bits."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

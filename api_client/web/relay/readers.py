@@ -1,4 +1,4 @@
-"""Who reads which turn through this relay, and what follows when the last reader of a page leaves.
+"""Readers of turns through this relay, and what follows when the last reader of a page leaves.
 
 Stop in Open WebUI and a crash of Open WebUI look the same: the connection closes. So a turn is cancelled only when
 nobody has come back to it for a while.
@@ -72,7 +72,7 @@ class Readers:
             log.info("stop.moved_on", turn_id=earlier)
 
     async def _unread(self, turn_id: str, request: TurnRequest) -> bool:
-        """Whether nobody reads a turn that a page asked for, about another message."""
+        """Return whether nobody reads a turn that a page asked for, about another message."""
         if self.here(turn_id):
             return False
         with suppress(TurnNotFound):

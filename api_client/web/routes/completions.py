@@ -85,7 +85,7 @@ async def _whole(request: Request, relay: Relay, ask: Ask, reply: Reply) -> Resp
 
 
 async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "chat") -> Ask:
-    """What the request asks for; ``route`` is what policies call this one.
+    """Return what the request asks for; ``route`` is what policies call this one.
 
     Raises:
         ApiError: 4xx with the field that is wrong.

@@ -45,7 +45,7 @@ class Vitals:
 
     Attributes:
         queues: Celery messages that nobody took yet, by queue.
-        held: turns that a pause holds back. pauses: what is paused, by kind; ``breaker``: open breakers.
+        held: turns that a pause holds back. pauses: the pauses, by kind; ``breaker``: open breakers.
         budgets: entry of HELIX_BUDGETS -> the highest part that anybody spent of it today.
         store_bytes, store_limit_bytes: memory of the store, and its ``maxmemory`` (0: none); None: not allowed to ask.
         disk_bytes, disk_free_bytes: of the file system of HELIX_ROOT, as this relay sees it.
@@ -100,7 +100,7 @@ async def read_vitals(relay: Relay) -> Vitals:
 
 
 def metric_name(name: str) -> str:
-    """What Prometheus calls a counter, such as ``helix_turn_finished_total`` or ``helix_agent_seconds``."""
+    """Return what Prometheus calls a counter, such as ``helix_turn_finished_total`` or ``helix_agent_seconds``."""
     if name.startswith("time."):
         return f"helix_{name.removeprefix('time.')}_seconds"
     return f"{_MONEY.get(name, 'helix_' + name.replace('.', '_'))}_total"

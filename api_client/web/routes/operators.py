@@ -29,7 +29,7 @@ _MOST = 1000
 
 
 def _list(noun: Noun[Any]) -> Callable[..., Awaitable[Response]]:
-    """What answers ``GET`` of a noun."""
+    """Return what answers ``GET`` of a noun."""
 
     async def listed(relay: RelayOf, caller: Asker) -> Response:
         return await _listed(noun, relay, caller, -1)

@@ -34,7 +34,7 @@ async def show_stats(request: Request, relay: RelayOf, since: str = "24h", by: s
 async def show_retry_rate(
     relay: RelayOf, since: str = "1h", by: str = "", every: str = "", model: str = ""
 ) -> Response:
-    """How often agents were asked again in the last ``since``, broken down, and by the minute, hour or day."""
+    """Return how often agents were asked again in the last ``since``, broken down, and by the minute, hour or day."""
     if by not in {"", *RETRY_BREAKDOWNS}:
         raise bad_request(f"by: must be one of {', '.join(RETRY_BREAKDOWNS)}; got {shown(by)}", param="by")
     try:

@@ -149,5 +149,5 @@ async def stream(
 
 
 def _frame(event: Event) -> bytes:
-    """The event as a frame, with its id to come back with; ``log.reset``, which stands in no log, has none."""
+    """The event as a frame, with its id to come back with; ``log.reset``, which is in no log, has none."""
     return event_frame(event.kind, event.to_dict(), event.event_id if event.seq else "")

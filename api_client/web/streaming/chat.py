@@ -36,7 +36,7 @@ def page_stream(relay: Relay, ask: Ask, turn: Submitted) -> Response:
 
 
 def reply_to(relay: Relay, ask: Ask, turn_id: str) -> Reply:
-    """What all parts of the reply to ``ask`` have in common."""
+    """Return what all parts of the reply to ``ask`` have in common."""
     return Reply(
         turn_id=turn_id,
         model=ask.request.model,
@@ -107,7 +107,7 @@ async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerat
 
 
 async def _waiting(relay: Relay, ask: Ask, page: Page) -> list[bytes]:
-    """What is sent after a while without an event: a ping, and on a page how long it takes, or who is before it."""
+    """Return frames for a while without an event: a ping, and on a page how long it takes, or who is before it."""
     before, others, why = 0, 0, ""
     if page.reply.status and page.progress.queued:
         with suppress(StoreUnavailable):  # the next one may tell

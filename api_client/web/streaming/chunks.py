@@ -13,7 +13,7 @@ FinishReason = Literal["stop", "content_filter"]
 
 
 class Delta(TypedDict, total=False):
-    """What a chunk adds to the message."""
+    """The addition of a chunk to the message."""
 
     role: Literal["assistant"]
     content: str

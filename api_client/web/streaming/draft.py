@@ -39,7 +39,7 @@ class Edit:
 
 
 class Draft:
-    """What the page of one reader shows of a turn's answer."""
+    """The view of one reader's page on a turn's answer."""
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
@@ -56,7 +56,7 @@ class Draft:
         return "".join(self._shown)
 
     def take(self, event: Event) -> list[Edit]:
-        """What changes on the page because of ``event``; at most one edit."""
+        """Return what changes on the page because of ``event``; at most one edit."""
         match event.body:
             case AttemptOutput(text=text):
                 return self._come(self._visible(text))
@@ -80,7 +80,7 @@ class Draft:
         return []
 
     def _visible(self, text: str) -> str:
-        """What a reader sees more of a growing answer."""
+        """Return what a reader sees more of a growing answer."""
         seen = self._coming.feed(text)
         return self._header.feed(seen) if self._reply.status else seen
 
@@ -120,7 +120,7 @@ class Draft:
 
 
 def _same(one: str, other: str) -> int:
-    """How many characters at the beginning are the same."""
+    """Return how many characters at the beginning are the same."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2

@@ -87,7 +87,7 @@ async def follow_answer(relay: Relay, turn_id: str, owner: str | None) -> AsyncG
 
 
 async def spent(relay: Relay, turn_id: str, owner: str | None) -> Spent:
-    """What a turn used, from its log; ends with the turn."""
+    """Return what a turn used, from its log; ends with the turn."""
     used = Spent()
     async with aclosing(follow_answer(relay, turn_id, owner)) as events:
         async for event in events:

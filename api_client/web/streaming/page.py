@@ -27,7 +27,7 @@ class Page:
         self._spent = Spent()
 
     def render(self, event: Event) -> list[Payload]:
-        """What is sent because of ``event``."""
+        """Return what is sent because of ``event``."""
         self._spent.take(event)
         sent = self._rendered(event)
         body = event.body
@@ -43,7 +43,7 @@ class Page:
         self.progress.take(event)
 
     def catch_up(self) -> list[Payload]:
-        """What a reader who comes late has to be sent: where the turn stands now."""
+        """Return what a reader who comes late has to be sent: where the turn is now."""
         return self.line(self.progress.current)
 
     def line(self, status: dict[str, Any] | None) -> list[Payload]:
@@ -95,7 +95,7 @@ class LivePage(_DraftPage):
     """A reply whose text is shown as it comes and taken back when it is void.
 
     Open WebUI reads frames of the Responses API between ordinary chunks, and the frame that says that a text is done
-    sets the text: so it can also be made shorter. Stored is what stands there at the end.
+    sets the text: so it can also be made shorter. Stored is what is there at the end.
     """
 
     def __init__(self, reply: Reply) -> None:

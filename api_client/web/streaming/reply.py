@@ -110,7 +110,7 @@ class Reply:
 
 
 def opening(reply: Reply) -> list[Payload]:
-    """What is sent before anything has happened."""
+    """Return what is sent before anything has happened."""
     return [reply.chunk({"role": "assistant", "content": ""})]
 
 

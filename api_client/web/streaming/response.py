@@ -90,7 +90,7 @@ class ResponseEvents:
         self.sent = -1
 
     def render(self, event: Event) -> list[Payload]:
-        """What is sent because of ``event``."""
+        """Return what is sent because of ``event``."""
         self._spent.take(event)
         body = event.body
         if isinstance(body, TurnQueued) and self.sent < 0:  # a log that starts again repeats it
@@ -112,7 +112,7 @@ class ResponseEvents:
         return self.all_of(ended)
 
     def all_of(self, turn: Turn) -> list[Payload]:
-        """What is left to be sent of a turn that has ended."""
+        """Return the rest to be sent of a turn that has ended."""
         opening: list[Payload] = []
         if self.sent < 0:
             opening = self._number([self._whole("response.created"), self._whole("response.queued")])

@@ -1,4 +1,4 @@
-"""What a turn used, over all its attempts, in the shapes of OpenAI's two APIs. Pure: events in, numbers out.
+"""The use of a turn over all its attempts, in the shapes of OpenAI's two APIs. Pure: events in, numbers out.
 
 Tokens and money are what the agents reported; zeros where they reported nothing, as the scripted agent does. A client
 that asked for one answer pays for all that it took: rejected, lost and repeated runs are in, and named.
@@ -14,7 +14,7 @@ from api_client.contract.events import Event
 
 
 class TurnDetails(TypedDict):
-    """What OpenAI's fields cannot say: runs, tokens of runs whose answer was not accepted, US dollars."""
+    """Figures beyond OpenAI's fields: runs, tokens of runs whose answer was not accepted, US dollars."""
 
     attempts: int
     failed_tokens: int

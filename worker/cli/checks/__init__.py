@@ -1,1 +1,1 @@
-"""What ``turns doctor`` looks at. Each check yields findings; one that is not fine says what to do."""
+"""The checks of ``turns doctor``. Each check yields findings; one that is not fine says what to do."""

@@ -49,7 +49,7 @@ def brokers(settings: Settings) -> Iterator[Finding]:
 
 
 def server(name: str, settings: Settings) -> Iterator[Finding]:
-    """What one server reports."""
+    """Yield what one server reports."""
     from redis.exceptions import NoPermissionError, RedisError
 
     from api_client.store.connecting import connect
@@ -100,7 +100,7 @@ def _setting(redis: Any, name: str) -> str | None:
 
 
 def number_of_shards(settings: Settings) -> Finding:
-    """Whether HELIX_SHARDS is the number over which the store's turns are spread."""
+    """Return whether HELIX_SHARDS is the number over which the store's turns are spread."""
     from api_client.store.shards import require_shards
 
     try:
@@ -111,7 +111,7 @@ def number_of_shards(settings: Settings) -> Finding:
 
 
 def mode(name: str, info: Info) -> Iterator[Finding]:
-    """Whether the server is of a kind that is supported. Pure."""
+    """Yield whether the server is of a kind that is supported. Pure."""
     if info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0)):
         fix = "use one server, or a master with replicas and Sentinel (docs/operations.md)"
         yield Finding(f"{name} mode", "wrong", "Redis Cluster is not supported", fix)
@@ -120,7 +120,7 @@ def mode(name: str, info: Info) -> Iterator[Finding]:
 def replication(
     name: str, info: Info, durability: str, least: str | None, *, copies: int = 1, priority: str | None = "0"
 ) -> Iterator[Finding]:
-    """What a fail-over can lose. Pure.
+    """Yield what a fail-over can lose. Pure.
 
     Args:
         name: of the server.
@@ -156,13 +156,13 @@ def replication(
 
 
 def online(info: Info) -> int:
-    """How many replicas have caught up with a server. Pure."""
+    """Return how many replicas have caught up with a server. Pure."""
     listed = (each for key, each in info.items() if key.startswith("slave") and isinstance(each, Mapping))
     return sum(each.get("state") == "online" for each in listed)
 
 
 def clock(name: str, redis: Any) -> Finding:
-    """How far the server's clock is from this machine's."""
+    """Return how far the server's clock is from this machine's."""
     before = time.time()
     seconds, micros = redis.time()
     skew = seconds + micros / 1e6 - (before + time.time()) / 2
@@ -173,7 +173,7 @@ def clock(name: str, redis: Any) -> Finding:
 
 
 def version(name: str, info: Info) -> Finding:
-    """Whether the server is new enough, and patched. Pure."""
+    """Return whether the server is new enough, and patched. Pure."""
     kind = "valkey" if "valkey_version" in info else "redis"
     text = str(info.get(f"{kind}_version", "0.0.0"))
     number = tuple(int(part) for part in text.split(".")[:3] if part.isdecimal())
@@ -189,7 +189,7 @@ def version(name: str, info: Info) -> Finding:
 
 
 def persistence(name: str, info: Info) -> Finding:
-    """Whether what is acknowledged is on a disk within a second. Pure."""
+    """Return whether what is acknowledged is on a disk within a second. Pure."""
     check = f"{name} persistence"
     if not int(info.get("aof_enabled", 0)):
         fix = "start it with --appendonly yes; until then its end loses turns"
@@ -201,7 +201,7 @@ def persistence(name: str, info: Info) -> Finding:
 
 
 def power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding]:
-    """Whether what was acknowledged survives the server's end (docs/reliability.md). Pure.
+    """Yield whether what was acknowledged survives the server's end (docs/reliability.md). Pure.
 
     ``synced`` is the server's appendfsync. The embedded broker has ``no``, and a process beside it syncs each second.
     """
@@ -217,7 +217,7 @@ def power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding
 
 
 def eviction(name: str, info: Info) -> Finding:
-    """Whether the server may throw away what it was given, or is about to refuse more. Pure."""
+    """Return whether the server may throw away what it was given, or is about to refuse more. Pure."""
     check, policy = f"{name} memory", info.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         fix = "start it with --maxmemory-policy noeviction"

@@ -1,4 +1,4 @@
-"""Who reaches the relay: keys that somebody could guess, and a proxy that forwards without being trusted."""
+"""Access to the relay: keys that somebody could guess, and a proxy that forwards without being trusted."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def callers(settings: Settings) -> Iterator[Finding]:
 
 
 def most_bits(key: str) -> float:
-    """How much chance can be in a key at most, in bits. Pure."""
+    """Return how much chance can be in a key at most, in bits. Pure."""
     letters = set(key)
     size = next((len(each) for each in _ALPHABETS if letters <= set(each)), len(_ALPHABETS[-1]))
     return len(key) * math.log2(size) if len(letters) >= 8 else 0.0

@@ -40,7 +40,7 @@ def claude(settings: Settings) -> Iterator[Finding]:
 
 
 def version(program: str) -> Finding:
-    """Whether the CLI's version is the one whose endings were measured."""
+    """Return whether the CLI's version is the one whose endings were measured."""
     try:
         with tempfile.TemporaryDirectory() as home:
             env = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "DISABLE_AUTOUPDATER": "1"}
@@ -55,7 +55,7 @@ def version(program: str) -> Finding:
 
 
 def key(settings: Settings) -> Finding:
-    """Whether the CLI is given something to log in with."""
+    """Return whether the CLI is given something to log in with."""
     if settings.claude_api_key:
         return Finding("claude key", "ok", "HELIX_CLAUDE_API_KEY is set")
     if given := [name for name in settings.claude_env if os.environ.get(name)]:
@@ -73,7 +73,7 @@ def other_service(settings: Settings) -> Iterator[Finding]:
 
 
 def rights(settings: Settings, user: int) -> Finding:
-    """Whether the CLI takes its permission mode from this user."""
+    """Return whether the CLI takes its permission mode from this user."""
     if user == 0 and settings.claude_permission_mode == "bypassPermissions":
         fix = "run the workers as another user, or set HELIX_CLAUDE_PERMISSION_MODE=acceptEdits"
         return Finding("claude rights", "wrong", "the CLI refuses bypassPermissions to root", fix)
@@ -81,7 +81,7 @@ def rights(settings: Settings, user: int) -> Finding:
 
 
 def hooks(settings: Settings) -> Finding:
-    """Whether the hooks of a run are executed: without them no run is ever complete."""
+    """Return whether the hooks of a run are executed: without them no run is ever complete."""
     from worker.runners.base import Order
     from worker.runners.claude.runner import ClaudeCliRunner
     from worker.runners.guard.box import obstacle
@@ -119,7 +119,7 @@ def hooks(settings: Settings) -> Finding:
 
 
 def judge_hooks(ran: list[str], reason: str) -> Finding:
-    """What the hooks of a run that reached no service tell. Pure."""
+    """Return what the hooks of a run that reached no service tell. Pure."""
     missing = [event for event in ("SessionStart", "SessionEnd") if event not in ran]
     if not missing:
         return Finding("claude hooks", "ok", "SessionStart and SessionEnd in our run left their marks")

@@ -1,4 +1,4 @@
-"""``turns doctor``: what is wrong with this installation, said before a turn finds out."""
+"""``turns doctor``: the faults of this installation, said before a turn finds out."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from worker.logs import configure_logging
 @click.option("--settings", "with_settings", is_flag=True, help="Show every setting with its origin, secrets masked.")
 @json_option
 def doctor(with_settings: bool, as_json: bool) -> None:
-    """Look for what is wrong: settings, broker, workers, session folder, disk, and the agent's CLI with its hooks.
+    """Look for the faults: settings, broker, workers, session folder, disk, and the agent's CLI with its hooks.
 
     Sends a probe through broker and workers, writes a file into the session folder and removes it, and starts the
     Claude CLI once, without any model call. Exit codes: 0 nothing wrong, 1 something is.

@@ -1,4 +1,4 @@
-"""How a command that looks for what is wrong tells it: one line a check, and what to do about it."""
+"""The form of findings: one line a check, and what to do about it."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
 
 
 def sessions(settings: Settings) -> Finding:
-    """Whether sessions can be written: their folder, or the nearest one above it that exists. Writes a file there."""
+    """True if sessions can be written: their folder, or the nearest one above it that exists. Writes a file there."""
     folder = _existing(settings.sessions_dir)
     draft, name = (folder / f".doctor-{secrets.token_hex(6)}{end}" for end in (".draft", ""))
     try:
@@ -56,7 +56,7 @@ def sessions(settings: Settings) -> Finding:
 
 
 def box(settings: Settings) -> Finding:
-    """What agents run in, and what keeps them from running in a box with its own network."""
+    """Return what agents run in, and what keeps them from running in a box with its own network."""
     from worker.runners.guard.box import network_obstacle, obstacle
 
     real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())
@@ -82,7 +82,7 @@ def in_container(root: Path = Path("/")) -> bool:
 
 
 def validators(active: tuple[str, ...], offered: tuple[str, ...]) -> Finding:
-    """Whether every active validator is offered by what is installed here. Pure."""
+    """Return whether every active validator is offered by what is installed here. Pure."""
     if missing := [name for name in active if name not in offered]:
         fix = "install the package that offers it wherever relay and workers run, or change HELIX_VALIDATORS"
         return Finding("validators", "wrong", f"active, but not offered on this machine: {', '.join(missing)}", fix)
@@ -92,7 +92,7 @@ def validators(active: tuple[str, ...], offered: tuple[str, ...]) -> Finding:
 
 
 def policies(settings: Settings) -> Iterator[Finding]:
-    """Whether the policy files can be used: as a relay finds them now."""
+    """Yield whether the policy files can be used: as a relay finds them now."""
     read = Policies(settings)
     try:
         read.check()
@@ -108,7 +108,7 @@ def policies(settings: Settings) -> Iterator[Finding]:
 
 
 def disk(free: int, where: str) -> Finding:
-    """Whether there is room. Pure."""
+    """Return whether there is room. Pure."""
     said = f"{free / 2**30:.1f} GiB free at {where}"
     fix = "make room, or set HELIX_SESSION_RETENTION_SECONDS and run `turns gc`"
     if free < _NONE:

@@ -40,7 +40,7 @@ def models(settings: Settings) -> Iterator[Finding]:
 
 
 def problems(settings: Settings) -> list[str]:
-    """Why models of these settings can never work, a line each."""
+    """Return why models of these settings can never work, a line each."""
     from worker.runners.ability import never_works
 
     found = ((model, never_works(settings, model)) for model in settings.models)
@@ -80,7 +80,7 @@ def listed(url: str, key: str) -> Finding | frozenset[str] | None:
 
 
 def judge(model: str, option: str, url: str, found: Finding | frozenset[str] | None) -> Finding:
-    """What a service's list says about one model. Pure."""
+    """Return what a service's list says about one model. Pure."""
     check = f"model {model}"
     match found:
         case Finding():

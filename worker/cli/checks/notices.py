@@ -43,7 +43,7 @@ async def _lists(settings: Settings) -> tuple[list[Entry], list[Entry]]:
 
 
 def found(waiting: list[Entry], dead: list[Entry]) -> Finding:
-    """What the outbox says. Pure."""
+    """Return what the outbox says. Pure."""
     failing = [entry for entry in waiting if entry.error]
     if dead:
         said = f"{number_of(len(dead), 'notice')} given up after a day, the last one: {dead[0].error}"

@@ -66,7 +66,7 @@ async def _ask(
 
 
 def stuck(standing: Standing) -> Iterator[Finding]:
-    """What keeps turns from going on, causes first, as every page says it; then workers and waiting turns. Pure."""
+    """Yield what keeps turns from going on, causes first, as every page says it; then workers and waiting turns."""
     for alert in standing.alerts:
         yield Finding(alert.check, "warning" if alert.severity == "warning" else "wrong", alert.message, alert.fix)
     blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
@@ -95,7 +95,7 @@ def stuck(standing: Standing) -> Iterator[Finding]:
 
 
 def everybody(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
-    """Whether the workers that were there are still there. Pure; they are remembered for a day."""
+    """Yield whether the workers that were there are still there. Pure; they are remembered for a day."""
     if not reports:
         return
     lost, there = missing(reports, now), sum(now - each.at < HEARD_SECONDS for each in reports)
@@ -109,7 +109,7 @@ def everybody(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
 
 
 def leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) -> Iterator[Finding]:
-    """Whether every worker renews its leases in time, long before a healthy run is taken for a lost one. Pure."""
+    """Yield whether every worker renews its leases in time, long before a healthy run is taken for a lost one. Pure."""
     rounds = {each.name: each.lease_round for each in reports if now - each.at < HEARD_SECONDS}
     slow = sorted(f"{name} took {took:.1f} s" for name, took in rounds.items() if took > lease_seconds * SLOW_SHARE)
     if slow:
@@ -126,7 +126,7 @@ def shared(standing: Standing) -> Iterator[Finding]:
 
 
 def same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
-    """Whether all workers offer the same validators: each must be able to judge any turn. Pure."""
+    """Yield whether all workers offer the same validators: each must be able to judge any turn. Pure."""
     offers = {each.name: frozenset(each.validators) for each in reports if each.validators}
     everything = frozenset[str]().union(*offers.values())
     lacking = sorted(
@@ -140,7 +140,7 @@ def same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
 
 
 def kept(account: Account) -> Finding:
-    """Whether every acknowledged turn ended or goes on. Pure."""
+    """Return whether every acknowledged turn ended or goes on. Pure."""
     said = f"{number_of(account.acknowledged, 'turn')} acknowledged: {account.ended} ended, {account.going_on} going on"
     if not account.lost:
         return Finding("turns kept", "ok", f"{said}, 0 lost")
@@ -160,7 +160,7 @@ def claimed(probe: QueueProbe) -> Finding:
 
 
 def backlog(standing: Standing, messages: dict[str, int]) -> Iterator[Finding]:
-    """How many messages are in the queues, and whether there are dead letters. Pure."""
+    """Yield how many messages are in the queues, and whether there are dead letters. Pure."""
     waiting = ", ".join(f"{count} in {queue}" for queue, count in sorted(messages.items()))
     yield Finding("queues", "ok", f"messages that nobody took yet: {waiting}; {standing.unfinished} unfinished turns")
     if standing.dead:
@@ -171,7 +171,7 @@ def backlog(standing: Standing, messages: dict[str, int]) -> Iterator[Finding]:
 
 
 def traces(untraced: int | None) -> Iterator[Finding]:
-    """Whether finished turns are sent as traces, where that was ever begun. Pure."""
+    """Yield whether finished turns are sent as traces, where that was ever begun. Pure."""
     if untraced:
         fix = "is `turns traces` running, and its receiver? its log says; turns themselves are not concerned"
         yield Finding("traces", "warning", f"{untraced} finished turns wait to be sent", fix)

@@ -30,7 +30,7 @@ _END_SECONDS = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """What the policy gives a turn: names of its rules, of those in shadow, and what follows from errors."""
+    """The policy's part in a turn: names of its rules, of those in shadow, and what follows from errors."""
 
     names: tuple[str, ...]
     shadow: tuple[str, ...] = ()

@@ -82,7 +82,7 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
 
 
 def _given(turn: Turn, file: PolicyFile) -> Given:
-    """What a policy gives a turn: what it had under that policy, or what a submit like its own would get."""
+    """Return what a policy gives a turn: what it had under that policy, or what a submit like its own would get."""
     request, applied = turn.request, turn.request.applied
     if applied is None or applied.hash != file.hash:
         filled = applied.filled if applied else ("validators", "policy", "max_attempts", "locale")

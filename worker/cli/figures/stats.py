@@ -69,7 +69,7 @@ def _course(rate: RetryRate) -> list[tuple[str, ...]]:
 
 
 def _counts(piece: RetryRate) -> bool:
-    """Whether a turn finished, or an answer was judged, in this piece of the time."""
+    """Return whether a turn finished, or an answer was judged, in this piece of the time."""
     return bool(piece.turns or any(row.validated for row in piece.rows))
 
 
@@ -93,7 +93,7 @@ _RULES_HEAD = ("rejected", "of judged", "rate", "asked again", "repaired", "esca
 @click.option("--against", callback=span, default="", metavar="SPAN", help="Beside the same time so much earlier: 7d.")
 @json_option
 def stats(since: float, by: str | None, against: float, as_json: bool) -> None:
-    """How turns ended, and what agents used: read from counters that equal the turns' logs.
+    """Show how turns ended and what agents used, from counters that equal the turns' logs.
 
     A turn counts when it ends, an agent run when it ends, failed ones included. "failed" tokens and money are those of
     runs whose answer was not accepted.
@@ -139,7 +139,7 @@ def _write(stats: Stats) -> None:
 
 
 def _of_phases(stats: Stats) -> Iterator[str]:
-    """How phases were verified and what was handed on; nothing where there was nothing of it."""
+    """Yield how phases were verified and what was handed on; nothing where there was nothing of it."""
     row = stats.phases
     if row.judged:
         attempts = "" if row.attempts is None else f" ({row.attempts:.1f} attempts for each)"

@@ -88,7 +88,7 @@ async def _draw(client: TurnsClient, span: str) -> None:
 
 
 def frame(seen: Overview, width: int, height: int) -> list[Line]:
-    """What the terminal shows: ``height`` lines at most, none wider than ``width``. Pure."""
+    """Return what the terminal shows: ``height`` lines at most, none wider than ``width``. Pure."""
     total, span = seen.figures.whole.total, seen.figures.span
     waiting = f"{seen.states['queued']} waiting"
     if seen.oldest_waiting:

@@ -30,7 +30,7 @@ _LONGEST_WAIT_SECONDS = 60.0
 
 
 class TracingOff(HelixError):
-    """Traces are not configured here; the message says what is missing."""
+    """Traces are not configured here; the message says the missing parts."""
 
     code = "tracing_off"
 

@@ -54,7 +54,7 @@ def backup(target: Path, as_json: bool) -> None:
 
 
 def _wanted(settings: Settings) -> saving.Wanted:
-    """What belongs to the installation besides the store, as the store says."""
+    """Return what belongs to the installation besides the store, as the store says."""
 
     async def ask(client: TurnsClient) -> saving.Wanted:
         store = client.store

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 #: Shorter than the default, so that nobody waits long for the killed worker's turn.
 _LEASE_SECONDS = 3.0
 _TURN_SECONDS = 60.0
-#: The agent has written so many pieces when its worker is killed.
+#: The agent has written this many pieces when its worker is killed.
 _PIECES_BEFORE_KILL = 10
 
 

@@ -1,4 +1,4 @@
-"""Whether an address can be listened on, asked before anything is started on it."""
+"""Check that an address can be listened on, before anything is started on it."""
 
 from __future__ import annotations
 

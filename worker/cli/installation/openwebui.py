@@ -156,7 +156,7 @@ def env_file(settings: Settings, url: str | None, key: str | None) -> str:
 
 
 def docker_file(settings: Settings, url: str | None, key: str | None) -> str:
-    """The environment for `docker run --env-file`: it takes each value as it stands, quotes included."""
+    """The environment for `docker run --env-file`: it takes each value as it is, quotes included."""
     url = url or address(settings).replace("127.0.0.1", "host.docker.internal")
     values = environment(settings, url, key or first_key(settings))
     head = [

@@ -1,4 +1,4 @@
-"""What ``turns openwebui check`` looks at: the relay, asked as Open WebUI asks it, and what Open WebUI really sent."""
+"""Checks of ``turns openwebui check``: the relay, asked as Open WebUI asks it, and what Open WebUI really sent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _PRINT_FIX = (
 
 @dataclass(frozen=True, slots=True)
 class Relay:
-    """Where the relay is, and with which key it is asked; ``timeout`` in seconds."""
+    """The address of the relay and the key for it; ``timeout`` in seconds."""
 
     url: str
     key: str
@@ -71,7 +71,7 @@ def examine(settings: Settings, relay: Relay, model: str, *, ask: bool) -> Itera
 
 
 def unreachable(relay: Relay, error: Exception, check: str = "address") -> Finding:
-    """What a request that failed tells."""
+    """Return what a request that failed tells."""
     if isinstance(error, urllib.error.HTTPError):
         with error:
             reason = _message_of(error.read(4096))
@@ -91,7 +91,7 @@ def _message_of(body: bytes) -> str:
 
 
 def background(relay: Relay, model: str) -> Finding:
-    """Whether a request for a title is answered without a turn."""
+    """Return whether a request for a title is answered without a turn."""
     prompt = "### Task:\nGenerate a concise title\n<chat_history>\nUSER: Why a cache?\n</chat_history>"
     body = {"model": model, "stream": False, "messages": [{"role": "user", "content": prompt}]}
     head = {"x_owui_task": "title_generation", "x_owui_message_id": "", "x_owui_user_id": AGENT}
@@ -104,7 +104,7 @@ def background(relay: Relay, model: str) -> Finding:
 
 
 def turn(relay: Relay, model: str) -> Finding:
-    """Whether a message on a page is answered: progress, text, an end."""
+    """Return whether a message on a page is answered: progress, text, an end."""
     name = secrets.token_hex(6)
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Say hello in one sentence."}]}
     head = {
@@ -130,7 +130,7 @@ def turn(relay: Relay, model: str) -> Finding:
 
 
 class Page:
-    """What a page of Open WebUI would show of a stream."""
+    """The view of a page of Open WebUI on a stream."""
 
     def __init__(self) -> None:
         self.error = ""
@@ -150,7 +150,7 @@ class Page:
 
 
 def seen(settings: Settings) -> Iterator[Finding]:
-    """What the real Open WebUI was last seen to send through any relay of this installation."""
+    """Yield what the real Open WebUI was last seen to send through any relay of this installation."""
 
     async def last(client: TurnsClient) -> tuple[SeenRequest, float] | None:
         return await client.openwebui_seen.last()
@@ -167,7 +167,7 @@ def seen(settings: Settings) -> Iterator[Finding]:
 
 
 def judge(saw: SeenRequest, seconds: float) -> Iterator[Finding]:
-    """What a request shows of Open WebUI's settings. Pure."""
+    """Yield what a request shows of Open WebUI's settings. Pure."""
     when = f"last asked {seconds / 60:.0f} min ago"
     if not saw.task or not saw.chat:
         missing = "the header templates (X-Owui-Task ...)" if not saw.task else "the chat's id"

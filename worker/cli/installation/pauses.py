@@ -76,7 +76,7 @@ def pause(what: str, name: str, reason: str, seconds: float, until: float, wait:
 
 
 async def _at_work(client: TurnsClient, begun: Pause) -> bool:
-    """Whether turns that the pause is about are still worked on; of the intake: have not ended."""
+    """Return whether turns that the pause is about are still worked on; of the intake: have not ended."""
     if begun.what == "intake":
         return bool(await client.lists.unfinished(Search()))
     state = "validating" if begun.name == "check" else "running"

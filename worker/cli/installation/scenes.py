@@ -1,4 +1,4 @@
-"""What ``turns demo`` plays: each message, what must come of it, and whether it did.
+"""Scenes of ``turns demo``: each message, what must come of it, and whether it did.
 
 What the agent writes is in ``worker/runners/scripted``: ``demo_de.yaml`` and ``demo_en.yaml``.
 """
@@ -124,7 +124,7 @@ class Result:
 
     @property
     def problems(self) -> list[str]:
-        """How it differs from what the scene expects; empty when it does not."""
+        """Return how it differs from what the scene expects; empty when it does not."""
         turn, scene = self.turn, self.scene
         pairs: list[tuple[str, Any, Any]] = [
             ("outcome", turn.outcome, scene.outcome),

@@ -1,4 +1,4 @@
-"""What is looked at before an installation or a worker starts: its store and broker, and the programs of its agents."""
+"""Checks before an installation or a worker starts: its store and broker, and the programs of its agents."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def await_server(name: str, settings: Settings, stopping: threading.Event) -> No
 
 @contextlib.contextmanager
 def store_named(settings: Settings) -> Iterator[None]:
-    """Where a worker in the block was never ready because of the store, the error says that instead.
+    """Replace the error where a worker in the block was never ready because of the store.
 
     Raises:
         SettingsError, StoreUnavailable: as ``require_store_of``. NotReady: it was not because of the store.

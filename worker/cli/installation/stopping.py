@@ -1,4 +1,4 @@
-"""What a stop waits for, said when it begins."""
+"""Words for the agents that a stop waits for, at its beginning."""
 
 from __future__ import annotations
 

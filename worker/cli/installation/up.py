@@ -42,7 +42,7 @@ from worker.runners.claude.cli_program import missing_programs
 
 @dataclass(frozen=True)
 class Installation:
-    """What ``turns up`` starts, and what it tells about it."""
+    """Parts that ``turns up`` starts, and its words about them."""
 
     settings: Settings
     programs: list[Program]
@@ -51,12 +51,12 @@ class Installation:
 
     @property
     def keyless(self) -> bool:
-        """Whether the relay serves without keys, and an operator there needs the token."""
+        """Return whether the relay serves without keys, and an operator there needs the token."""
         return not (self.settings.api_keys or self.settings.forwarding_keys or self.settings.keys_path.exists())
 
     @property
     def addresses(self) -> dict[str, object]:
-        """What run.json and ``--json`` say."""
+        """Return what run.json and ``--json`` say."""
         host = "127.0.0.1" if self.settings.web_host == "0.0.0.0" else self.settings.web_host  # noqa: S104
         found: dict[str, object] = {
             "redis_url": self.settings.store_url,

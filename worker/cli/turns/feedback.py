@@ -53,7 +53,7 @@ class Thumb:
 
 @dataclass(slots=True)
 class Joined:
-    """What became of the thumbs: by turn, and the others by the reason why they have none."""
+    """The fate of the thumbs: by turn, and the others by the reason why they have none."""
 
     turns: dict[str, dict[str, Any]] = field(default_factory=dict)
     removed: list[str] = field(default_factory=list)
@@ -107,7 +107,7 @@ def read_export(text: str, name: str) -> tuple[list[Thumb], int]:
     """The thumbs of an export, and how many entries have no rating.
 
     Raises:
-        UsageError: the text is something else; says what is wrong.
+        UsageError: the text is something else; says the faults.
     """
     try:
         entries = json.loads(text)

@@ -60,7 +60,7 @@ def _place(_context: click.Context, _parameter: click.Parameter, text: str) -> P
 @filter_options()
 @click.option("--sort", type=click.Choice(SORTS), default=SORTS[0], show_default=True, help="Order.")
 @click.option(
-    "--last", "count", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most so many."
+    "--last", "count", type=click.IntRange(1, 100_000), default=50, show_default=True, help="At most this many."
 )
 @click.option("--cursor", "after", default="", callback=_place, help="Go on behind this place: `next` of --json.")
 @json_option

@@ -61,7 +61,7 @@ class Line(NamedTuple):
 
 
 def describe(event: Event) -> list[Line]:
-    """What an event says, in one line and its details; nothing for a piece of the answer or an unknown kind."""
+    """Return what an event says, in one line and its details; nothing for a piece of the answer or an unknown kind."""
     match event.body:
         case kinds.AttemptOutput() | kinds.Unknown():
             return []
@@ -86,7 +86,7 @@ def issue_lines(issues: Iterable[ValidationIssue]) -> list[Line]:
 
 
 def _place(issue: ValidationIssue) -> str:
-    """Where an issue of a file is, unless its message says so."""
+    """Return where an issue of a file is, unless its message says so."""
     file, line = one_line(issue.file), issue.line
     if not file or (not line and file in issue.message):
         return ""
@@ -194,7 +194,7 @@ def _finished(body: kinds.TurnFinished) -> list[Line]:
 
 
 def error_lines(error: TurnError | None) -> list[str]:
-    """What a turn's error says, a line each."""
+    """Return what a turn's error says, a line each."""
     if error is None:
         return []
     lines = [one_line(line) for line in safe(error.message or error.code).splitlines() if line.strip()]
@@ -207,7 +207,7 @@ def _count(number: int, one: str, many: str = "") -> str:
 
 
 def _doing(body: kinds.Body) -> str | None:
-    """What goes on after this event until the next; None when it changes nothing about that."""
+    """Return what goes on after this event until the next; None when it changes nothing about that."""
     match body:
         case kinds.TurnQueued():
             return "waiting for a worker"
@@ -261,7 +261,7 @@ class Timeline:
             self.write(Line(f"{self._indent}{head}{line.text}", line.style))
 
     def _new(self, event: Event) -> list[Line]:
-        """What an event says; issues that a gate of this attempt or its rejection has shown are not shown again."""
+        """Word an event; issues that a gate of this attempt or its rejection has shown are not shown again."""
         lines = describe(event)
         if isinstance(event.body, kinds.AttemptRejected | kinds.TurnEscalated):
             lines = [line for line in lines if not line.detail or line.text not in self._details_seen]

@@ -157,7 +157,7 @@ def watch(turn_id: str, after: int, as_json: bool) -> None:
 
 
 def _versions(turn: Turn) -> tuple[tuple[str, str], ...]:
-    """What the turn was answered and judged by."""
+    """Return what the turn was answered and judged by."""
     return ("version", turn.flow), ("policy", turn.policy), ("prompt template", turn.request.template)
 
 
@@ -246,7 +246,7 @@ def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
 
 
 def _texts(attempt: AttemptRecord) -> Iterator[Line]:
-    """What was asked and answered, and the feedback, whole."""
+    """Yield what was asked and answered, and the feedback, whole."""
     sent = [("instructions that were sent", attempt.sent.get("system", ""))]
     sent += [(f"sent as {each['role']}", each["content"]) for each in attempt.sent.get("messages", ())]
     for title, text in (

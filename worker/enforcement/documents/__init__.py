@@ -1,1 +1,1 @@
-"""What an answer is made of: step marker, ADR, header, sections; and putting parts together."""
+"""The parts of an answer: step marker, ADR, header, sections; and putting parts together."""

@@ -25,14 +25,14 @@ _FIRST_LINES = 200
 _ADR_ID = re.compile(r"[ {]{0,2}[\"']?adr_id[\"']?\s*:")
 _KEY = re.compile(r"[ {?\"']{0,3}\w[\w .-]{0,60}[\"']?\s*:")
 _TITLE = re.compile(r"ADR-\d[\w.]{0,20}(.*)")
-#: A heading that says no more than this after the number stands over a text about an ADR: ``# ADR-038: Summary``.
+#: A heading that says no more than this after the number is over a text about an ADR: ``# ADR-038: Summary``.
 _ABOUT = frozenset({
     "zusammenfassung", "kurzfassung", "überblick", "übersicht", "stand", "summary", "overview", "review", "recap",
 })  # fmt: skip
 _HEADING = re.compile(r"#{1,6}[ \t]+\S")
 #: A line that a YAML header may have: a key, an entry, a comment, something indented or in brackets.
 _YAML_LINE = re.compile(r"[ \t]+\S|-[ \t]|#|[\[\]{}]|[\w\"'?.-][^:]{0,60}:(?:\s|$)")
-#: What stands where a text is to be filled in: ``<Titel>``, ``[Beschreibung]``, ``{{ name }}``, ``...``, ``NNN``.
+#: What is where a text is to be filled in: ``<Titel>``, ``[Beschreibung]``, ``{{ name }}``, ``...``, ``NNN``.
 _PLACE = (
     r"(?:<[^<>]{1,120}>|\[[^\[\]]{1,120}\]|\([^()]{1,120}\)|\{\{?[^{}]{1,120}\}?\}"
     r"|\*[^*]{1,120}\*|_[^_]{1,120}_|\.{3}|…|[Xx]{2,8}|[Nn]{3,8}|TODO|TBD|\?{1,8})"
@@ -127,7 +127,7 @@ class Adr:
 def header_end(lines: Sequence[str], number: int) -> int:
     """The line after the ADR header whose opening ``---`` is line ``number``; 0 when that is only a rule.
 
-    A header names ``adr_id``, or stands right before a ``# ADR-`` heading and is YAML data rather than prose. One that
+    A header names ``adr_id``, or is right before a ``# ADR-`` heading and is YAML data rather than prose. One that
     has no second ``---`` ends before the first line that is blank or no YAML.
     """
     close = next((n for n in range(number + 1, len(lines)) if lines[n].rstrip() == "---" and lines[n][0] == "-"), 0)
@@ -156,7 +156,7 @@ def _runs_into_the_text(body: Sequence[str]) -> bool:
 
 
 def _open_end(body: Sequence[str]) -> int:
-    """How many lines a header takes that nobody closed; 0 when these lines are none: it has adr_id and another key."""
+    """Count the lines of a header that nobody closed; 0 when these are not one: it has adr_id and another key."""
     end = next((n for n, line in enumerate(body) if not _YAML_LINE.match(line) or _is_heading(line)), len(body))
     keys = sum(1 for line in body[:end] if _KEY.match(line) and line[0] not in " #")
     named = any(_ADR_ID.match(line) for line in body[:end])

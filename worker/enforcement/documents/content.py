@@ -1,4 +1,4 @@
-"""What a reader sees of a part of a Markdown text: no comments, headings, rules, and characters without a width."""
+"""The visible content of a part of a Markdown text: no comments, headings, rules, and characters without a width."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from worker.enforcement.documents.outline import Outline, lines_of
 
 _COMMENT = re.compile(r"<!--.*?-->")
-#: A longer line stands for nothing but itself.
+#: A longer line means nothing but itself.
 _MAX_PLACE = 500
-#: A line that stands for text somewhere else: "(unverändert)", "[rest as before]", "...", "TODO".
+#: A line that represents text somewhere else: "(unverändert)", "[rest as before]", "...", "TODO".
 _PLACEHOLDER = re.compile(
     r"[\s(\[{<*_`~.\u2026>!-]{0,20}(?:"
     r"(?:(?:der |die |das |the )?(?:rest|inhalt|content|text|section|abschnitt|alles|all)\b.{0,60})?"
@@ -38,7 +38,7 @@ def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
     """The lines ``start`` up to, not including, ``end`` that show something: their numbers, and what they show.
 
     Args:
-        out: the text's outline; fenced code is content as it stands.
+        out: the text's outline; fenced code is content as it is.
         start: number of the first line, from 0.
         end: number of the line after the last.
     """
@@ -87,7 +87,7 @@ class _Comments:
 
 
 def has_content(text: str) -> bool:
-    """True when a section's text is more than headings, rules, comments and what stands for other text."""
+    """True when a section's text is more than headings, rules, comments and what represents other text."""
     for line in _ANY_COMMENT.sub("", text).split("\n"):
         bare = _INVISIBLE.sub("", line).strip()
         if bare.startswith("#") and bare.lstrip("#")[:1] in ("", " ", "\t"):

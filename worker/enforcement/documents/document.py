@@ -97,11 +97,11 @@ class Document:
 
     @cached_property
     def starts(self) -> list[int]:
-        """Where each line begins, in characters."""
+        """Return where each line begins, in characters."""
         return [0, *accumulate(len(line) + 1 for line in self.out.lines[:-1])]
 
     def at(self, line: int) -> int:
-        """Where a line begins, in characters; the text's end behind its last line."""
+        """Return where a line begins, in characters; the text's end behind its last line."""
         return self.starts[line] if line < len(self.starts) else len(self.text)
 
     @cached_property

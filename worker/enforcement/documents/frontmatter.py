@@ -2,7 +2,7 @@
 
 PyYAML's parser gives the events; the tree is built here and not by ``safe_load``, because a header is foreign input
 (aliases explode when walked, deep nesting ends in RecursionError, ``036`` becomes 30, duplicate keys vanish), and
-because an edit needs to know where each value stands.
+because an edit needs to know where each value is.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ def most(counts: Mapping[str | None, int]) -> str:
 
 
 def word_counts(text: str) -> Counter[str | None]:
-    """How often words of each language are in a text's prose; of no language, under None."""
+    """Return how often words of each language are in a text's prose; of no language, under None."""
     out = parse(text).out
     prose = out.without(out.code, out.indented, out.headers)
     return Counter(map(_LANGUAGES.get, _WORD.findall(prose.lower())))

@@ -1,4 +1,4 @@
-"""An ADR's header edited where it stands: keys put in or kept, entries moved, and no other byte changed.
+"""An ADR's header edited where it is: keys put in or kept, entries moved, and no other byte changed.
 
 Source: ADR-038 section 4, fallback. Comments, quotes, order and line endings stay; an entry keeps its quotes and, in a
 block list, the comment behind it. Every edit is read again; when it does not say what was meant, nothing is edited.
@@ -109,7 +109,7 @@ def keeping(new: str, old: str) -> str | None:
 
 
 def with_lists_of(new: str, old: str, named: Iterable[int]) -> str | None:
-    """New lines of ``files`` in which each path stands that the old ones have and no issue named.
+    """New lines of ``files`` in which each path is that the old ones have and no issue named.
 
     Args:
         new: lines of the key ``files``.
@@ -154,7 +154,7 @@ def _lists(files: str) -> dict[str, Block]:
 
 
 def _indent(files: str) -> int:
-    """How far the lists below ``files`` are indented."""
+    """Return how far the lists below ``files`` are indented."""
     inner = [line for line in files.split("\n")[1:] if line.strip()]
     return len(inner[0]) - len(inner[0].lstrip(" ")) if inner else 2
 
@@ -180,7 +180,7 @@ def _trimmed(lines: list[str], start: int, end: int) -> int:
 
 
 def _value(node: Node | None) -> object:
-    """What shows that a value is the same; not walked, because aliases explode."""
+    """Return what shows that a value is the same; not walked, because aliases explode."""
     return node and (node.kind, node.value, len(node.items), len(node.pairs))
 
 
@@ -305,7 +305,7 @@ def _arrivals(text: str, lists: _Lists, arriving: Sequence[Node], target: str) -
 
 
 def _step(text: str, lists: _Lists) -> str:
-    """How much deeper than their key the source's entries stand."""
+    """Return how much deeper than their key the source's entries stand."""
     if lists.source.flow:
         return "  "
     scalars = [item for item in lists.source.items if item.kind == "scalar"]

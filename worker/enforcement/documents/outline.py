@@ -48,7 +48,7 @@ _ALSO = {"py": "python", "python3": "python", "yml": "yaml", "sh": "shell", "bas
 
 @dataclass(frozen=True, slots=True)
 class Heading:
-    """A heading: level 1 to 6, its title as written, its line (from 0), and whether it stands in no list or quote."""
+    """A heading: level 1 to 6, its title as written, its line (from 0), and whether it is in no list or quote."""
 
     level: int
     title: str
@@ -96,7 +96,7 @@ class Block(NamedTuple):
 
 @dataclass(slots=True)
 class Outline:
-    """Where things are, in the order of the text."""
+    """Places in the order of the text."""
 
     lines: list[str]
     headings: list[Heading] = field(default_factory=list)
@@ -149,7 +149,7 @@ class Outline:
 
 
 def may_hold_fences(text: str) -> bool:
-    """Whether a text may hold a fenced block: nothing opens one without three marks in a row."""
+    """Return whether a text may hold a fenced block: nothing opens one without three marks in a row."""
     return "```" in text or "~~~" in text
 
 
@@ -186,7 +186,7 @@ def outline(text: str, header: HeaderEnd | None = None) -> Outline:
 
 
 def _note(out: Outline, token: Token, following: Token | None) -> None:
-    """Note where a token stands."""
+    """Note where a token is."""
     if token.map is None:
         return
     start, end = token.map
@@ -212,12 +212,12 @@ def _note(out: Outline, token: Token, following: Token | None) -> None:
 
 _OURS = "reading"
 _HEADER = "header"
-#: Stands for the first line of a header: markdown-it would read it as the line under a heading.
+#: Represents the first line of a header: markdown-it would read it as the line under a heading.
 _MASK = "\0header"
 
 
 class _Reading:
-    """What our block rules know of one text."""
+    """The knowledge of our block rules about one text."""
 
     def __init__(self, lines: list[str], header: HeaderEnd | None) -> None:
         self.lines, self.documents = lines, header is not None

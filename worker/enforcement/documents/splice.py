@@ -78,7 +78,7 @@ class Part:
         return self.name
 
     def find(self, answer: str) -> tuple[int, int] | None:
-        """Where its text stands, as characters of the answer, the end excluded; None where there is no such part."""
+        """Find its text, as characters of the answer, the end excluded; None where there is no such part."""
         found = self._lines(answer)
         if found is None:
             return None
@@ -102,7 +102,7 @@ class Part:
         """The answer with this text in its place, and every other byte as it was.
 
         A section that is missing comes where ADRs have it, else at the end. The answer itself where there is no place
-        for the part, or where the text would change what stands around it.
+        for the part, or where the text would change what is around it.
         """
         title, name = section_title(self.name), header_key(self.name)
         if only_adr(answer) is not None and (title or name):
@@ -147,7 +147,7 @@ class Part:
 
 
 def is_own(part: str, answer: str) -> bool:
-    """Whether code can put a part into an answer that holds no ADR, or that is a block or lines of any answer."""
+    """True if code can put a part into an answer that holds no ADR, or that is a block or lines of any answer."""
     if section_title(part):
         return not parse(answer).adrs
     if fence := fence_of(part):
@@ -156,7 +156,7 @@ def is_own(part: str, answer: str) -> bool:
 
 
 def only_adr(answer: str) -> Adr | None:
-    """The answer's ADR, when there is exactly one and its text can be edited where it stands."""
+    """The answer's ADR, when there is exactly one and its text can be edited where it is."""
     adrs = parse(answer).adrs
     return adrs[0] if len(adrs) == 1 and adrs[0].offset >= 0 else None
 
@@ -210,7 +210,7 @@ def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> 
     """The answer with these lines for one key of its ADR's header; the answer itself when that cannot be done surely.
 
     Args:
-        answer: the text the ADR stands in.
+        answer: the text the ADR is in.
         name: the key.
         lines: the key and its value.
         named: lines of the old value of ``files``, from 0, that issues named: other paths must stay.
@@ -235,7 +235,7 @@ def put_section(answer: str, title: str, body: str) -> str:
     Text below an empty heading, in the place of the text that a section has, else a new section where ADRs have it.
 
     Args:
-        answer: the text the ADR stands in.
+        answer: the text the ADR is in.
         title: the section's title.
         body: its text, without heading.
     """
@@ -284,7 +284,7 @@ def _body_range(answer: str, adr: Adr, section: Section) -> tuple[int, int]:
 
 
 def _place(answer: str, adr: Adr, title: str) -> int:
-    """Where a missing section belongs: before the first section that ADRs have after it, else at the ADR's end."""
+    """Give where a missing section belongs: before the first section that ADRs have after it, else at the ADR's end."""
     own = rank(title)
     for present in adr.sections:
         other = rank(present.title)
@@ -300,7 +300,7 @@ def _line(text: str, number: int) -> str:
 
 
 def _blank_line(text: str, eol: str) -> str:
-    """What is missing for a blank line behind a text; nothing behind an empty one."""
+    """Return the line ends missing for a blank line behind a text; nothing behind an empty one."""
     tail = text[-4:].replace("\r", "")
     return eol * max(2 - (len(tail) - len(tail.rstrip("\n"))), 0) if text.strip("\ufeff") else ""
 

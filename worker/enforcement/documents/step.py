@@ -1,4 +1,4 @@
-"""The step of an answer: what the agent says about where the conversation stands. Observability, never control.
+"""The step of an answer: what the agent says about where the conversation is. Observability, never control.
 
 Source: ADR-034 phases 1 and 3, ADR-036 phase 2. The step comes from the answer alone, never from a user's words.
 """
@@ -57,7 +57,7 @@ def step_of(text: str) -> tuple[str, Literal["marker", "unknown"]]:
 
 
 def marker_spans(text: str) -> tuple[Span, ...]:
-    """Where the markers stand that count, as readers of the answer need it (``contract/marker.py``)."""
+    """Return where the markers stand that count, as readers of the answer need it (``contract/marker.py``)."""
     return spans_of(text, parse(text).markers)
 
 
@@ -67,7 +67,7 @@ def strip_marker(text: str) -> str:
 
 
 def infer_step(text: str) -> str:
-    """What the answer itself shows about its step, by structure rather than by words (ADR-038's heuristics, repaired).
+    """Infer the step from the answer, by structure rather than by words (ADR-038's heuristics, repaired).
 
     An ADR with a final status: finalize; any ADR: generate; a question at the end: what; constraint words:
     constraints. Otherwise ``unknown``: a guess would look like a fact (ADR-036).

@@ -122,7 +122,7 @@ def required(title: str) -> str | None:
 
 
 def key(title: str) -> str:
-    """What two titles of the same section have in common."""
+    """Return what two titles of the same section have in common."""
     return title.casefold() if len(title) > _MAX_TITLE else _key(title)
 
 
@@ -132,7 +132,7 @@ def _key(title: str) -> str:
 
 
 def rank(title: str) -> int | None:
-    """Where a section stands among the others of an ADR; None for a title of the ADR's own."""
+    """Return where a section is among the others of an ADR; None for a title of the ADR's own."""
     return _RANKS.get(key(title))
 
 

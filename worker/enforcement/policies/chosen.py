@@ -22,7 +22,7 @@ from worker.enforcement.validators.registry import build_validators
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What judges a turn.
+    """The judges of a turn.
 
     Attributes:
         validators: the active ones, in the file's order.
@@ -36,7 +36,7 @@ class Chosen:
 
 
 def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFAULT_LOCALE) -> Chosen:
-    """What a policy file gives one turn.
+    """Return what a policy file gives one turn.
 
     Args:
         file: the policy.
@@ -86,7 +86,7 @@ def _build(entry: PolicyRule, root: Path, locale: str) -> ResponseValidator:
 
 
 def fits(condition: AppliesTo, answer: str) -> bool:
-    """Whether the answer is one that the condition wants."""
+    """Return whether the answer is one that the condition wants."""
     if condition.languages and language_of(answer) not in condition.languages:
         return False
     return not condition.content or any(_holds(answer, what) for what in condition.content)

@@ -1,4 +1,4 @@
-"""How another policy would have decided on turns that are over. Pure: it sees recorded attempts, a turn at a time."""
+"""The decisions of another policy on turns that are over. Pure: it sees recorded attempts, a turn at a time."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Rejects:
-    """What a policy decides on one answer.
+    """A policy's decision on one answer.
 
     Attributes:
         attempt: its number. was_accepted, accepted: what was decided then, and now. asks: the agent is asked again.

@@ -1,4 +1,4 @@
-"""Reads the values of a policy file by the types of the fields they are for, and collects what is wrong."""
+"""Reads the values of a policy file by the types of the fields they are for, and collects the faults."""
 
 from __future__ import annotations
 

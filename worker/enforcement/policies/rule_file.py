@@ -24,12 +24,12 @@ _AGENTS = ("projects/", "output/")
 
 
 def is_rule_file(rule: str) -> bool:
-    """Whether a policy's word for a rule names a file."""
+    """Return whether a policy's word for a rule names a file."""
     return rule.endswith(".py") or ".py:" in rule
 
 
 def problem_of(rule: str) -> str:
-    """Why this cannot be the name of a rule's file; empty when it can."""
+    """Return why this cannot be the name of a rule's file; empty when it can."""
     found = _FORM.fullmatch(rule)
     if found is None:
         return "must be a path below HELIX_ROOT such as rules/no_todo.py, or rules/all.py:NoTodo"

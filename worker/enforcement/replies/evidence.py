@@ -1,8 +1,8 @@
-"""What a text speaks about: the evidence that it is a section of a document, and not what somebody says about one.
+"""The subject of a text: the evidence that it is a section of a document, and not what somebody says about one.
 
 A section speaks about its document's subject. Talk speaks about the conversation ("the section you asked for") or the
 service ("request timed out"), whatever it reports. So words are counted by their field, and not looked up as
-phrases: docs/enforcement.md, "What is a section".
+phrases: docs/enforcement.md, "A section, or talk".
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _IO = re.compile(r"\bI/O\b")
 _STEM = 5
 #: Longer texts are judged by their beginning, in characters, and as prose from this number of words.
 _MOST, _PROSE = 20_000, 40
-#: In prose, one of so many words is a function word of its language.
+#: In prose, one of this many words is a function word of its language.
 _FOREIGN = 5
-#: So many words of a subject weigh more than one of talk, though the document has but one of them.
+#: This many words of a subject weigh more than one of talk, though the document has but one of them.
 _RICH = 5
 #: A line of a feedback that is longer is not written by chance, in characters.
 _ECHO = 12
@@ -74,7 +74,7 @@ _TOOL = re.compile(
     re.MULTILINE,
 )
 _CODE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n.*?(?:^\1[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
-#: A refusal has at most so many characters, and so many paragraphs.
+#: A refusal has at most this many characters, and this many paragraphs.
 MOST_REFUSED, _PARAGRAPHS = 600, 4
 
 _SORRY = (
@@ -125,7 +125,7 @@ _NAMED_CODE = re.compile(r"\b[A-Z]{3,}_[A-Z_]{3,}\b")
 
 @dataclass(frozen=True, slots=True)
 class Speech:
-    """How many different words of a text are of which field.
+    """The different words of a text, counted by field.
 
     Attributes:
         words: all of them. subject: neither common nor talk. shared: those that its document has too.
@@ -146,7 +146,7 @@ class Speech:
 
 
 def speech(text: str, document: str = "", title: str = "") -> Speech:
-    """What a text speaks about, beside a document; ``title`` names a section, and is of no field."""
+    """Return what a text speaks about, beside a document; ``title`` names a section, and is of no field."""
     known, language = _vocabulary(document[:_MOST])
     text = _TAG.sub(" ", _CHECKBOX.sub(r"\1", text[:_MOST]))
     words = _words(text)
@@ -190,7 +190,7 @@ def introduces(paragraph: str) -> bool:
 
 
 def is_refusal(text: str, prompt: str = "") -> bool:
-    """Whether an answer only refuses what ``prompt`` asks for: "I can't help with that request." Precision comes first.
+    """True if an answer only refuses what ``prompt`` asks for: "I can't help with that request." Precision comes first.
 
     What counts is a short text without any structure whose first sentence says, in the first person, that the request
     is not carried out. A document that holds such a sentence is not one, nor is a text that the question asked for.

@@ -53,7 +53,7 @@ class Wrapper:
 
 
 def unframed(text: str, titles: Collection[str]) -> str:
-    """A reply as Markdown, without what stands around its parts.
+    """A reply as Markdown, without what is around its parts.
 
     A tag goes only where it is around a part: a pair that is named like an asked section, or that has an asked heading
     between its lines. Every other tag is content.
@@ -96,7 +96,7 @@ def json_value(text: str) -> dict[str, Any] | list[Any] | None:
 
 
 def value_of(reply: str) -> str:
-    """What is in the one fence that a reply is, words around it left out; the reply itself without such a fence."""
+    """Return the inside of the one fence that a reply is, without words around it; else the reply itself."""
     body = strip_marker(reply)
     lines = body.replace("\r\n", "\n").strip().split("\n")
     fences = list(fences_of(lines, (*INFOS, "json")))
@@ -198,7 +198,7 @@ def _plain_end(lines: Sequence[str], start: int, mark: str) -> int:
 
 
 def _added(lines: Sequence[str]) -> list[str]:
-    """What a diff leaves: its new and its unchanged lines."""
+    """Return what a diff leaves: its new and its unchanged lines."""
     kept = (line for line in lines if not line.startswith(("-", "@@", "+++", "\\")))
     return [line[1:] if line[:1] in ("+", " ") else line for line in kept]
 

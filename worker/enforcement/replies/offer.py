@@ -1,4 +1,4 @@
-"""What a reply to a feedback offers, however the agent wrote it: a step, header keys, sections (docs/enforcement.md).
+"""The parts in a reply to a feedback, however the agent wrote them: a step, header keys, sections.
 
 Parts may stand alone, in fences with prose around them, or in a whole answer; a section's heading may have another
 level, mark-up, or another of its names. Prose around the parts does not count.
@@ -120,7 +120,7 @@ def _whole(text: str) -> str:
 
 
 def _fenced(text: str, asked: Collection[str], answer: str) -> tuple[Offer, str]:
-    """What the fences of a reply offer, and the reply without those that offer something."""
+    """Return what the fences of a reply offer, and the reply without those that offer something."""
     offer = Offer()
     if not may_hold_fences(text):
         return offer, text
@@ -136,7 +136,7 @@ def _fenced(text: str, asked: Collection[str], answer: str) -> tuple[Offer, str]
 
 
 def _read(text: str, asked: Collection[str], answer: str, *, fenced: bool = False) -> Offer:
-    """What a text offers, fences in it left alone; a text from a fence has no prose around its parts."""
+    """Return what a text offers, fences in it left alone; a text from a fence has no prose around its parts."""
     offer = Offer()
     if STEP_MARKER in asked:
         offer.step = next((m.step for m in reversed(parse(text).markers) if m.step), None)
@@ -288,7 +288,7 @@ def _listed(paragraph: str) -> bool:
 
 
 def _yaml_texts(text: str) -> list[str]:
-    """What may be a header or a piece of one, outside code: bare lines, then texts between ``---`` lines."""
+    """Return what may be a header or a piece of one, outside code: bare lines, then texts between ``---`` lines."""
     lines = text.split("\n")
     coded = lines_of(outline(text).fenced)
     between: list[str] = []
@@ -416,5 +416,5 @@ def _blocks(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
 
 
 def _plain_blocks(reply: str) -> list[str]:
-    """What is in the blocks of a reply that name no language."""
+    """Return what is in the blocks of a reply that name no language."""
     return [parse(reply).out.inside(fence) for fence in closed_fences(reply, "") if fence.language in ("", "text")]

@@ -87,7 +87,7 @@ def _cited(text: str, *, lines_only: bool) -> Iterator[Cited]:
 
 
 def _lines(path: Path) -> int | None:
-    """How many lines a file has; None when it is too large or cannot be read."""
+    """Return how many lines a file has; None when it is too large or cannot be read."""
     try:
         if path.stat().st_size > MAX_BYTES:
             return None

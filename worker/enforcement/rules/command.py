@@ -24,7 +24,7 @@ MOST, BLOCKS = 20, 20
 
 
 class _Text(NamedTuple):
-    """What the program judges: a text, and the line of the answer before its first."""
+    """The text for the program: a text, and the line of the answer before its first."""
 
     text: str
     before: int

@@ -29,7 +29,7 @@ SECRETS: Mapping[str, re.Pattern[str]] = {
     "API key": re.compile(r"\bsk-[A-Za-z0-9_-]{20,250}"),
     "JSON web token": re.compile(r"\beyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,1000}"),
 }
-#: What stands in every secret of a kind: looked for first, because that takes a fraction of the pattern's time.
+#: What is in every secret of a kind: looked for first, because that takes a fraction of the pattern's time.
 _SIGNS: Mapping[str, tuple[str, ...]] = {
     "private key": ("-----BEGIN ",),
     "AWS access key": ("AKIA", "ASIA"),

@@ -22,7 +22,7 @@ class JsonSchema(Rule):
     kind: ClassVar[str] = "json_schema"
 
     schema: Mapping[str, Any] = field(default_factory=dict, metadata={"what": "The JSON Schema (draft 2020-12)."})
-    where: str = option("any", "Where the JSON stands: fence, whole or any.")
+    where: str = option("any", "Where the JSON is: fence, whole or any.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -91,7 +91,7 @@ def _links(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _completed(written: str) -> str:
-    """What a browser makes of an address where its scheme or slashes are missing or disguised; empty for another one.
+    """Read an address without or with disguised scheme or slashes as a browser does; empty for another one.
 
     Entities and Markdown's escapes are read, control characters fall out, and a backslash is a slash (WHATWG URL).
     """

@@ -21,7 +21,7 @@ class PydanticModel(Rule):
     kind: ClassVar[str] = "pydantic_model"
 
     model: str = option("", "The model's import path, such as mypackage.plans:Plan.")
-    where: str = option("any", "Where the JSON stands: fence, whole or any.")
+    where: str = option("any", "Where the JSON is: fence, whole or any.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

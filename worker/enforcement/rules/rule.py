@@ -1,4 +1,4 @@
-"""What all rules with options share: a name, a root, a locale, and how options are declared."""
+"""The base of all rules with options: a name, a root, a locale, and how options are declared."""
 
 from __future__ import annotations
 

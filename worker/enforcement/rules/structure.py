@@ -16,7 +16,7 @@ from worker.enforcement.documents.titles import key, plain
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 
-#: Templates by name. ``|`` stands between names of the same section.
+#: Templates by name. ``|`` is between names of the same section.
 PRESETS: Mapping[str, tuple[str, ...]] = {
     "adr-madr": ("Context and Problem Statement|Kontext und Problemstellung", "Considered Options|Optionen",
                  "Decision Outcome|Entscheidung"),

@@ -130,6 +130,6 @@ def _has_content(adr: Adr, section: Section) -> bool:
 
 
 def _criteria(adr: Adr, section: Section, hidden: set[int]) -> int:
-    """How many criteria a section has, sub-sections included: checkboxes, checked or not, and numbered items."""
+    """Return how many criteria a section has, sub-sections included: checkboxes, checked or not, and numbered items."""
     shown = content(adr.out, section.line + 1, section.end)
     return sum(1 for number, line in shown if number not in hidden and _CRITERION.match(line))

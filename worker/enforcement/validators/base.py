@@ -43,7 +43,7 @@ class ResponseValidator(ABC):
     patience: ClassVar[float] = 0.0
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """Whether its work on these texts is bounded; for a validator that only some answers make look at files."""
+        """True if its work on these texts is bounded; for a validator that only some answers make look at files."""
         return self.bounded
 
     @property
@@ -72,7 +72,7 @@ class ResponseValidator(ABC):
         return None
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """What the fallback changed between two texts, as lines for the user; empty when it has no words for it."""
+        """Word what the fallback changed between two texts, a line each; empty when it has no words for it."""
         return ()
 
     def check(self, response: str, context: Mapping[str, Any] | None = None) -> ValidationResult:

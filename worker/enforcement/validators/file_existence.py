@@ -27,7 +27,7 @@ Report = Callable[..., ValidationIssue]
 
 
 def may_look_at_files(texts: Iterable[str]) -> bool:
-    """Whether an answer made of these texts could make the validator look at the file system, which may be slow.
+    """Return whether an answer made of these texts could make the validator look at the file system, which may be slow.
 
     It does so only for an ADR whose header has ``files``; the parts of an answer may come from several texts.
     """
@@ -113,7 +113,7 @@ def _found(adr: Adr, locale: str, file: str, part: str, code: str, node: Node, *
 
 
 def _look(root: Root, path: str) -> Found:
-    """What a path leads to, also when a line number or remark stands behind it."""
+    """Return what a path leads to, also when a line number or remark is behind it."""
     found = root.find(path)
     return root.find(bare(path)) if found is Found.MISSING and bare(path) != path else found
 

@@ -26,7 +26,7 @@ _SUFFIX = re.compile(r"(?::\d[\d:,-]*|#L\d[\dL-]*|\s+\([^()]*\)|\s+(?:#|//|->|â€
 
 
 class Found(Enum):
-    """What a path leads to."""
+    """A path's target."""
 
     FILE = "file"
     MISSING = "missing"
@@ -49,7 +49,7 @@ class Root:
         return cls(os.path.realpath(root))
 
     def find(self, path: str) -> Found:
-        """What a path leads to. What lies outside the root is not touched, so that its existence cannot be asked.
+        """Return what a path leads to. What lies outside the root is not touched, so its existence cannot be asked.
 
         A name that looks like a pattern or has odd characters is what it is when it exists, and unusable when not.
         """

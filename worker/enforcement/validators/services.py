@@ -1,4 +1,4 @@
-"""What rules may ask of the machine: run a program in the box, ask a configured model. The host provides both.
+"""Services of the machine for rules: run a program in the box, ask a configured model. The host provides both.
 
 Enforcement starts no process and opens no connection by itself: ``worker.external`` does, for workers, for the command
 line, and for your own code. docs/policy.md says who may use such rules.
@@ -36,7 +36,7 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a program ended: its exit code, and the last lines of its output, standard error among them."""
+    """The end of a program: its exit code, and the last lines of its output, standard error among them."""
 
     code: int
     lines: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a model is asked: its name in the settings, the prompt, and the time limit in seconds."""
+    """The question to a model: its name in the settings, the prompt, and the time limit in seconds."""
 
     model: str
     prompt: str
@@ -53,7 +53,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spent:
-    """What models used while rules judged: tokens in and out, US dollars."""
+    """The use of models while rules judged: tokens in and out, US dollars."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -120,7 +120,7 @@ def provide(services: Services) -> None:
 
 
 def services() -> Services:
-    """What this process provides; without any, both calls raise ``CannotRun``."""
+    """Return what this process provides; without any, both calls raise ``CannotRun``."""
     return _provided[0]
 
 

@@ -1,4 +1,4 @@
-"""What a run left of its answer: the file it wrote, its standard output, or its own transcript; and what is missing.
+"""The rest of a run: the file it wrote, its standard output, or its own transcript; and the missing parts.
 
 Standard output counts only where each of its results was the end of the text before it. Where it closed early or a line
 of it was torn, the answer is read back from the transcript. Either must end with the message that the Stop hook heard.
@@ -22,7 +22,7 @@ from worker.runners.claude.text import cleaned, ends_with, longest, trimmed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """What a run left.
+    """The rest of a run.
 
     Attributes:
         text: the answer, or the longest beginning known of it. origin: ``file``, ``output`` or ``transcript``.
@@ -43,7 +43,7 @@ class Left:
 
 
 def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, stream: ClaudeStream) -> Left:
-    """What a run left in its folder, on its standard output and in its transcript.
+    """Return what a run left in its folder, on its standard output and in its transcript.
 
     Args:
         order: what was ordered.

@@ -1,4 +1,4 @@
-"""What the Claude CLI is started with: its program, environment, command line, files, and what it sees in a box."""
+"""The start of the Claude CLI: its program, environment, command line, files, and what it sees in a box."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def environment(settings: Settings, home: Path) -> dict[str, str]:
 
 
 def outbound(settings: Settings) -> Outbound:
-    """What the CLI may reach from a box: the Messages API, and the hosts that the installation names."""
+    """Return what the CLI may reach from a box: the Messages API, and the hosts that the installation names."""
     key = settings.claude_api_key
     ours: dict[bytes, str] = {}
     if key:
@@ -62,7 +62,7 @@ def outbound(settings: Settings) -> Outbound:
 
 
 def cut_environment(settings: Settings) -> dict[str, str]:
-    """What differs in a box with its own network: the API is at its door, and the key stays outside."""
+    """Return what differs in a box with its own network: the API is at its door, and the key stays outside."""
     key = settings.claude_api_key
     # The CLI wants one, and takes its kind from how it begins.
     placeholder = (
@@ -121,7 +121,7 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
 
 
 def instructions(home: Path) -> str:
-    """What ``prepare`` gave the CLI as its CLAUDE.md. The CLI adds its own instructions to that, unseen."""
+    """Return what ``prepare`` gave the CLI as its CLAUDE.md. The CLI adds its own instructions to that, unseen."""
     try:
         return (home / ".claude" / "CLAUDE.md").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -129,7 +129,7 @@ def instructions(home: Path) -> str:
 
 
 def binds(settings: Settings, order: Order, program: Path, settings_file: Path, base: Base) -> list[Bind]:
-    """What the CLI sees in a box besides the system and the delivery's folder; the later of two counts.
+    """Return what the CLI sees in a box besides the system and the delivery's folder; the later of two counts.
 
     Of a program only its one file: what lies beside it may be anything.
     """
@@ -151,5 +151,5 @@ def writable_paths(settings: Settings) -> list[Path]:
 
 
 def _readable(order: Order) -> list[Path]:
-    """What of its session, and of its owner's earlier phases, an agent may read."""
+    """Return what of its session, and of its owner's earlier phases, an agent may read."""
     return [*(order.workdir / name for name in ("context", "input", "feedback.md")), *order.inputs]

@@ -1,4 +1,4 @@
-"""Where the Claude CLI is. Imports nothing that costs: `turns worker` asks before it starts."""
+"""The path of the Claude CLI. Imports nothing that costs: `turns worker` asks before it starts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def find_program(settings: Settings) -> str:
 
 
 def missing_programs(settings: Settings) -> list[str]:
-    """What is missing for the models that run the CLI, a line each; empty where it is there."""
+    """Return the missing parts for the models that run the CLI, a line each; empty where it is there."""
     models = [model for model, runner in settings.models.items() if runner.partition(":")[0] == "claude_cli"]
     try:
         if models:

@@ -32,7 +32,7 @@ _UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Base:
-    """What a run continues from.
+    """The base of a run that continues.
 
     Attributes:
         transcript: the file to fork from; None for a fresh session.
@@ -95,7 +95,7 @@ def forget(base: Base) -> None:
 
 
 def cost_in(transcript: bytes) -> float:
-    """What a session has cost so far, in US dollars, by its transcript; 0 where it does not say."""
+    """Return what a session has cost so far, in US dollars, by its transcript; 0 where it does not say."""
     for line in reversed(transcript.splitlines()[-50:]):
         if b'"cost-state"' in line:
             try:

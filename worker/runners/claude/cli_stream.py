@@ -1,4 +1,4 @@
-"""What the Claude CLI tells on standard output (stream-json), line by line: the answer so far, tools, usage. Pure.
+"""Standard output of the Claude CLI (stream-json), line by line: the answer so far, tools, usage. Pure.
 
 The text is joined from the blocks of the assistant's messages (``text``): ``result`` holds only the last of
 them. Text that was streamed and then not confirmed (the service broke off, the CLI asks again) is taken back.
@@ -52,7 +52,7 @@ class ClaudeStream:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing of the answer can be missing: each result was the end of the text before it."""
+        """Return whether nothing of the answer can be missing: each result was the end of the text before it."""
         return bool(self.result) and not self._torn and not self.skipped
 
     def take_line(self, line: bytes) -> list[AgentEvent]:

@@ -26,7 +26,7 @@ class NotReadable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What a transcript holds of one run.
+    """The part of a transcript about one run.
 
     Attributes:
         text: the answer. last: its last message, maybe empty. stop_reason: why the model stopped after that one.
@@ -37,7 +37,7 @@ class Recorded:
     stop_reason: str = ""
 
     def lacks(self, message: str) -> bool:
-        """Whether the last message that the Stop hook heard is not at its end."""
+        """Return whether the last message that the Stop hook heard is not at its end."""
         return not ends_with(self.text, message) or bool(trimmed(message)) is not bool(trimmed(self.last))
 
 
@@ -62,13 +62,13 @@ def content_of(transcript: str, session: str, home: Path) -> bytes:
 
 
 def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -> Recorded:
-    """What a transcript holds of the run that was given this prompt.
+    """Return what a transcript holds of the run that was given this prompt.
 
     Args:
         content: the transcript.
         session: the run's agent session.
         prompt: what the run got on standard input.
-        before: the transcript the run continued from; what stands there too is not of this run.
+        before: the transcript the run continued from; what is there too is not of this run.
 
     Raises:
         NotReadable: the run's prompt is not in it, or its answer is longer than an answer may be.

@@ -45,7 +45,7 @@ _QUOTED = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a run left when its process had ended by itself.
+    """The rest of a run whose process ended by itself.
 
     Attributes:
         run: the mark this run was given. session: the agent session it was given.
@@ -156,7 +156,7 @@ def _ruled_by_hook(mark: Mark) -> _Ruling | None:
 
 
 def _said(evidence: Evidence) -> str:
-    """What the CLI said about an error: in its result, else on standard error."""
+    """Return what the CLI said about an error: in its result, else on standard error."""
     result = evidence.result
     said = " ".join([str(result.get("result") or ""), *map(str, result.get("errors") or ())]).strip()
     return said or _plain(evidence.stderr)

@@ -34,7 +34,7 @@ _SPECIAL = re.compile(r"[\\*\[\]]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mark:
-    """What one hook left.
+    """The mark of one hook.
 
     Attributes:
         run: the mark of the run whose process ran the hook. session: the agent session.
@@ -88,7 +88,7 @@ def _command(event: str, marks: Path) -> str:
 
 
 def readable_entries(root: Path) -> list[Path]:
-    """What an agent may read of the project: all but hidden entries, links and ``projects``, where the sessions are.
+    """Return what an agent may read of the project: all but hidden entries, links and ``projects``.
 
     Of ``/`` nothing: that is the machine, and no project.
     """
@@ -117,7 +117,7 @@ def read_marks(directory: Path) -> dict[str, Mark]:
 
 
 def obstacle(directory: Path) -> str:
-    """Why a delivery's ``marks/`` takes no marks: the system's words, such as that the disk is full; empty if it does.
+    """Say why a delivery's ``marks/`` takes no marks, in the system's words, such as a full disk; empty if it does.
 
     Hooks that could not write look like hooks that did not run. What is tried is as large as a long answer's mark.
     """

@@ -79,7 +79,7 @@ class ClaudeCliRunner(ProcessRunner):
             raise
 
     def read_back(self, order: Order) -> Reading:
-        """How a run that was prepared before is read."""
+        """Return how a run that was prepared before is read."""
         home = order.workdir / claude_sessions.TRANSCRIPTS / order.directory.name
         return self._reading(order, home, claude_sessions.base_of(order))
 

@@ -1,4 +1,4 @@
-"""How the CLI's messages become one answer, and what proves that nothing of it is missing. Pure.
+"""The answer made of the CLI's messages, and the proof that nothing of it is missing. Pure.
 
 The same text comes twice: on standard output while it is written (``cli_stream``), and in the CLI's own transcript
 (``cli_transcript``). Both join it by the rules here.
@@ -36,7 +36,7 @@ def blocks(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def gap_after(record: Mapping[str, Any]) -> str:
-    """What stands between the text before a ``user`` message and the text after it.
+    """Return what is between the text before a ``user`` message and the text after it.
 
     A blank line after a tool's result, a hook's words or a new message; nothing where the model was cut off and asked
     to go on.
@@ -52,12 +52,12 @@ def trimmed(text: str) -> str:
 
 
 def ends_with(text: str, last: str) -> bool:
-    """Whether an answer ends with its last message. The CLI trims the message it tells its hooks."""
+    """Return whether an answer ends with its last message. The CLI trims the message it tells its hooks."""
     return trimmed(text).endswith(trimmed(last))
 
 
 def cut_short(stop_reason: object) -> str:
-    """Why the model stopped before its answer was whole; empty when it did not."""
+    """Return why the model stopped before its answer was whole; empty when it did not."""
     reason = str(stop_reason or "")
     return "" if reason in _WHOLE else reason
 

@@ -19,7 +19,7 @@ _STDERR_TAIL = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How a run's processes ended. None of them is left, save those in ``left``.
+    """The end of a run's processes. None of them is left, save those in ``left``.
 
     Attributes:
         code: exit code, or the negative number of the signal that ended it; None when it never started or is unknown.
@@ -86,7 +86,7 @@ class AgentProcess:
         return piece
 
     def _piece(self, fd: int) -> bytes:
-        """What can be read of one of its outputs; empty at its end. Standard error is kept."""
+        """Return what can be read of one of its outputs; empty at its end. Standard error is kept."""
         data = self._recorded() if fd == self._stdout else None
         if data is None:
             data = os.read(fd, 65_536)
@@ -156,7 +156,7 @@ class AgentProcess:
         return self._tail.decode("utf-8", "replace")
 
     def wait(self, seconds: float) -> Exit | None:
-        """How it ended; None when some process of it is still there after ``seconds``."""
+        """Return how it ended; None when some process of it is still there after ``seconds``."""
         return self._exit if self._ended.wait(seconds) else None
 
     def extend(self, lease_ends: float) -> None:

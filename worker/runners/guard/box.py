@@ -70,19 +70,19 @@ def level(mode: str, *, wanted: bool) -> Level:
 
 
 def obstacle() -> str:
-    """Why no box can be made here; empty when one can. Tried with a real one, and found to work once and for all."""
+    """Say why no box can be made here; empty when one can. Tried with a real one, and found to work for good."""
     if shutil.which("bwrap") is None:
         return "bubblewrap is not installed (no bwrap on PATH)"
     return _problem_of(boxed(["true"], Path("/usr"), (), cut=False), "a box")
 
 
 def network_obstacle() -> str:
-    """Why a box cannot have a separate network here, so that it shares the machine's; empty when it can have one."""
+    """Return why a box cannot have a separate network here, so it shares the machine's; empty when it can have one."""
     return obstacle() or _problem_of(boxed(["true"], Path("/usr"), ()), "a box with its own network")
 
 
 def _problem_of(command: list[str], what: str) -> str:
-    """Why this command does not work; empty when it does."""
+    """Return why this command does not work; empty when it does."""
     if (key := tuple(command)) in _proven:
         return ""
     try:
@@ -163,7 +163,7 @@ def nested(own: Bind, others: Sequence[Bind]) -> list[Bind]:
 
 
 def _closed(folder: Path) -> Iterator[Path]:
-    """What not everybody may read below a folder, such as ``/etc/shadow``: a worker that is root could."""
+    """Yield what not everybody may read below a folder, such as ``/etc/shadow``: a worker that is root could."""
     try:
         entries = list(os.scandir(folder))
     except OSError:
@@ -183,5 +183,5 @@ def _closed(folder: Path) -> Iterator[Path]:
 
 
 def failed(stderr: str) -> str:
-    """What bubblewrap itself said; empty when it made the box."""
+    """Return what bubblewrap itself said; empty when it made the box."""
     return stderr.strip() if stderr.startswith("bwrap: ") else ""

@@ -1,4 +1,4 @@
-"""What an agent and all it started use of the machine: memory, processes, open files, its /tmp, the folders it writes.
+"""The use of the machine by an agent and all it started: memory, processes, open files, /tmp, folders.
 
 Looked at from outside, every half second, without any privilege: an agent cannot switch it off, and what it uses
 between two looks is not seen. The kernel itself bounds open files, the box's ``/tmp``, and, unless the worker is root,
@@ -27,7 +27,7 @@ _MIB = 2**20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a run may use; 0: any amount.
+    """The limits of a run; 0: any amount.
 
     Attributes:
         memory_mb: memory of all its processes together. processes: processes and threads, all together.
@@ -124,7 +124,7 @@ class Footprint:
         return ""
 
     def _memory(self, tree: Sequence[Process]) -> int:
-        """What the processes use together, in bytes. Pages that they share are counted once, when it matters."""
+        """Return what the processes use together, in bytes. Pages that they share are counted once, when it matters."""
         rough = sum(each.resident for each in tree)
         return rough if rough <= self._bounds.memory_mb * _MIB else sum(_own_memory(each) for each in tree)
 

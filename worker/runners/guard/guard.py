@@ -244,7 +244,7 @@ class Guard:
         agent.seen.update(found)
 
     def _left_behind(self, mark: str) -> dict[int, str]:
-        """What a run left behind: processes with its mark, and our orphans that bear the mark of no running agent.
+        """Give what a run left behind: processes with its mark, and our orphans that bear the mark of no running agent.
 
         The second kind wiped its environment. It became our child when its parent ended, so it can be some agent's
         only, and no honest program hides so.
@@ -302,7 +302,7 @@ class Guard:
             self._outbox.popleft()
 
     def _patience(self) -> float | None:
-        """How long nothing has to be done, in seconds; None means until somebody writes or a child ends."""
+        """Return how long nothing has to be done, in seconds; None means until somebody writes or a child ends."""
         if any(not agent.running for agent in self._agents.values()):
             return _SWEEP_PAUSE
         ends = [min(a.lease_ends, a.kill_at, a.give_up_at) for a in self._agents.values()]

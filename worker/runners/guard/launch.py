@@ -37,7 +37,7 @@ _PROXY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """What is started.
+    """The process to start.
 
     Attributes:
         argv, env, stdin: the command, its whole environment, what it reads.
@@ -90,13 +90,13 @@ class Begun:
         return await watched(self.supervision)
 
     def ended(self, report: Exit) -> Ending:
-        """What ``watched`` saw. May block."""
+        """Return what ``watched`` saw. May block."""
         ending = self.supervision.ending(report)
         reach("agent.ended")
         return self.boxed(ending)
 
     def boxed(self, ending: Ending) -> Ending:
-        """How it ended; with the box's own error where nothing but that came."""
+        """Return how it ended; with the box's own error where nothing but that came."""
         ending = replace(ending, box=self.level)
         if self.level.kind != "none" and not ending.bytes and (problem := box.failed(ending.stderr)):
             return replace(ending, exit=replace(ending.exit, error=problem))
@@ -137,7 +137,7 @@ def begin(
 
 
 def ended_before(found: Finished) -> Ending:
-    """How a run ended that is read from its recording. Raises ``OSError``: the recording does not say."""
+    """Return how a run ended that is read from its recording. Raises ``OSError``: the recording does not say."""
     try:
         facts = dict(found.facts)
         level = Level(facts.pop("box"), facts.pop("cut"))
@@ -158,7 +158,7 @@ def _hearing(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
 
 
 def _within(launch: Launch, order: Order, level: Level, held: contextlib.ExitStack) -> Launch:
-    """The launch as it is at this level: as it stands, in a box, or in a box with its own door."""
+    """The launch as it is at this level: as it is, in a box, or in a box with its own door."""
     if level.kind == "none":
         return launch
     door: Path | None = None

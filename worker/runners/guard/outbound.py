@@ -1,4 +1,4 @@
-"""Where a box's door leads: one service, and named hosts. What is not named is refused before anything is opened."""
+"""The ways out of a box's door: one service, and named hosts. All others are refused before a connection opens."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Upstream:
 
     @property
     def path(self) -> str:
-        """What stands before each path."""
+        """Return what is before each path."""
         return urlsplit(self.url).path.rstrip("/")
 
     @property
@@ -71,7 +71,7 @@ class Stream:
     writer: asyncio.StreamWriter
 
     async def read(self, size: int) -> bytes:
-        """What has come, at most ``size`` bytes; empty at the end."""
+        """Return what has come, at most ``size`` bytes; empty at the end."""
         return await self.reader.read(size)
 
     async def write(self, data: bytes) -> None:
@@ -166,7 +166,7 @@ class Outbound:
 
 
 def trusting(ca: str) -> ssl.SSLContext:
-    """What we trust: the system's certificates, and those of one more file.
+    """Return what we trust: the system's certificates, and those of one more file.
 
     Raises:
         Refused: that file cannot be read.

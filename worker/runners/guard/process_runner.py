@@ -29,7 +29,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How one run is read.
+    """The reader of one run.
 
     Attributes:
         take_line: makes events of a line of its output; never blocks.
@@ -65,7 +65,7 @@ class ProcessRunner:
         raise NotImplementedError
 
     def read_back(self, order: Order) -> Reading | RunResult:
-        """How a run that was prepared before is read, in the folder that it left. May block."""
+        """Return how a run that was prepared before is read, in the folder that it left. May block."""
         return self.prepare(order)
 
     def adopt(self, order: Order) -> RunResult | None:

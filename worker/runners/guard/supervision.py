@@ -26,7 +26,7 @@ _GUARD_PATIENCE = 12.0
 
 
 class Limits(Protocol):
-    """How long a process may run and be silent; an ``Order`` says it for an agent."""
+    """The time that a process may run and be silent; an ``Order`` says it for an agent."""
 
     @property
     def deadline(self) -> float:
@@ -50,7 +50,7 @@ class LimitReached(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
         exit: what the guard reported.
@@ -86,13 +86,13 @@ class Ending:
 
     @property
     def _killed_by_others(self) -> bool:
-        """Whether a SIGKILL ended it that neither its worker nor its guard sent; a box ends as a shell would."""
+        """Return whether a SIGKILL ended it that neither its worker nor its guard sent; a box ends as a shell would."""
         boxed = self.box is not None and self.box.kind != "none" and self.exit.code == 128 + signal.SIGKILL
         return (boxed or self.exit.code == -signal.SIGKILL) and not self.cause and not self.exit.cause
 
     @property
     def network(self) -> str:
-        """What of the network was in the box; empty without one."""
+        """Return what of the network was in the box; empty without one."""
         return ("cut" if self.box.cut else "shared") if self.box and self.box.kind != "none" else ""
 
 

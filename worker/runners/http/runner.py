@@ -31,14 +31,14 @@ log = structlog.get_logger(__name__)
 
 Message = dict[str, str]
 
-#: Stands for the feedback that the agent answered when it broke off: many services want two speakers in turn.
+#: Represents the feedback that the agent answered when it broke off: many services want two speakers in turn.
 _AGAIN = {"de": "Bitte korrigiere deine Antwort.", "en": "Please correct your answer."}
 _UUID = re.compile(r"[0-9a-f-]{36}", re.ASCII)
 _MAX_KEPT = 64 * 2**20
 
 
 class OpenAiHttpRunner(ProcessRunner):
-    """Asks ``HELIX_OPENAI_URL`` once. The service's model stands after ``:``, such as ``openai_http:qwen3``."""
+    """Asks ``HELIX_OPENAI_URL`` once. The service's model is after ``:``, such as ``openai_http:qwen3``."""
 
     name = "openai_http"
     #: It has no tools: what it is to know must be in its prompt.
@@ -100,7 +100,7 @@ def priced(usage: Mapping[str, Any], prices: Mapping[str, float]) -> dict[str, A
 
 
 def conversation(order: Order) -> list[Message]:
-    """What the service is sent: the conversation, and with feedback also the answer it is about."""
+    """Return what the service is sent: the conversation, and with feedback also the answer it is about."""
     feedback: list[Message] = [{"role": "user", "content": order.prompt}]
     if order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.so_far})

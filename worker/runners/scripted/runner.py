@@ -49,7 +49,7 @@ class ScriptedRunner(ProcessRunner):
 
 
 def steps_of(order: Order, root: Path) -> tuple[script.Step, ...]:
-    """What the script has this run play; a relative path of a script counts from ``root``.
+    """Return what the script has this run play; a relative path of a script counts from ``root``.
 
     Raises:
         ScriptError: the script is wrong or has nothing for this message.

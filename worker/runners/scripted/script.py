@@ -1,4 +1,4 @@
-"""Scripts of the scripted agent: reading the YAML file, telling what is wrong with it, choosing what to play.
+"""Scripts of the scripted agent: reading the YAML file, telling the faults of it, choosing what to play.
 
 The format is in docs/scripted-agent.md.
 """
@@ -36,7 +36,7 @@ class ScriptError(HelixError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What the agent does with messages that match. Run ``n`` plays list ``n``; the last list repeats.
+    """The agent's steps for messages that match. Run ``n`` plays list ``n``; the last list repeats.
 
     Attributes:
         name: for people and for demos. when: text the message contains; empty matches every message.
@@ -56,7 +56,7 @@ class Rule:
 
 
 def steps_for(script: tuple[Rule, ...], message: str, attempt: int, delivery: int) -> tuple[Step, ...]:
-    """What the agent plays in this run; attempt and delivery count from 1.
+    """Return what the agent plays in this run; attempt and delivery count from 1.
 
     Raises:
         ScriptError: no rule matches the message.

@@ -1,4 +1,4 @@
-"""Whether the announcement of an unclaimed turn still waits in its queue: then it is not made again. Pure.
+"""Announcements of unclaimed turns that still wait in their queue: then one is not made again. Pure.
 
 Queues are first in, first out. As long as the message at a queue's head was announced no later than a turn, the turn's
 message lies behind it, or is lost; announcing again would not have it claimed any sooner. All times are ms of the
@@ -18,7 +18,7 @@ FIELDS = (
     *("token", "state", "next", "announced", "announced_at", "not_before", "deadline_at", "double_text"),
     *("delivery", "created_at"),
 )
-#: A turn is looked at again at least every so many announcement delays.
+#: A turn is looked at again at least every this many announcement delays.
 _LONGEST = 64
 _AT_REST = {TurnState.QUEUED.value, TurnState.RAN.value}
 

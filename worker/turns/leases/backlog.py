@@ -37,7 +37,7 @@ class Backlog:
         self._script = store.register_script(_LUA.read_text())
 
     async def empty(self, shards: Sequence[Keys]) -> bool:
-        """Whether nothing is to be done: there is no unfinished turn, and all that was counted is folded.
+        """Return whether nothing is to be done: there is no unfinished turn, and all that was counted is folded.
 
         Raises:
             RedisError: the store does not answer.
@@ -84,7 +84,7 @@ class Backlog:
         return others
 
     async def _announced(self, keys: Keys, due: Iterable[tuple[str, float]]) -> list[Announced | None]:
-        """What the records say, in order; None for any other turn, and for a damaged record."""
+        """Return what the records say, in order; None for any other turn, and for a damaged record."""
         asked = list(due)
         pipe = self._store.pipeline(transaction=False)
         for turn_id, _ in asked:

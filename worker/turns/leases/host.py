@@ -1,4 +1,4 @@
-"""Whether this machine can carry out turns now: write a session's folder, start a process. A sick host hurts nobody.
+"""The health of this machine: can it write a session's folder and start a process? A sick host hurts nobody.
 
 Its worker gives back what it holds, takes no more, and says why, until a probe works (docs/reliability.md).
 """
@@ -25,7 +25,7 @@ log = structlog.get_logger()
 
 #: How often a machine that is well is probed, in seconds; one that is sick is probed with each heartbeat of the worker.
 _LOOK_SECONDS = 15.0
-#: A disk that does not take so many bytes is full.
+#: A disk that does not take this many bytes is full.
 _ROOM = 256 * 1024
 _SPAWN_SECONDS = 10.0
 #: An error of a machine on which the probe works all the same is forgiven up to this delivery of a turn.
@@ -38,7 +38,7 @@ _VMSTAT = Path("/proc/vmstat")
 
 
 def obstacle(folder: Path) -> str:
-    """Why this machine cannot carry out turns: the folder of sessions takes no file, or no process starts; or empty."""
+    """Say why this machine cannot carry out turns: sessions take no file, or no process starts; or empty."""
     name = folder / f".probe-{secrets.token_hex(6)}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,7 +71,7 @@ def oom_counter(proc: Path = Path("/proc/self"), mounted: Path = Path("/sys/fs/c
 
 
 def oom_kills(counter: Path) -> int | None:
-    """How many processes the kernel has killed so far for want of memory; None where it does not say."""
+    """Return how many processes the kernel has killed so far for want of memory; None where it does not say."""
     with contextlib.suppress(OSError, ValueError):
         facts = dict(line.split(None, 1) for line in counter.read_text().splitlines())
         return int(facts["oom_kill"]) if "oom_kill" in facts else None
@@ -94,7 +94,7 @@ class Host:
 
     @property
     def sick(self) -> str:
-        """Why this machine carries out no turns now; empty while it is well. Does not block."""
+        """Return why this machine carries out no turns now; empty while it is well. Does not block."""
         return self._sick
 
     def look(self) -> str:
@@ -121,7 +121,7 @@ class Host:
         return completion.lost
 
     def _starves(self) -> str:
-        """Why agents are killed here, or empty. The count of the whole machine tells only where an agent was killed."""
+        """Say why agents are killed here, or empty. The whole machine's count matters only where one was killed."""
         kills, now = oom_kills(self._counter) or 0, time.monotonic()
         if kills > self._kills and (self._killed or self._counter != _VMSTAT):
             self._starved, self._starved_at = "its kernel kills processes for want of memory", now
@@ -135,7 +135,7 @@ class Host:
         return self._starved if now - self._starved_at < _STARVED_SECONDS else ""
 
     def blamed(self, error: OSError, delivery: int) -> bool:
-        """Whether an error is the machine's fault, not the turn's. Probes, so that a sick machine is known as one.
+        """True if an error is the machine's fault, not the turn's. Probes, so that a sick machine is known as one.
 
         Where the probe works, an error of a machine that is short of something (``SHORT_OF``) is its fault in a
         turn's first deliveries only: a turn that meets it again and again must end.

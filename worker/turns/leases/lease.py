@@ -61,7 +61,7 @@ class Lease:
 
     @property
     def reason(self) -> str:
-        """Why the run must stop: cancelled, expired, shutdown or fenced; empty while it may go on."""
+        """Return why the run must stop: cancelled, expired, shutdown or fenced; empty while it may go on."""
         if not self._reason:
             if self.lapsed:
                 # Kept: its reader stops the agent, and a beat that succeeds later does not bring it back.
@@ -174,7 +174,7 @@ class LeaseKeeper:
             planned = max(planned + self._period, time.monotonic())
 
     def _loop_turns(self) -> bool:
-        """Whether the main loop turns; one that is stuck cannot work for its turns, nor stop their agents."""
+        """Return whether the main loop turns; one that is stuck cannot work for its turns, nor stop their agents."""
         stuck = self._turned_at is not None and time.monotonic() - self._turned_at > LOOP_SECONDS
         if stuck and not self._stuck:
             log.error("lease.loop_stuck", worker=self._worker, seconds=LOOP_SECONDS, turns=len(self._leases))

@@ -115,7 +115,7 @@ class Reaper:
                 await self._ledger.put_aside(turn_id, error)
 
     async def _shards(self) -> int:
-        """How many shards the store has, whatever HELIX_SHARDS says: turns of each must be looked at."""
+        """Return how many shards the store has, whatever HELIX_SHARDS says: turns of each must be looked at."""
         self._known_shards = self._known_shards or await stored_shards(self._settings)
         return self._known_shards or self._settings.shards
 

@@ -75,7 +75,7 @@ class Liveness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What a worker process does: its queues, how many messages it took, and a queue's slots, in all and free.
+    """The activity of a worker process: its queues, how many messages it took, and a queue's slots, in all and free.
 
     ``lease_round`` gives the longest round of lease renewals of the last minute, in seconds. ``took_at`` gives when a
     turn was last taken, in seconds since the epoch, 0 for never. ``obey`` gets an operator's order (``WorkerOrder``, or
@@ -156,7 +156,7 @@ class WorkerHeartbeat:
             await self._send_report(free, sick, quiet)
 
     async def _order(self) -> str:
-        """What an operator ordered; the last order while the store is away."""
+        """Return what an operator ordered; the last order while the store is away."""
         try:
             self._ordered = await self._own.order()
         except RedisError as error:
@@ -182,7 +182,7 @@ class WorkerHeartbeat:
                 log.warning("heartbeat.not_marked", error=str(error))
 
     async def _waiting(self) -> int | None:
-        """How many messages wait in queues that have a free slot here; None when the broker is away."""
+        """Return how many messages wait in queues that have a free slot here; None when the broker is away."""
         try:
             lengths: list[Any] = [
                 await self._broker.llen(name) for q, name in self._lists.items() if self._work.free(q)

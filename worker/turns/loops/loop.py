@@ -75,7 +75,7 @@ class Loop:
         return self._idle.wait(seconds)
 
     def close(self) -> None:
-        """End the loop; what is left in it is cancelled."""
+        """End the loop; its rest is cancelled."""
         if self._thread.is_alive():
             self._running.call_soon_threadsafe(self._ending.set)
             self._thread.join()

@@ -1,4 +1,4 @@
-"""How long a process takes for what must be quick, such as renewing its leases: noticed before it costs a turn."""
+"""The time that a process takes for quick work, such as renewing its leases: noticed before it costs a turn."""
 
 from __future__ import annotations
 

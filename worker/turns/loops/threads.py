@@ -19,7 +19,7 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Folders are prepared and published by so many at once.
+#: Folders are prepared and published by this many at once.
 _FILES = 4
 
 
@@ -33,7 +33,7 @@ class Threads:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def runs(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """What takes as long as an agent."""
+        """Return what takes as long as an agent."""
         return await self._in(self._runs, work, *args, **kwargs)
 
     async def checks(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

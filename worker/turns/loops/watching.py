@@ -19,7 +19,7 @@ _LEAVE_SECONDS = 2.0
 
 
 class Watcher(Protocol):
-    """What is to be looked at. Its connections belong to the loop.
+    """All that is to be looked at. Its connections belong to the loop.
 
     Attributes:
         name: what log lines call it. seconds: between two looks; 0: there is nothing to look at.

@@ -46,7 +46,7 @@ def phase_of(turn: Turn) -> Phase:
 
 
 def fence_of(settings: Settings, turn: Turn) -> Fence:
-    """What the gates of a phase turn run in."""
+    """Return what the gates of a phase turn run in."""
     return Fence.of(settings, operator=turn.request.operator)
 
 
@@ -95,7 +95,7 @@ def _base(turn: Turn, history: Sequence[AttemptRecord]) -> AttemptRecord | None:
 
 
 def asked(turn: Turn, root: Path, history: Sequence[AttemptRecord]) -> str:
-    """What the agent is asked: the phase, the feedback, or both when this agent has not heard of the phase yet.
+    """Return what the agent is asked: the phase, the feedback, or both when this agent has not heard of the phase yet.
 
     Raises:
         SettingsError: an input file is missing, or no plain file.

@@ -107,7 +107,7 @@ class Changes:
         return claim
 
     def reports(self) -> Command[list[WorkerReport]]:
-        """What the worker processes last reported of themselves."""
+        """Return what the worker processes last reported of themselves."""
 
         def read(reply: Any) -> list[WorkerReport]:
             return [WorkerReport.from_json(name.decode(), text) for name, text in hash_of(reply).items()]
@@ -316,7 +316,7 @@ class Changes:
         return Command(lambda text: text.decode() if text else "", ("HGET", key, policy_hash))
 
     def knows(self, turn_id: str) -> Command[bool]:
-        """Whether the store has this turn's record."""
+        """Return whether the store has this turn's record."""
         return Command(bool, ("EXISTS", self._record(turn_id)))
 
     def _attempts(self, claim: Claim) -> str:
@@ -332,7 +332,7 @@ def _seconds_left(turn: Turn, reply: Any) -> float:
 
 
 def _not_done(reply: Any) -> Behind | Paused | None:
-    """What a numbered command says when it did nothing: ``Fenced`` is raised; None: it was done."""
+    """Return what a numbered command says when it did nothing: ``Fenced`` is raised; None: it was done."""
     match reply[0]:
         case b"fenced":
             raise Fenced

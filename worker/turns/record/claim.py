@@ -49,7 +49,7 @@ class Claim:
     outbox: Outbox[Command[Any]] = field(default_factory=Outbox)
 
     def facts(self, attempt: int) -> dict[str, str]:
-        """What is known to be stored about an attempt: texts by name."""
+        """Return what is known to be stored about an attempt: texts by name."""
         return (self.attempts or {}).get(attempt, {})
 
     def records_after(self, move: Move) -> dict[int, AttemptRecord]:
@@ -69,7 +69,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a commit led to: ``head`` is the session's next turn or empty, ``outcome`` is set when the turn ended."""
+    """The result of a commit: ``head`` is the session's next turn or empty, ``outcome`` is set when the turn ended."""
 
     head: str
     outcome: str
@@ -84,12 +84,12 @@ class Behind:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """What a command says that a pause refused, see ``JudgingPaused``."""
+    """The reply of a command that a pause refused, see ``JudgingPaused``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reaped:
-    """What a reaper found and did: see ``reap.lua``."""
+    """A reaper's findings and actions: see ``reap.lua``."""
 
     what: str
     link: str

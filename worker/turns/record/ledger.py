@@ -49,14 +49,14 @@ _DAMAGED_SECONDS = 60.0
 
 
 class Patience:
-    """How one command that is safe to repeat is repeated until the store answers; the time counts from here."""
+    """The repetition of one safe command until the store answers; the time counts from here."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + _PATIENCE_SECONDS
         self._said = ""
 
     def after(self, error: RedisError) -> float:
-        """How long to wait before the next try, in seconds.
+        """Return how long to wait before the next try, in seconds.
 
         Raises:
             RedisError: ``error`` itself: the store stayed away for two minutes, or refused for another reason.
@@ -201,7 +201,7 @@ class Ledger:
         return await self._wait_for(self._changes.policy(policy_hash))
 
     async def knows(self, turn_id: str) -> bool:
-        """Whether the store has this turn's record."""
+        """Return whether the store has this turn's record."""
         return await self._wait_for(self._changes.knows(turn_id))
 
     async def due(self, shard: int, limit: int = 100) -> list[str]:

@@ -60,7 +60,7 @@ _END_MS = 60_000
 
 
 def worker_settings() -> dict[str, Any]:
-    """What a worker's application is configured with besides what both sides share.
+    """Return what a worker's application is configured with besides what both sides share.
 
     Messages are taken without acknowledgement: the turn's record is what must survive, and reapers announce it again.
     """
@@ -179,7 +179,7 @@ class Receiver:
     def listen_apart(self, consumer: Any) -> None:
         """Take the messages of ``CHECK_QUEUE`` over a second channel.
 
-        A channel asks for its next message by one blocking pop of all its queues, and that stands for as long as
+        A channel asks for its next message by one blocking pop of all its queues, and that waits for as long as
         nothing comes. With all queues in one, a slot for agents that gets free while the process waits for answers to
         judge would not be used before that pop ends.
         """
@@ -202,7 +202,7 @@ class Receiver:
 
     @property
     def listens(self) -> bool:
-        """Whether the worker still takes messages."""
+        """Return whether the worker still takes messages."""
         return self._consumer is not None and self._consumer.controller.blueprint.state == RUN
 
     def wake(self) -> None:
@@ -236,7 +236,7 @@ class Receiver:
 
 
 def _heard(dispatcher: Any) -> bool | None:
-    """Whether anybody listens to task events; None while the broker is away."""
+    """Return whether anybody listens to task events; None while the broker is away."""
     with contextlib.suppress(Exception):
         channel = dispatcher.producer.channel
         topics = channel._get_publish_topics(dispatcher.exchange.name, _EVENTS)  # noqa: SLF001
@@ -297,7 +297,7 @@ def _end_of(channel: Any) -> str:
 
 
 def _end_pop(channel: Any) -> None:
-    """Have the pop that stands be answered now, with a message or without."""
+    """Have the pop that waits be answered now, with a message or without."""
     key = f"{_END}.{id(channel)}"  # the client puts the prefix before it
     with contextlib.suppress(*channel.connection_errors), channel.conn_or_acquire() as client:
         client.lpush(key, "")

@@ -26,7 +26,7 @@ class Received:
 
     @staticmethod
     def reads(message: Mapping[str, Any]) -> bool:
-        """Whether a message is written as ours are: all others are kombu's to read."""
+        """Return whether a message is written as ours are: all others are kombu's to read."""
         return (
             message["content-type"] == "application/json"
             and message["content-encoding"] == "utf-8"

@@ -31,7 +31,7 @@ class NextQueue:
         return [*others, PREFERRED_QUEUE]
 
     def most(self, order: Sequence[str]) -> int:
-        """How many messages may be taken at once of queues in this order: then another one may be the first."""
+        """Return how many messages may be taken at once of queues in this order: then another one may be the first."""
         if PREFERRED_QUEUE not in order:
             return PREFERRED_IN_A_ROW
         return PREFERRED_IN_A_ROW - self._in_a_row if order[0] == PREFERRED_QUEUE else 1

@@ -19,9 +19,9 @@ from typing import Any
 from api_client.contract.tasks import Link
 from api_client.contract.values.frozen import dataclass
 
-#: Events that happen within so many seconds are sent in one message.
+#: Events that happen within this many seconds are sent in one message.
 GATHER_SECONDS = 0.25
-#: So many are kept while the broker is away; the oldest go first.
+#: This many are kept while the broker is away; the oldest go first.
 _MOST = 20_000
 
 TaskEvent = tuple[str, dict[str, Any]]
@@ -73,7 +73,7 @@ class TaskEvents:
         self.send("task-failed", task_id, exception=words, traceback="", result=words)
 
     def drain(self, *, all_of_them: bool = False) -> list[TaskEvent]:
-        """What was noted, in order; nothing yet while more may come within ``GATHER_SECONDS``."""
+        """Return what was noted, in order; nothing yet while more may come within ``GATHER_SECONDS``."""
         with self._lock:
             if not all_of_them and time.monotonic() - self._since < GATHER_SECONDS:
                 return []
@@ -141,7 +141,7 @@ class TaskStory:
         self._began, self._began_at = time.monotonic(), time.time()
 
     def state(self, state: str, words: str) -> None:
-        """What the task is doing, and the words for it."""
+        """Send the state of the task, and the words for it."""
         self._events.send(f"task-{state}", self._task.task_id, result=words)
 
     def end(self, words: str, *, failed: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""What follows from what: a turn and what happened to it in, its next change out. Pure: no store, files or clock."""
+"""Transitions: a turn and what happened to it in, its next change out. Pure: no store, files or clock."""

@@ -17,7 +17,7 @@ from worker.turns.transitions.moves import Move
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accepted:
-    """What is published and committed.
+    """The values to publish and commit.
 
     Attributes:
         move: the move that ends the turn.

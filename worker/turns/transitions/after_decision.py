@@ -1,4 +1,4 @@
-"""What follows from a decision on a parked turn: a pure function to a move. No clock, no store, no file.
+"""The move after a decision on a parked turn: a pure function to a move. No clock, no store, no file.
 
 The answer a person accepts is marked as theirs (``passed_by_human``): the checks still find errors in it.
 """
@@ -18,7 +18,7 @@ from worker.turns.transitions.moves import Answer, Move, again, attempt_facts, p
 
 
 def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
-    """What follows.
+    """Return what follows.
 
     Args:
         turn: the turn as it was claimed; its ``decision`` is carried out.

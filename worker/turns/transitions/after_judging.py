@@ -1,4 +1,4 @@
-"""What follows from judging an answer: pure functions from findings to a move. No clock, no store, no file."""
+"""The move after judging an answer: pure functions from findings to a move. No clock, no store, no file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from worker.turns.transitions.usage import Usage
 def after_validation(
     turn: Turn, link: Link, attempt: Attempt, policy: Policy, decision: Decision, usage: Usage
 ) -> Move:
-    """What follows from the validators' findings on one attempt, whose run had this ``usage``.
+    """Return what follows from the validators' findings on one attempt, whose run had this ``usage``.
 
     ``decision`` is what ``policy``, the turn's, says about them.
     """
@@ -117,7 +117,7 @@ def _rules(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[str], set
 
 
 def after_fallback(turn: Turn, link: Link, best: int, repaired: Repaired) -> Move:
-    """What follows from the fallback: the repaired answer passes, or the turn fails and the partial gains are kept."""
+    """Decide after the fallback: the repaired answer passes, or the turn fails and the partial gains are kept."""
     left = demote(repaired.issues, policy_of(turn), final=True)
     facts = attempt_facts(changes=tuple(repaired.changes), mended=repaired.text)
     repair = TurnMended(
@@ -158,7 +158,7 @@ def after_giving_up(turn: Turn, link: Link, failing: Failing, issues: Sequence[V
 
 
 def gave_up_counters(turn: Turn, issues: Sequence[ValidationIssue]) -> dict[str, int]:
-    """What a turn counts that failed with these issues left."""
+    """Return what a turn counts that failed with these issues left."""
     validators, codes = _rules(turn, issues)
     return {
         **{counter("validator.gave_up", name): 1 for name in validators},

@@ -1,4 +1,4 @@
-"""What follows from an agent run: a pure function from its result to a move. No clock, no store, no file.
+"""The move after an agent run: a pure function from its result to a move. No clock, no store, no file.
 
 Counting: incomplete runs use up attempts, passing errors do not. A turn whose last run was
 incomplete ends ``incomplete``; a permanent error ends it as ``error``.
@@ -63,7 +63,7 @@ def after_run(
     delays: Delays,
     strikes: int = 5,
 ) -> Move:
-    """What follows from an agent run.
+    """Return what follows from an agent run.
 
     ``sent`` is what the agent was really sent (``Sent.to_dict``) beyond ``prompt``; ``stop`` why the run was stopped;
     ``unsent`` its events that are not logged yet; ``history`` the attempts before; ``delays`` after passing errors;
@@ -120,7 +120,7 @@ def _passing(turn: Turn, link: Link, result: RunResult, facts: Facts, ended: Att
 
 
 def service_said(completion: Completion) -> str:
-    """What a run reports about its model's service: ``answered``, ``failed``, or nothing.
+    """Return what a run reports about its model's service: ``answered``, ``failed``, or nothing.
 
     Only errors that the request did not cause are failures: 5xx, a lost connection. A limit (429, 529), a bad request
     and a refusal are answers of a service that works.
@@ -143,7 +143,7 @@ def _uncharged(turn: Turn, adopted: int) -> tuple[int, int]:
 
 
 def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> dict[str, int]:
-    """What a run that ended is counted as; a complete one is wasted only when its answer is rejected."""
+    """Return what a run that ended is counted as; a complete one is wasted only when its answer is rejected."""
     model = model_of(turn)
     counted = usage.counted(model)
     if completion.verdict is not Verdict.COMPLETE or not move.run_ended:
@@ -208,7 +208,7 @@ def _not_kept(
 
 
 def _cause(completion: Completion) -> str:
-    """Why a run ended that nobody asked to stop."""
+    """Return why a run ended that nobody asked to stop."""
     if completion.lost:
         return "killed"
     return "guard died" if completion.evidence.get("stopped") == "guard died" else "stopped"

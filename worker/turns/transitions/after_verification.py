@@ -1,4 +1,4 @@
-"""What follows from verifying a phase: a pure function from the result to a move. No clock, no store, no file.
+"""The move after verifying a phase: a pure function from the result to a move. No clock, no store, no file.
 
 A result counts once: it is recorded with its attempt by the commit that carries the lease's token, and a success is
 sealed before its files are published. Two verifications of one attempt cannot both count.
@@ -29,7 +29,7 @@ _CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
 
 
 def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: VerificationResult, stop: str) -> Move:
-    """What follows; ``stop`` is why the verification was stopped, if it was."""
+    """Return what follows; ``stop`` is why the verification was stopped, if it was."""
     if result.ground is Ground.STOPPED:
         return _stopped(turn, link, stop)
     if result.ground is Ground.REFUSED:

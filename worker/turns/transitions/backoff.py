@@ -1,4 +1,4 @@
-"""How long a turn waits after a passing error. Pure."""
+"""The wait of a turn after a passing error. Pure."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Delays:
     Attributes:
         first: the first one after a passing error; it doubles.
         busy: the first one where the service has too much to do or limits us (429, 529); it doubles three times.
-        left: what is left until the turn's deadline.
+        left: the time until the turn's deadline.
     """
 
     first: float

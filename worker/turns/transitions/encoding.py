@@ -43,7 +43,7 @@ class EncodedMove:
     response_in: str
 
     def arguments(self) -> dict[str, Word]:
-        """What ``commit.lua`` is called with, but for who commits; ``rest`` follows."""
+        """Return what ``commit.lua`` is called with, but for who commits; ``rest`` follows."""
         move = self.move
         return {
             "next": str(move.next or ""),
@@ -210,7 +210,7 @@ def _with_texts(facts: Mapping[str, str], texts: Mapping[str, str]) -> dict[str,
 
 
 def is_long(text: str) -> bool:
-    """Whether a text is stored apart."""
+    """Return whether a text is stored apart."""
     return len(text) > _SURELY_SHORT and _bytes_of(text) > SHORT_BYTES
 
 

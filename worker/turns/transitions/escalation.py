@@ -1,4 +1,4 @@
-"""What follows when all attempts have failed: pure functions to a move. No clock, no store, no file.
+"""The move when all attempts have failed: pure functions to a move. No clock, no store, no file.
 
 Stage 1: another model on its own, in a fresh agent session, with the issues as hints and the state before all attempts.
 Stage 2: the turn is parked, and a person decides. Each stage is bounded, and a turn goes through each at most once; a

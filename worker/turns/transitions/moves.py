@@ -27,7 +27,7 @@ attempt_facts = changes_of(AttemptFacts)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a finished turn answers: ``response``, or the ``error`` that says why there is none."""
+    """The response of a finished turn: ``response``, or the ``error`` that says why there is none."""
 
     response: str = ""
     step: str = ""
@@ -37,7 +37,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MoveTexts:
-    """What a move says, as it is stored.
+    """A move as it is stored.
 
     Attributes:
         fields, facts: of the turn and of the move's attempt, by name. events: kind, data (JSON) of each, in a row.

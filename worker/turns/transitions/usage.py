@@ -1,4 +1,4 @@
-"""What an agent run used: tokens and money, as the agent reported them. Pure."""
+"""The use of an agent run: tokens and money, as the agent reported them. Pure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Usage:
 
     @classmethod
     def of(cls, reported: Mapping[str, Any]) -> Usage:
-        """What a runner reported, as far as it makes sense."""
+        """Return what a runner reported, as far as it makes sense."""
         return cls(
             input_tokens=int(_amount(reported.get("input_tokens"))),
             output_tokens=int(_amount(reported.get("output_tokens"))),
@@ -35,7 +35,7 @@ class Usage:
 
     @classmethod
     def spent(cls, spent: Spent) -> Usage:
-        """What rules used of models while they judged."""
+        """Return what rules used of models while they judged."""
         return cls(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens, cost_usd=spent.cost_usd)
 
     @property

@@ -1,4 +1,4 @@
-"""What a gate is: a deterministic check of a phase's output that names file and line of what is wrong."""
+"""A gate: a deterministic check of a phase's output that names file and line of each fault."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from worker.verification.stop import Stopping
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """Where and for whom a gate works.
+    """The place of a gate, and for whom it works.
 
     Attributes:
         phase: the phase whose output this is. tree: the output.
@@ -44,11 +44,11 @@ Gate = Callable[[Mapping[str, Any], Site], Iterable[ValidationIssue]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateResult:
-    """What one gate found.
+    """The findings of one gate.
 
     Attributes:
         gate: its type; a command gate's own name after a colon.
-        issues: what is wrong; only errors let the gate fail.
+        issues: the faults; only errors let the gate fail.
         skipped: why it did not run, or empty. seconds: how long it took.
     """
 
@@ -75,7 +75,7 @@ class GateResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:
-    """What all gates of a phase found, in the order they ran; ``stopped`` says why they did not come to an end."""
+    """The findings of all gates of a phase, in the order they ran; ``stopped`` says why they did not come to an end."""
 
     results: tuple[GateResult, ...] = ()
     stopped: str = ""
@@ -87,7 +87,7 @@ class GateReport:
 
     @property
     def issues(self) -> tuple[ValidationIssue, ...]:
-        """What all gates found."""
+        """Return what all gates found."""
         return tuple(issue for result in self.results for issue in result.issues)
 
     @property

@@ -107,7 +107,7 @@ def each_gate(
 
 
 def _unseen(error: Exception, locale: str) -> ValidationIssue:
-    """Why the output could not be looked at."""
+    """Return why the output could not be looked at."""
     if isinstance(error, TooLarge):
         return issue("OUTPUT_TOO_LARGE", locale, problem=error)
     if getattr(error, "errno", None) in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:

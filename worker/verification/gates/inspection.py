@@ -1,7 +1,7 @@
 """Parsing the files of a phase's output, as its own process: a parser may run away, or take its process down.
 
 Run by path, ``python -P inspection.py`` with the order as JSON on standard input, so that only parsers are imported.
-Writes one JSON object a line: ``{"begin": file}`` before each file, then what is wrong with it: code, line and the
+Writes one JSON object a line: ``{"begin": file}`` before each file, then the faults of it: code, line and the
 values of the code's words (``worker.verification.codes``).
 """
 
@@ -162,7 +162,7 @@ CHECKS: dict[str, Callable[[bytes, str, Order], Iterator[Finding]]] = {
 
 
 class Order:
-    """What is to be inspected: the folder, all its files, and those to look into."""
+    """The material to inspect: the folder, all its files, and those to look into."""
 
     def __init__(self, directory: str, files: list[str], inspect: list[str]) -> None:
         self.directory = directory

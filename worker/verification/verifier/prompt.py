@@ -64,7 +64,7 @@ def verifier_prompt(
 
     Args:
         phase: the phase that is judged.
-        nonce: what the verdict must repeat; it stands nowhere else.
+        nonce: what the verdict must repeat; it is nowhere else.
         files: the output's texts by path.
         unseen: files that are not shown here.
         checked: what the gates have found right.

@@ -206,7 +206,7 @@ def _ignore(event: AgentEvent) -> None:
 
 
 def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:
-    """What the prompt shows, expected files first, and the text files that did not fit."""
+    """Return what the prompt shows, expected files first, and the text files that did not fit."""
     shown: dict[str, str] = {}
     unseen, left = [], MAX_SHOWN
     for path in _in_order(tree, phase):
