@@ -262,12 +262,12 @@ async def test_an_adr_that_never_gets_its_sections_fails_with_an_error_its_user_
     turn = await bench.outcome(*[says(ADR)] * 3)
     assert (turn.outcome, turn.response) == (Outcome.FAILED, "")
     assert "MISSING_ADR_SECTION" in turn.error.message
-    assert turn.error.message.startswith("Die LLM-Response konnte nicht validiert werden:")
+    assert turn.error.message.startswith("The LLM response could not be validated:")
     assert {issue.code for issue in turn.error.issues} >= {"MISSING_ADR_SECTION"}
 
 
 async def test_a_turn_whose_last_run_broke_off_ends_incomplete(bench: Bench) -> None:
-    turn = await bench.outcome(*[ends(Verdict.INCOMPLETE)] * 3)
+    turn = await bench.outcome(*[ends(Verdict.INCOMPLETE)] * 3, locale="de")
     assert (turn.outcome, turn.attempt, turn.response) == (Outcome.INCOMPLETE, 3, "")
     assert "the agent died" in turn.error.reason
     assert "Er brach vorzeitig ab." in turn.error.message

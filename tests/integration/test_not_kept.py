@@ -43,7 +43,7 @@ async def test_after_the_last_hand_over_the_turn_ends_as_an_error_that_says_so(b
     turn_id = await carried_out(bench, [loses_its_guard] * (MOST_HAND_OVERS + 1))
     turn = await bench.client.reader.get(turn_id)
     assert (turn.outcome, turn.error.code, turn.attempt) == (Outcome.ERROR, "not_kept", 1)
-    assert "nicht am Laufen halten" in turn.error.message
+    assert "could not keep the agent running" in turn.error.message
     assert f"{MOST_HAND_OVERS + 1} times in a row" in turn.error.reason
     assert waits == list(range(1, MOST_HAND_OVERS + 1))
     assert len(bench.runner.orders) == MOST_HAND_OVERS + 1, "no agent was started beyond the cap"
