@@ -195,11 +195,11 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
         ),
         "What is paused, and which model's breaker is open?": (
             rf"model {DEAR} .*provider outage",
-            {"/paused": rf"model {DEAR} provider outage anna"},
+            {"/paused": rf"model {DEAR}.*anna ?provider outage"},
         ),
         "What was spent today, by whom, and which budget is spent?": (
             rf"model:{DEAR} +0\.7500 +0\.50 +150% +spent",
-            {"/budgets": rf"model:{DEAR} 0\.7500 0\.50 150 % spent"},
+            {"/budgets": rf"model:{DEAR} ?0\.7500 ?0\.50 ?150% ?spent"},
         ),
         "What must a person decide?": (
             history.parked,
@@ -211,7 +211,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
         "Who cancelled, replayed or decided that?": (rf"replay .*{history.dead}", {"/audit": "Who did what"}),
         "Which calls for help were not heard yet?": (
             "nothing is waiting to be sent(?s:.*)turn.dead .*answers 500",
-            {"/notices": "1 given up after a day .* turn.dead .*answers 500"},
+            {"/notices": "1 given up after a day .*turn.dead.*answers 500"},
         ),
         "Which settings are active, and why?": ("HELIX_MODELS", {}),
         "What do I send with a bug report?": (rf"{history.failed}.*", {"/turns/ID": history.failed}),
