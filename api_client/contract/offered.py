@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from difflib import get_close_matches
 from functools import lru_cache
 from importlib.metadata import EntryPoint, entry_points
+
+from api_client.contract.declared import nearest
 
 #: The group of entry points in which packages name their validators (docs/validators.md).
 GROUP = "helix_turns.validators"
@@ -48,6 +49,4 @@ def is_askable(name: str, active: Collection[str]) -> bool:
 
 def not_offered(name: str, offered: Sequence[str]) -> str:
     """The message about a name nobody offers: the likely one, and all there are."""
-    near = get_close_matches(name, offered, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"unknown validator {name[:80]!r}{hint} (offered: {', '.join(offered) or 'none'})"
+    return f"unknown validator {name[:80]!r}{nearest(name, offered)} (offered: {', '.join(offered) or 'none'})"

@@ -202,14 +202,14 @@ def test_a_relay_and_a_command_refuse_a_file_that_was_never_usable_with_its_line
 ) -> None:
     broken = replace(settings, policy=str(policy))
     policy.write_text("rules:\n  - step_markr\n")
-    with pytest.raises(SettingsError, match=r"policy.yaml:2:5: rules\[0\]: unknown validator 'step_markr'; did you"):
+    with pytest.raises(SettingsError, match=r"policy.yaml:2:5: rules\[1\]: unknown validator 'step_markr'; did you"):
         create_app(broken)
     for name, value in environ_of(broken).items():
         monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit) as ended:
         main(["submit", "Hallo"])
     assert ended.value.code == 2
-    assert f"{policy}:2:5: rules[0]: unknown validator" in capsys.readouterr().err
+    assert f"{policy}:2:5: rules[1]: unknown validator" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         main(["doctor", "--json"])
     told = {finding["check"]: finding for finding in json.loads(capsys.readouterr().out)["findings"]}

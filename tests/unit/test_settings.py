@@ -34,7 +34,7 @@ def test_every_problem_is_told_at_once() -> None:
 
 def test_an_unknown_name_is_refused_with_the_likely_one() -> None:
     assert problems_of({"HELIX_LEASE_SECOND": "3"}) == [
-        "HELIX_LEASE_SECOND: no such setting; did you mean HELIX_LEASE_SECONDS?"
+        "HELIX_LEASE_SECOND: no such setting; did you mean 'HELIX_LEASE_SECONDS'?"
     ]
 
 

@@ -9,15 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from api_client.contract.phases.phase_checks import (
-    PhaseError,
-    Problem,
-    Where,
-    gate_entries,
-    problems_of,
-    spelled,
-    unknown_keys,
-)
+from api_client.contract.declared import Findings, Invalid, Problem, unknown
+from api_client.contract.phases.phase_checks import PHASE, PhaseError, gate_entries, spelled
 
 #: Runs of a phase when it names no number (ADR-025: three).
 DEFAULT_ATTEMPTS = 3
@@ -100,8 +93,10 @@ class Phase:
         Raises:
             PhaseError: it is wrong; names every problem.
         """
-        if problems := list(problems_of(data)):
-            raise PhaseError(problems)
+        found = Findings()
+        found.read(PHASE, data)
+        if found.problems:
+            raise PhaseError(found.problems)
         return _read(data)
 
     @classmethod
@@ -124,25 +119,35 @@ def read_phases(data: object) -> tuple[Phase, ...]:
     Raises:
         PhaseError: it is wrong; names every problem.
     """
-    prefix: Where = ()
-    problems: list[Problem] = []
+    try:
+        return checked_phases(data)
+    except Invalid as error:
+        raise PhaseError(error.problems) from None
+
+
+def checked_phases(data: object) -> tuple[Phase, ...]:
+    """As ``read_phases``, but raises ``Invalid``, as a kind does."""
+    found, prefix, seen = Findings(), list[str](), dict[str, int]()
     if isinstance(data, Mapping):
-        prefix, problems = ("phases",), list(unknown_keys(data, ("phases", "name", "description")))
+        known, prefix = ("phases", "name", "description"), ["phases"]
+        for key in data:
+            if key not in known:
+                found.wrong(unknown(key, known), str(key)[:80], of_key=True)
         data = data.get("phases")
-    if not isinstance(data, list) or not data:
-        raise PhaseError([*problems, Problem(prefix, "must be a list of phases with at least one phase")])
-    if len(data) > MAX_PHASES:
-        raise PhaseError([*problems, Problem(prefix, f"has more than {MAX_PHASES} phases")])
-    seen: dict[str, int] = {}
-    for number, entry in enumerate(data):
-        problems += (Problem((*prefix, number, *problem.where), problem.message) for problem in problems_of(entry))
+    entries = data if isinstance(data, list) else []
+    if not entries:
+        found.wrong("must be a list of phases with at least one phase", *prefix)
+    if len(entries) > MAX_PHASES:
+        found.wrong(f"has more than {MAX_PHASES} phases", *prefix)
+        found.end()
+    for number, entry in enumerate(entries):
+        found.read(PHASE, entry, *prefix, number)
         name = spelled(entry.get("id")) if isinstance(entry, Mapping) else ""
         if name and name in seen:
-            problems.append(Problem((*prefix, number, "id"), f"phase {seen[name] + 1} has the id {name!r} already"))
+            found.wrong(f"phase {seen[name] + 1} has the id {name!r} already", *prefix, number, "id")
         seen.setdefault(name, number)
-    if problems:
-        raise PhaseError(problems)
-    return tuple(map(_read, data))
+    found.end()
+    return tuple(map(_read, entries))
 
 
 def _read(data: Any) -> Phase:

@@ -1,19 +1,15 @@
-"""Problems of a phase: every check of phases.yaml, each problem one sentence. Looks at values only.
-
-All problems are found at once, so that nobody repairs a phases.yaml line by line.
-"""
+"""Kinds of the keys of phases.yaml: each problem is one sentence. Looks at values only."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from difflib import get_close_matches
+from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
+from api_client.contract.declared import Findings, Kind, Problem, each, nearest, noun_of, record, whole, yes
 from api_client.contract.errors import HelixError
 from api_client.contract.limits import MAX_ATTEMPTS
 
@@ -31,20 +27,6 @@ CLOSED_TO_AGENTS = frozenset(
 
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
-
-Where = tuple[str | int, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Problem:
-    """One thing that is wrong: ``where`` leads to the value (keys, and positions from 0), ``message`` is a sentence."""
-
-    where: Where
-    message: str
-
-    def __str__(self) -> str:
-        place = "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in self.where)
-        return f"{place.lstrip('.')}: {self.message}" if place else self.message
 
 
 class PhaseError(HelixError):
@@ -69,112 +51,55 @@ def gate_entries(value: Any) -> list[Any]:
     return [{"type": entry} if isinstance(entry, str) else entry for entry in entries]
 
 
-def problems_of(data: object) -> Iterator[Problem]:
-    """Everything that is wrong with one phase; nothing for one that is right."""
-    if not isinstance(data, Mapping):
-        yield Problem((), f"a phase must be a mapping with id and description, not {_kind(data)}")
-        return
-    yield from unknown_keys(data, tuple(_CHECKS))
-    for key in ("id", "description"):
-        if data.get(key) is None:
-            yield Problem((key,), f"a phase needs {key!r}")
-    for key, check in _CHECKS.items():
-        if data.get(key) is not None:
-            yield from (Problem((key, *found.where), found.message) for found in check(data[key]))
-
-
-def unknown_keys(data: Mapping[Any, Any], known: Sequence[str]) -> Iterator[Problem]:
-    """The keys of a mapping that mean nothing, each with the likely one or with all there are."""
-    for key in data:
-        if key not in known:
-            near = get_close_matches(str(key), known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; there are: {', '.join(known)}"
-            yield Problem((str(key)[:80],), f"no such key{hint}")
-
-
-def _kind(value: object) -> str:
-    names = {
-        dict: "a mapping",
-        list: "a list",
-        str: "a text",
-        bool: "true or false",
-        int: "a number",
-        float: "a number",
-    }
-    return names.get(type(value), "nothing" if value is None else type(value).__name__)
-
-
-_Check = Callable[[Any], Iterator[Problem]]
-
-
-def _check_id(value: object) -> Iterator[Problem]:
+def _id(value: object) -> str:
     if not _ID.fullmatch(spelled(value)):
-        yield Problem((), "must be 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit")
+        raise ValueError("must be 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit")
+    return spelled(value)
 
 
-def _check_type(value: object) -> Iterator[Problem]:
+def _type(value: object) -> str:
     if not isinstance(value, str) or not _TYPE.fullmatch(value):
-        yield Problem((), "must be a small word such as development, review or documentation")
+        raise ValueError("must be a small word such as development, review or documentation")
+    return value
 
 
-def _check_text(value: object) -> Iterator[Problem]:
+def _text(value: object) -> str:
     if not isinstance(value, str):
-        yield Problem((), f"must be a text, not {_kind(value)}")
-    elif not value.strip():
-        yield Problem((), "must not be empty")
-    elif len(value) > MAX_TEXT:
-        yield Problem((), f"must have at most {MAX_TEXT} characters")
+        raise ValueError(f"must be a text, not {noun_of(value)}")
+    if not value.strip():
+        raise ValueError("must not be empty")
+    if len(value) > MAX_TEXT:
+        raise ValueError(f"must have at most {MAX_TEXT} characters")
+    return value
 
 
-def _check_texts(value: object) -> Iterator[Problem]:
-    if not isinstance(value, list | tuple):
-        yield Problem((), f"must be a list of texts, not {_kind(value)}")
-    elif len(value) > MAX_PATHS:
-        yield Problem((), f"must have at most {MAX_PATHS} entries")
-    else:
-        for number, entry in enumerate(value):
-            yield from (Problem((number,), found.message) for found in _check_text(entry))
-
-
-def _check_config(value: object) -> Iterator[Problem]:
+def _config(value: object) -> dict[str, Any]:
     if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
-        yield Problem((), f"must be a mapping with texts as keys, not {_kind(value)}")
-        return
+        raise ValueError(f"must be a mapping with texts as keys, not {noun_of(value)}")
     try:
         length = len(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError, RecursionError):
-        yield Problem((), "must hold only texts, numbers, true, false, null, lists and mappings")
-        return
+        raise ValueError("must hold only texts, numbers, true, false, null, lists and mappings") from None
+    found = Findings()
     if length > MAX_CONFIG:
-        yield Problem((), f"must have at most {MAX_CONFIG} characters as JSON")
+        found.wrong(f"must have at most {MAX_CONFIG} characters as JSON")
     if not isinstance(value.get("model", ""), str):
-        yield Problem(("model",), "must be the name of a model of HELIX_MODELS")
+        found.wrong("must be the name of a model of HELIX_MODELS", "model")
+    found.end()
+    return dict(value)
 
 
-def _check_yes(value: object) -> Iterator[Problem]:
-    if not isinstance(value, bool):
-        yield Problem((), f"must be true or false, not {value!r:.40}")
-
-
-def _whole(low: int, high: int, *, also: int | None = None) -> _Check:
-    def check(value: object) -> Iterator[Problem]:
-        if isinstance(value, bool) or not isinstance(value, int) or not (low <= value <= high or value == also):
-            beside = "" if also is None else f", or {also}"
-            yield Problem((), f"must be a whole number from {low} to {high}{beside}")
-
-    return check
-
-
-def _check_seconds(value: object) -> Iterator[Problem]:
+def _seconds(value: object) -> float:
     number = isinstance(value, int | float) and not isinstance(value, bool)
     if not number or not 0 < float(value) <= 86_400 or not math.isfinite(float(value)):  # type: ignore[arg-type]
-        yield Problem((), "must be a number of seconds, more than 0 and at most 86400")
+        raise ValueError("must be a number of seconds, more than 0 and at most 86400")
+    return float(value)  # type: ignore[arg-type]
 
 
 def path_problem(value: object) -> str:
     """Return why this is not a path below a folder; empty when it is one. Looks at the text only."""
     if not isinstance(value, str):
-        return f"must be a path, not {_kind(value)}"
+        return f"must be a path, not {noun_of(value)}"
     if not value.strip() or len(value) > MAX_PATH or not value.isprintable():
         return f"must be a path of 1 to {MAX_PATH} printable characters"
     path = PurePosixPath(value)
@@ -203,107 +128,108 @@ def folder_problem(value: str) -> str:
     return ""
 
 
-def _check_paths(value: object) -> Iterator[Problem]:
-    if not isinstance(value, list | tuple):
-        yield Problem((), f"must be a list of paths, not {_kind(value)}")
-        return
-    if len(value) > MAX_PATHS:
-        yield Problem((), f"must have at most {MAX_PATHS} paths")
-        return
-    seen: dict[PurePosixPath, str] = {}
-    for number, entry in enumerate(value):
-        if found := path_problem(entry):
-            yield Problem((number,), found)
-        elif (path := PurePosixPath(entry)) in seen:
-            yield Problem((number,), f"names {entry!r} twice")
-        else:
-            yield from (Problem((number,), problem) for problem in _files_and_folders(path, seen))
-            seen[path] = entry
+def _path(value: object) -> str:
+    if problem := path_problem(value):
+        raise ValueError(problem)
+    return str(value)
 
 
-def _files_and_folders(path: PurePosixPath, seen: Mapping[PurePosixPath, str]) -> Iterator[str]:
-    """A file cannot be a folder too, as ``a`` would beside ``a/b``."""
-    for other in seen:
-        if other in path.parents or path in other.parents:
-            file, inside = sorted((str(path), str(other)), key=len)
-            yield f"{file!r} cannot be a file and the folder of {inside!r}"
-            return
+def _output(value: object) -> str:
+    found = Findings()
+    path = found.read(_path, value) or (value if isinstance(value, str) else "")
+    if path.startswith("output/"):
+        found.wrong(f"paths count from the phase's output/ already: write {path[7:]!r}")
+    if closed := sorted(CLOSED_TO_AGENTS.intersection(part.lower() for part in PurePosixPath(path).parts)):
+        found.wrong(f"no agent may write {closed[0]!r}: programs of its user obey what is there")
+    found.end()
+    return path
 
 
-def _check_output(value: object) -> Iterator[Problem]:
-    yield from _check_paths(value)
-    for number, entry in enumerate(value if isinstance(value, list | tuple) else ()):
-        if not isinstance(entry, str):
-            continue
-        if entry.startswith("output/"):
-            yield Problem((number,), f"paths count from the phase's output/ already: write {entry[7:]!r}")
-        if closed := sorted(CLOSED_TO_AGENTS.intersection(part.lower() for part in PurePosixPath(entry).parts)):
-            yield Problem((number,), f"no agent may write {closed[0]!r}: programs of its user obey what is there")
+def _paths(kind: Kind) -> Kind:
+    """Paths that can be there together: a file cannot be a folder too, as ``a`` would beside ``a/b``."""
+    listed = each(kind, "paths", MAX_PATHS)
+
+    def read(value: Any) -> tuple[str, ...]:
+        found, seen = Findings(), list[PurePosixPath]()
+        for number, entry in enumerate(value if isinstance(value, list | tuple) else ()):
+            if path_problem(entry):
+                continue
+            path = PurePosixPath(entry)
+            near = next((other for other in seen if other in path.parents or path in other.parents), None)
+            if path in seen:
+                found.wrong(f"names {entry!r} twice", number)
+            elif near:
+                file, inside = sorted((str(path), str(near)), key=len)
+                found.wrong(f"{file!r} cannot be a file and the folder of {inside!r}", number)
+            seen.append(path)
+        result: tuple[str, ...] = found.read(listed, value)
+        found.end()
+        return result
+
+    return read
 
 
-def _check_command(value: object) -> Iterator[Problem]:
+def _command(value: object) -> object:
     if isinstance(value, str):
-        yield from _check_text(value)
-    elif not isinstance(value, list | tuple) or not value or not all(isinstance(word, str) for word in value):
-        yield Problem((), "must be a list of words such as [make, test]; a line for the shell needs shell: true")
-    elif not value[0].strip() or any("\0" in word for word in value):
-        yield Problem((), "must begin with a program, and hold no NUL")
+        return _text(value)
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(word, str) for word in value):
+        raise ValueError("must be a list of words such as [make, test]; a line for the shell needs shell: true")
+    if not value[0].strip() or any("\0" in word for word in value):
+        raise ValueError("must begin with a program, and hold no NUL")
+    return value
 
 
-_LIMITS: Mapping[str, _Check] = {"seconds": _check_seconds, "memory_mb": _whole(64, 1_048_576, also=0)}
-_CRITERIA: Mapping[str, _Check] = {"criteria": _check_texts}
+_TEXTS = each(_text, "texts", MAX_PATHS)
+_PROGRAM = {"command": _command, "shell": yes, "seconds": _seconds, "memory_mb": whole(64, 1_048_576, also=0)}
+_CRITERIA = {"criteria": _TEXTS}
 
 #: The gates there are, each with its options.
-GATES: Mapping[str, Mapping[str, _Check]] = {
-    "files_exist": {"files": _check_output, **_CRITERIA},
-    "syntax": {"ignore": _check_texts, **_CRITERIA},
-    "tests_pass": {"command": _check_command, "shell": _check_yes, **_LIMITS, **_CRITERIA},
-    "adr_valid": {"files": _check_output, **_CRITERIA},
-    "command": {"command": _check_command, "shell": _check_yes, "name": _check_text, **_LIMITS, **_CRITERIA},
+GATES: Mapping[str, Mapping[str, Kind]] = {
+    "files_exist": {"files": _paths(_output), **_CRITERIA},
+    "syntax": {"ignore": _TEXTS, **_CRITERIA},
+    "tests_pass": _PROGRAM | _CRITERIA,
+    "adr_valid": {"files": _paths(_output), **_CRITERIA},
+    "command": {"name": _text} | _PROGRAM | _CRITERIA,
 }
 
 
-def _check_gates(value: object) -> Iterator[Problem]:
-    several = isinstance(value, list)
-    entries = gate_entries(value)
-    if len(entries) > MAX_GATES:
-        yield Problem((), f"must have at most {MAX_GATES} gates")
-        return
-    for number, entry in enumerate(entries):
-        place: Where = (number,) if several else ()
-        yield from (Problem((*place, *found.where), found.message) for found in _check_gate(entry))
-
-
-def _check_gate(entry: object) -> Iterator[Problem]:
+def _gate(entry: Any) -> Any:
     if not isinstance(entry, Mapping):
-        yield Problem((), f"must be the name of a gate, or a mapping with its type, not {_kind(entry)}")
-        return
-    kind = entry.get("type")
+        raise ValueError(f"must be the name of a gate, or a mapping with its type, not {noun_of(entry)}")
+    found, kind = Findings(), entry.get("type")
     if not isinstance(kind, str) or kind not in GATES:
-        near = get_close_matches(str(kind), GATES, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        yield Problem(("type",), f"no gate {str(kind)[:80]!r}{hint} (there are: {', '.join(GATES)})")
-        return
-    options = GATES[kind]
-    yield from unknown_keys(entry, ("type", *options))
-    for key, check in options.items():
-        if entry.get(key) is not None:
-            yield from (Problem((key, *found.where), found.message) for found in check(entry[key]))
+        there = ", ".join(GATES)
+        found.wrong(f"no gate {str(kind)[:80]!r}{nearest(str(kind), GATES)} (there are: {there})", "type")
+        found.end()
+    found.read(record({"type": _text, **GATES[str(kind)]}, blank=True), entry)
     if kind == "command" and entry.get("command") is None:
-        yield Problem(("command",), "the gate 'command' needs the command to run, such as [make, test]")
+        found.wrong("the gate 'command' needs the command to run, such as [make, test]", "command")
     if isinstance(entry.get("command"), str) != bool(entry.get("shell")) and entry.get("command") is not None:
-        yield Problem(("shell",), "a list of words runs without a shell; a text needs shell: true")
+        found.wrong("a list of words runs without a shell; a text needs shell: true", "shell")
+    found.end()
+    return entry
 
 
-_CHECKS: Mapping[str, _Check] = {
-    "id": _check_id,
-    "name": _check_text,
-    "type": _check_type,
-    "description": _check_text,
-    "config": _check_config,
-    "input_files": _check_paths,
-    "output_files": _check_output,
-    "quality_gate": _check_gates,
-    "verify_agent": _check_yes,
-    "max_attempts": _whole(1, MAX_ATTEMPTS),
-}
+def _gates(value: Any) -> Any:
+    entries = gate_entries(value)
+    return each(_gate, "gates", MAX_GATES)(entries) if isinstance(value, list) else _gate(entries[0])
+
+
+#: One phase.
+PHASE = record(
+    {
+        "id": _id,
+        "name": _text,
+        "type": _type,
+        "description": _text,
+        "config": _config,
+        "input_files": _paths(_path),
+        "output_files": _paths(_output),
+        "quality_gate": _gates,
+        "verify_agent": yes,
+        "max_attempts": whole(1, MAX_ATTEMPTS),
+    },
+    ("id", "description"),
+    "a phase",
+    blank=True,
+)

@@ -19,8 +19,9 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 
+from api_client.contract.declared import Problem
 from api_client.contract.phases.phase import Phase
-from api_client.contract.phases.phase_checks import Problem, folder_problem
+from api_client.contract.phases.phase_checks import folder_problem
 from api_client.contract.turn import TurnRequest
 
 #: The owner of everything that comes without a key.

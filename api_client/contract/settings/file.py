@@ -5,13 +5,14 @@ Secrets stand in separate files (``api_keys_file``, ``key_file``), so that this 
 
 from __future__ import annotations
 
-import difflib
 import tomllib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.declared import Findings, Kind, Problem, nearest, one_of
 from api_client.contract.policy import Action
 from api_client.contract.settings.declaring import declared
 from api_client.contract.settings.table import STATE_DIR, Settings
@@ -28,6 +29,8 @@ _BY_RUNNER = {
 _LIST = 'a list of texts: ["a", "b"]'
 #: Said by the environment alone: it is what finds this file.
 _NOT_HERE = {"root", "config"}
+#: Keys that name a file with a secret, and the settings they give.
+_SECRETS = {f"{each.name}_file": each.name for each in declared(Settings, "setting") if each.metadata["secret"]}
 
 
 @dataclass(slots=True)
@@ -82,122 +85,95 @@ def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
     if place := _with_nul(data):
         found.problems.append(f"{found.where(place)}: {place}: must hold no NUL character")
         return found
-    _Reader(found, path.parent).read(data)
+    for problem in _fill(found, data, path.parent):
+        place = ".".join(map(str, problem.where))
+        found.problems.append(f"{found.where(place)}: {place}: {problem.message[:200]}")
     return found
 
 
-class _Reader:
-    """Fills a ``SettingsFile`` from parsed TOML; every problem is noted, none ends the reading."""
-
-    def __init__(self, found: SettingsFile, folder: Path) -> None:
-        self._found = found
-        self._folder = folder
-        self._known = {each.name: each for each in declared(Settings, "setting") if each.name not in _NOT_HERE}
-
-    def read(self, data: dict[str, Any]) -> None:
-        blocks, owners, flows = (data.pop(kind, {}) for kind in ("model", "owner", "flow"))
-        for key, value in data.items():
-            name, given = self._content(key, key, value, self._known)
-            if name not in self._known:
-                self._unknown(key, key, [*self._known, "model", "owner", "flow"])
-            elif name in _PATHS:
-                self._own(key, key, value, self._found.values)
-            elif given is not None:
-                self._put(self._found.values, key, self._known[name], given)
-        for owner, block in self._blocks("owner", owners):
-            self._small("owner", owner, block, _OF_OWNERS, self._found.owner_settings)
-        for flow, block in self._blocks("flow", flows):
-            self._small("flow", flow, block, _OF_FLOWS, self._found.flow_settings)
-        for model, block in self._blocks("model", blocks):
-            self._block(model, block)
-
-    def _blocks(self, kind: str, data: Any) -> list[tuple[str, dict[str, Any]]]:
-        if isinstance(data, dict) and all(isinstance(block, dict) for block in data.values()):
-            return list(data.items())
-        self._problem(kind, f"must be blocks: [{kind}.NAME]")
-        return []
-
-    def _small(
-        self, kind: str, name: str, block: dict[str, Any], keys: Collection[str], found: dict[str, dict[str, Any]]
-    ) -> None:
-        """A block with few keys, of an owner or a flow version."""
-        values = found.setdefault(name, {})
-        for key, value in block.items():
-            place = f"{kind}.{name}.{key}"
-            if key not in keys:
-                self._unknown(place, key, keys)
-            elif key == "policy" and not isinstance(value, str):
-                self._problem(place, "must be a text")
-            else:
-                self._own(place, key, value, values)
-
-    def _block(self, model: str, block: dict[str, Any]) -> None:
+def _fill(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Problem]:
+    """Put what the file says into ``file``; return the problems of the rest."""
+    found = Findings()
+    models, owners, flows = (found.read(_blocks, data.pop(kind, {}), kind) or {} for kind in ("model", "owner", "flow"))
+    file.values = _values(found, data, _settings(folder))
+    of_owners: dict[str, Kind] = {"policy": partial(_policy_path, folder=folder)}
+    of_flows = of_owners | {"prompt_template": partial(_template, folder=folder), "max_failure_rate": _failure_rate}
+    for name, block in owners.items():
+        file.owner_settings[name] = _values(found, block, of_owners, "owner", name)
+    for name, block in flows.items():
+        file.flow_settings[name] = _values(found, block, of_flows, "flow", name)
+    for name, block in models.items():
         runner, option = block.pop("runner", None), block.pop("model", "")
         if not isinstance(runner, str) or not runner or not isinstance(option, str):
-            self._problem(f"model.{model}.runner", "a block names its runner: claude_cli, openai_http, scripted, ...")
-            return
-        self._found.models[model] = f"{runner}:{option}" if option else runner
-        values = self._found.model_settings.setdefault(model, {})
-        allowed = {name: each for name, each in self._known.items() if each.metadata["per_model"]}
-        for key, value in block.items():
-            place = f"model.{model}.{key}"
-            if key in _BY_RUNNER:
-                self._of_runner(place, key, runner, value, values)
-            elif key in _OF_MODELS:
-                self._own(place, key, value, values)
-            elif key in allowed:
-                self._put(values, place, allowed[key], value)
-            else:
-                self._unknown(place, key, [*allowed, *_OF_MODELS, *_BY_RUNNER])
+            wrong = "a block names its runner: claude_cli, openai_http, scripted, ..."
+            found.wrong(wrong, "model", name, "runner")
+            continue
+        file.models[name] = f"{runner}:{option}" if option else runner
+        kinds = _settings(folder, per_model=True) | _of_runner(runner, folder)
+        kinds |= {"vision": _vision, "stream": one_of(STREAM_MODES), "prices": _prices}
+        values = _values(found, block, kinds, "model", name)
+        file.model_settings[name] = {_BY_RUNNER.get(key, {}).get(runner, key): each for key, each in values.items()}
+    return found.problems
 
-    def _of_runner(self, place: str, key: str, runner: str, value: Any, values: dict[str, Any]) -> None:
-        name = _BY_RUNNER[key].get(runner)
-        if name is None or not isinstance(value, str):
-            self._problem(place, f"a text, for {' and '.join(_BY_RUNNER[key])}" if name else f"{runner} takes none")
-        elif key == "url":
-            self._checked(place, lambda: values.__setitem__(name, web_address(value)))
-        elif (secret := self._secret(place, value)) is not None:
-            values[name] = secret
 
-    def _own(self, place: str, key: str, value: Any, values: dict[str, Any]) -> None:
-        name = "policy_orders" if key == "policy" and not isinstance(value, str) else key
-        self._checked(place, lambda: values.__setitem__(name, _OWN[key](value, self._folder)))
+def _values(found: Findings, block: Mapping[str, Any], kinds: Mapping[str, Kind], *where: str) -> dict[str, Any]:
+    """What a block sets: setting -> value."""
+    values = {}
+    for key, value in block.items():
+        if key not in kinds:
+            found.wrong(f"no such setting{nearest(key, kinds)}", *where, key)
+        elif (read := found.read(kinds[key], value, *where, key)) is not None:
+            orders = key == "policy" and isinstance(read, dict)
+            values["policy_orders" if orders else _SECRETS.get(key, key)] = read
+    return values
 
-    def _content(self, place: str, key: str, value: Any, known: dict[str, Field[Any]]) -> tuple[str, Any]:
-        """The setting a key means, and its text; of ``NAME_file`` the file's content."""
-        name = key.removesuffix("_file")
-        if key in known or name not in known or not known[name].metadata["secret"]:
-            if key in known and known[key].metadata["secret"]:
-                self._problem(place, f"a secret is in a separate file: {key}_file = ...")
-                return key, None
-            return key, value
-        return name, self._secret(place, value)
 
-    def _secret(self, place: str, value: Any) -> str | None:
-        try:
-            return (self._folder / Path(str(value)).expanduser()).read_text(encoding="utf-8").strip()
-        except (OSError, ValueError) as error:
-            self._problem(place, f"cannot be read ({type(error).__name__})")
-            return None
+def _blocks(value: Any) -> dict[str, dict[str, Any]]:
+    if not isinstance(value, dict) or not all(isinstance(block, dict) for block in value.values()):
+        raise ValueError("must be blocks, each with a name")
+    return value
 
-    def _put(self, values: dict[str, Any], place: str, known: Field[Any], value: Any) -> None:
-        def read() -> None:
-            values[known.name] = known.metadata["parse"](_text(value, known))
 
-        self._checked(place, read)
+def _settings(folder: Path, *, per_model: bool = False) -> dict[str, Kind]:
+    """The kinds of the keys: those of all settings, or those that a model's block may have."""
+    kinds: dict[str, Kind] = {}
+    for each in declared(Settings, "setting"):
+        if each.name in _NOT_HERE or (per_model and not each.metadata["per_model"]):
+            continue
+        if each.metadata["secret"]:
+            kinds[each.name] = partial(_in_the_open, name=each.name)
+            kinds[f"{each.name}_file"] = partial(_secret, folder=folder, parse=each.metadata["parse"])
+        else:
+            kinds[each.name] = partial(_parsed, known=each)
+    return kinds | {"policy": partial(_policy, folder=folder), "prompt_template": partial(_template, folder=folder)}
 
-    def _checked(self, place: str, read: Callable[[], None]) -> None:
-        try:
-            read()
-        except (ValueError, OSError) as error:  # OSError: a path that no file can have
-            self._problem(place, str(error)[:200])
 
-    def _unknown(self, place: str, key: str, known: Iterable[str]) -> None:
-        close = difflib.get_close_matches(key, list(known), n=1)
-        self._problem(place, "no such setting" + (f"; did you mean {close[0]}?" if close else ""))
+def _of_runner(runner: str, folder: Path) -> dict[str, Kind]:
+    """The kinds of the keys that mean another setting for each runner."""
 
-    def _problem(self, place: str, said: str) -> None:
-        self._found.problems.append(f"{self._found.where(place)}: {place}: {said}")
+    def of(key: str, kind: Kind) -> Kind:
+        def read(value: Any) -> Any:
+            if runner not in _BY_RUNNER[key]:
+                raise ValueError(f"{runner} takes none")
+            if not isinstance(value, str):
+                raise ValueError(f"a text, for {' and '.join(_BY_RUNNER[key])}")
+            return kind(value)
+
+        return read
+
+    return {"url": of("url", web_address), "key_file": of("key_file", partial(_secret, folder=folder, parse=str))}
+
+
+def _in_the_open(_value: Any, name: str) -> None:
+    raise ValueError(f"a secret is in a separate file: {name}_file = ...")
+
+
+def _secret(value: Any, folder: Path, parse: Callable[[str], Any]) -> Any:
+    try:
+        text = (folder / Path(str(value)).expanduser()).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise ValueError(f"cannot be read ({type(error).__name__})") from None
+    return parse(text)
 
 
 def _with_nul(value: Any, place: str = "") -> str:
@@ -214,6 +190,14 @@ def _with_nul(value: Any, place: str = "") -> str:
                 filter(None, (_with_nul(item, f"{place}.{key}".lstrip(".")) for key, item in value.items())), ""
             )
     return ""
+
+
+def _parsed(value: Any, known: Field[Any]) -> Any:
+    """A TOML value as the setting that it gives; a text may always stand, as in the environment."""
+    try:
+        return known.metadata["parse"](_text(value, known))
+    except OSError as error:  # a path that no file can have
+        raise ValueError(str(error)) from None
 
 
 def _text(value: Any, known: Field[Any]) -> str:
@@ -242,28 +226,28 @@ def _text(value: Any, known: Field[Any]) -> str:
     raise ValueError(f"must be {wanted.get(kind, 'a table' if pairs else _LIST)}")
 
 
-def _vision(value: Any, _folder: Path) -> bool:
+def _vision(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("must be true or false")
     return value
 
 
-def _stream(value: Any, _folder: Path) -> str:
-    if value not in STREAM_MODES:
-        raise ValueError(f"must be one of {', '.join(STREAM_MODES)}")
-    return str(value)
-
-
-def _prices(value: Any, _folder: Path) -> dict[str, float]:
+def _prices(value: Any) -> dict[str, float]:
     if not isinstance(value, dict) or not set(value) <= {"input", "output"}:
         raise ValueError("must look like { input = 3.0, output = 15.0 }: US dollars for a million tokens")
     return {name: number(0, 10**6)(str(price)) for name, price in value.items()}
 
 
+def _policy_path(value: Any, folder: Path) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text")
+    return str((folder / Path(value).expanduser()).resolve())
+
+
 def _policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
     """A policy file; or, in a model's block, what is tried for each validator's errors."""
     if isinstance(value, str):
-        return str((folder / Path(value).expanduser()).resolve())
+        return _policy_path(value, folder)
     wrong = f"must name a policy file, or map validators to lists of {', '.join(Action)}"
     if not isinstance(value, dict):
         raise ValueError(wrong)
@@ -273,7 +257,7 @@ def _policy(value: Any, folder: Path) -> str | dict[str, tuple[str, ...]]:
     return {validator: tuple(order) for validator, order in value.items()}
 
 
-def _failure_rate(value: Any, _folder: Path) -> float:
+def _failure_rate(value: Any) -> float:
     if not isinstance(value, int | float) or not 0 < value < 1:
         raise ValueError("must be a share of all turns, between 0 and 1: 0.2")
     return float(value)
@@ -283,29 +267,13 @@ def _template(value: Any, folder: Path) -> str:
     if value in (*SHIPPED, NONE):
         return str(value)
     path = folder / Path(str(value)).expanduser()
-    if not path.is_file():
+    try:
+        there = path.is_file()
+    except OSError as error:  # a path that no file can have
+        raise ValueError(str(error)) from None
+    if not there:
         raise ValueError(f"no such file; else it must be {', '.join(SHIPPED)} or {NONE}")
     return str(path.resolve())
-
-
-#: Keys that a block has, or that name a file: how each is read.
-_OWN: dict[str, Callable[[Any, Path], Any]] = {
-    "vision": _vision,
-    "stream": _stream,
-    "prices": _prices,
-    "policy": _policy,
-    "prompt_template": _template,
-    "max_failure_rate": _failure_rate,
-}
-
-
-#: Those that may stand outside a block too.
-_PATHS = ("policy", "prompt_template")
-#: Those of a model's block.
-_OF_MODELS = ("vision", "stream", "prices", "policy", "prompt_template")
-#: Keys of an owner's block, and of a flow version's.
-_OF_OWNERS = ("policy",)
-_OF_FLOWS = ("policy", "prompt_template", "max_failure_rate")
 
 
 def _lines(text: str) -> dict[str, int]:

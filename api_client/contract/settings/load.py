@@ -5,7 +5,6 @@ A wrong value or an unknown name is reported with all others at once, so that no
 
 from __future__ import annotations
 
-import difflib
 import json
 import os
 from collections.abc import Collection, Mapping
@@ -13,6 +12,7 @@ from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.declared import nearest
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings.addresses import open_brokers
 from api_client.contract.settings.declaring import declared, name_of
@@ -167,8 +167,7 @@ def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
             value = "" if default is MISSING or default == "" else f" ({default})"
             problems.append(f"{name}: a constant{value}, no setting; leave it out (docs/settings.md, Constants)")
             continue
-        close = difflib.get_close_matches(name, known, n=1)
-        problems.append(f"{name}: no such setting" + (f"; did you mean {close[0]}?" if close else ""))
+        problems.append(f"{name}: no such setting{nearest(name, known)}")
     return problems
 
 

@@ -118,7 +118,7 @@ def test_every_wrong_setting_is_a_line(capsys: pytest.CaptureFixture[str], monke
     code, _, err = run(capsys, "config")
     assert code == 2
     assert err.splitlines() == [
-        "turns: HELIX_SHARD: no such setting; did you mean HELIX_SHARDS? [invalid_settings]",
+        "turns: HELIX_SHARD: no such setting; did you mean 'HELIX_SHARDS'? [invalid_settings]",
         "turns: HELIX_LOCALE='fr': must be one of de, en [invalid_settings]",
         "turns: HELIX_LEASE_SECONDS='soon': must be a number from 0.5 to 600 [invalid_settings]",
     ]

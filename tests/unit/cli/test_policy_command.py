@@ -39,8 +39,8 @@ def test_check_refuses_with_every_problem_and_its_place(tmp_path: Path) -> None:
     path.write_text("rules:\n  - rule: lenght\nmax_attempts: 0\n")
     result = run("check", path)
     assert result.exit_code == 2
-    assert f"{path}:2:11: rules[0].rule: unknown validator 'lenght'" in result.output
-    assert f"{path}:3:15: max_attempts: must be 1 to 20, not 0" in result.output
+    assert f"{path}:2:11: rules[1].rule: unknown validator 'lenght'" in result.output
+    assert f"{path}:3:15: max_attempts: must be a whole number from 1 to 20, not '0'" in result.output
 
 
 def test_show_gives_the_rules_of_a_turn(file: Path) -> None:

@@ -211,7 +211,7 @@ def test_a_relative_path_of_a_script_counts_from_the_root_wherever_the_worker_wa
 def test_a_bad_script_is_a_configuration_error_that_names_the_place(order: Callable[..., Order]) -> None:
     completion = InlineRunner().run(order([{"attempts": [["jump"]]}]), lambda _: None, Asked()).completion
     assert completion.kind is ErrorKind.CONFIG
-    assert "script.yaml: rule 1, attempts 1, step 1: no such step 'jump'" in completion.reason
+    assert "script.yaml:2:7: [1].attempts[1][1]: no such step 'jump'" in completion.reason
 
 
 PROMPT = 'A file says {"nonce": "00000000000000000000000000000000"}. Yours:\n"nonce": "5f1c0ffee5f1c0ff"'

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.declared import Invalid
 from api_client.contract.phases.phase import Phase, read_phases
-from api_client.contract.phases.phase_checks import GATES, PhaseError, problems_of
+from api_client.contract.phases.phase_checks import GATES, PHASE, PhaseError
 from worker.verification import PhasesFileError, load_phases, parse_phases
 from worker.verification.codes import CODES
 from worker.verification.gates.registry import GATES as RUNNABLE
@@ -47,7 +48,9 @@ def phase(**values: Any) -> dict[str, Any]:
 
 
 def complaints(**values: Any) -> list[str]:
-    return [str(problem) for problem in problems_of(phase(**values))]
+    with pytest.raises(Invalid) as raised:
+        PHASE(phase(**values))
+    return [str(problem) for problem in raised.value.problems]
 
 
 def test_a_phases_yaml_is_read_with_every_key() -> None:
@@ -168,19 +171,19 @@ def test_an_error_names_file_and_line(tmp_path: Path) -> None:
         load_phases(tmp_path)
     file = tmp_path / "phases.yaml"
     assert str(raised.value).splitlines() == [
-        f"{file}:4: phases[1].verify_agent: must be true or false, not 'yes'",
-        f"{file}:5: phases[2].description: a phase needs 'description'",
-        f"{file}:6: phases[2].desciption: no such key; did you mean 'description'?",
-        f"{file}:7: phases[2].id: is there twice",
+        f"{file}:4:17: phases[1].verify_agent: must be true or false, not 'yes'",
+        f"{file}:5:3: phases[2].description: a phase needs 'description'",
+        f"{file}:6:3: phases[2].desciption: no such key; did you mean 'description'?",
+        f"{file}:7:3: phases[2].id: is there twice",
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ("", "1: is not usable YAML: holds no phases"),
-        ("phases:\n- id: [\n", "3: is not usable YAML"),
-        ("- !!python/object:os.system {}\n", "1: is not usable YAML: tag"),
+        ("", "1:1: is not usable YAML: holds no phases"),
+        ("phases:\n- id: [\n", "3:1: is not usable YAML"),
+        ("- !!python/object:os.system {}\n", "1:1: is not usable YAML: tag"),
         (
             "a: &a [x, x, x, x, x, x, x, x, x]\n"
             + "".join(f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(8)),
@@ -188,7 +191,7 @@ def test_an_error_names_file_and_line(tmp_path: Path) -> None:
         ),
         ("phases: &a [*a]\n", "aliases followed"),
         ("- " * 60 + "x", "> 32 levels"),
-        ("? [a]\n: b\n", "1: is not usable YAML: a key must be a text"),
+        ("? [a]\n: b\n", "1:1: is not usable YAML: a key must be a text"),
     ],
 )
 def test_hostile_or_broken_yaml_is_one_clear_error(text: str, told: str) -> None:
@@ -201,7 +204,7 @@ def test_a_missing_file_and_a_folder_without_one_are_clear_errors(tmp_path: Path
     with pytest.raises(PhasesFileError, match=r"phases\.yaml: no such file; write one"):
         load_phases(tmp_path)
     (tmp_path / "latin.yaml").write_bytes(b"- id: a\n  description: \xe4\n")
-    with pytest.raises(PhasesFileError, match=r"latin\.yaml:2: is not UTF-8"):
+    with pytest.raises(PhasesFileError, match=r"latin\.yaml:2:1: is not UTF-8"):
         load_phases(tmp_path / "latin.yaml")
 
 
@@ -219,10 +222,10 @@ def test_what_is_no_plain_file_is_refused_at_once_with_file_and_line(tmp_path: P
     with pytest.raises(PhasesFileError) as raised:
         load_phases(tmp_path / "real.yaml")
     assert [line.partition("real.yaml:")[2] for line in raised.value.described] == [
-        "6: [1].input_files[3]: 'dir' is a folder, not a plain file",
-        "7: [1].input_files[4]: 'pipe' is a pipe, not a plain file",
-        "8: [1].input_files[5]: 'link' is a link, not a plain file",
-        "9: [1].input_files[6]: 'up/x' is a link, not a plain file",
+        "6:5: [1].input_files[3]: 'dir' is a folder, not a plain file",
+        "7:5: [1].input_files[4]: 'pipe' is a pipe, not a plain file",
+        "8:5: [1].input_files[5]: 'link' is a link, not a plain file",
+        "9:5: [1].input_files[6]: 'up/x' is a link, not a plain file",
     ]
     (tmp_path / "other.yaml").symlink_to(tmp_path / "real.yaml")
     with pytest.raises(PhasesFileError, match="it is a link; name the file it leads to"):

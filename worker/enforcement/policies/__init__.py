@@ -4,7 +4,6 @@ from api_client.contract.policy import AppliesTo, PolicyFile, PolicyRule, Subjec
 from worker.enforcement.policies.chosen import Chosen, build, choose
 from worker.enforcement.policies.comparison import Change, Comparison, Judged, Recorded, Rejects, rejects
 from worker.enforcement.policies.policy_file import PolicyError, read_policy
-from worker.enforcement.policies.problem import Problem
 from worker.enforcement.policies.schema import json_schema
 
 __all__ = [
@@ -16,7 +15,6 @@ __all__ = [
     "PolicyError",
     "PolicyFile",
     "PolicyRule",
-    "Problem",
     "Recorded",
     "Rejects",
     "Subject",

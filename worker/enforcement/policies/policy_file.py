@@ -2,42 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
+from api_client.contract.declared import (
+    Findings,
+    Invalid,
+    Kind,
+    each,
+    fields_of,
+    kind_of,
+    mapping,
+    one_of,
+    record,
+    whole,
+    word,
+    yes,
+)
 from api_client.contract.issues.issue import Severity
 from api_client.contract.limits import MAX_ATTEMPTS
 from api_client.contract.offered import not_offered, offered_validators
-from api_client.contract.policy import DEFAULT_ORDER, VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
-from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
-from worker.enforcement.policies.problem import Problem
-from worker.enforcement.policies.reading import Reader
+from api_client.contract.policy import VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
+from worker.enforcement.documents.written import read_yaml
 from worker.enforcement.policies.rule_file import is_rule_file, name_of, problem_of
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators.codes import LOCALES
 
-KEYS = ("version", "max_attempts", "locale", "rules")
-ENTRY_KEYS = (
-    "rule",
-    "name",
-    "options",
-    "severity",
-    "reactions",
-    "max_attempts",
-    "applies_to",
-    "on_error",
-    "shadow",
-    "on_request",
-)
 
-
-class PolicyError(ValueError):
+class PolicyError(Invalid):
     """The file cannot be used. ``problems`` are all that were found, in the file's order."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("\n".join(map(str, problems)))
-        self.problems = tuple(problems)
 
 
 def read_policy(text: str, offered: Collection[str] | None = None) -> PolicyFile:
@@ -50,121 +45,103 @@ def read_policy(text: str, offered: Collection[str] | None = None) -> PolicyFile
     Raises:
         PolicyError: with every problem, its line and its column.
     """
-    reader = Reader()
+    validators = tuple(offered_validators() if offered is None else offered)
     try:
-        root = read_header(text)
-    except HeaderError as error:
-        raise PolicyError([Problem(error.line + 1, 1, "", str(error))]) from None
-    if root is None:
-        raise PolicyError([Problem(1, 1, "", "the file is empty; it needs rules")])
-    found = reader.mapping(root, "", KEYS)
-    if not found and not reader.problems:
-        reader.wrong(root, "", "the file needs rules")
-    if "version" in found and reader.value(found["version"], "version", int) not in (None, VERSION):
-        reader.wrong(found["version"], "version", f"this program reads version {VERSION}")
-    attempts = _number(reader, found, "max_attempts", "", 3)
-    locale = reader.value(found["locale"], "locale", str) if "locale" in found else ""
-    if locale not in ("", None, *LOCALES):
-        reader.wrong(found["locale"], "locale", f"must be one of {', '.join(LOCALES)}, not {locale!r}")
-    validators = tuple(offered if offered is not None else offered_validators())
-    rules = _rules(reader, found, validators)
-    if "rules" not in found and found:
-        reader.wrong(root, "", "the file needs rules")
-    if reader.problems:
-        raise PolicyError(sorted(reader.problems))
-    others = (*validators, *_without_needs())
-    return PolicyFile(rules, attempts, locale or "", text, others)
+        found, place = read_yaml(text, _file(validators), "the file is empty; it needs rules")
+    except Invalid as error:
+        raise PolicyError(error.problems) from None
+    return PolicyFile(
+        rules=tuple(replace(rule, line=place("rules", number)[0]) for number, rule in enumerate(found["rules"])),
+        max_attempts=found.get("max_attempts", 3),
+        locale=found.get("locale", ""),
+        text=text,
+        others=(*validators, *_without_needs()),
+    )
 
 
-def _rules(reader: Reader, found: dict[str, Node], offered: tuple[str, ...]) -> tuple[PolicyRule, ...]:
-    node = found.get("rules")
-    if node is None:
-        return ()
-    if node.kind != "sequence":
-        reader.wrong(node, "rules", "must be a list")
-        return ()
-    read = [_entry(reader, item, f"rules[{number}]", offered) for number, item in enumerate(node.items)]
-    seen: set[str] = set()
-    for item, entry in zip(node.items, read, strict=True):
-        if entry is not None and entry.name in seen:
-            reader.wrong(item, "rules", f"the name {entry.name!r} is there twice; give one of them another name")
-        seen.add(entry.name if entry else "")
-    return tuple(entry for entry in read if entry is not None)
+def _version(value: Any) -> int:
+    if (version := whole()(value)) != VERSION:
+        raise ValueError(f"this program reads version {VERSION}")
+    return int(version)
 
 
-def _entry(reader: Reader, node: Node, path: str, offered: tuple[str, ...]) -> PolicyRule | None:
-    if node.kind == "scalar" and not node.null:  # "- step_marker" is short for "- rule: step_marker"
-        known = _known(reader, node, path, node.value, offered)
-        return PolicyRule(rule=node.value, name=name_of(node.value), line=node.line + 1) if known else None
-    found = reader.mapping(node, path, ENTRY_KEYS)
-    if "rule" not in found:
-        reader.wrong(node, path, "needs a rule")
-        return None
-    rule = reader.value(found["rule"], f"{path}.rule", str)
-    if not rule or not _known(reader, found["rule"], f"{path}.rule", rule, offered):
-        return None
-    before = len(reader.problems)
-    values: dict[str, Any] = {"rule": rule, "name": name_of(rule), "line": node.line + 1}
-    kinds = {"name": str, "severity": Severity, "reactions": tuple[Action, ...], "on_error": OnError, "shadow": bool}
-    kinds["on_request"] = bool
-    values |= {key: reader.value(found[key], f"{path}.{key}", kind) for key, kind in kinds.items() if key in found}
-    values["max_attempts"] = _number(reader, found, "max_attempts", path, 0)
-    if "applies_to" in found:
-        values["applies_to"] = _made(reader, found["applies_to"], f"{path}.applies_to", AppliesTo)
-    values["options"] = _options(reader, found.get("options"), f"{path}.options", rule, node)
-    if values.get("reactions", DEFAULT_ORDER) == ():
-        reader.wrong(found["reactions"], f"{path}.reactions", "must name at least one reaction")
-    return PolicyRule(**values) if len(reader.problems) == before else None
+def _file(offered: tuple[str, ...]) -> Kind:
+    """The whole file."""
+    return record(
+        {"version": _version, "max_attempts": ATTEMPTS, "locale": one_of(LOCALES), "rules": _rules(offered)},
+        ("rules",),
+        "the file",
+    )
 
 
-def _known(reader: Reader, node: Node, path: str, rule: str, offered: tuple[str, ...]) -> bool:
-    if rule in RULES or rule in offered:
-        return True
-    if is_rule_file(rule):
-        if problem := problem_of(rule):
-            reader.wrong(node, path, problem)
-        return not problem
-    reader.wrong(node, path, not_offered(rule, (*RULES, *offered)))
-    return False
+def _rules(offered: tuple[str, ...]) -> Kind:
+    entries = each(lambda value: _entry(value, offered))
+
+    def read(value: Any) -> tuple[PolicyRule, ...]:
+        rules, found, seen = entries(value), Findings(), set[str]()
+        for number, rule in enumerate(rules):
+            if rule.name in seen:
+                found.wrong(f"the name {rule.name!r} is there twice; give one of them another name", number)
+            seen.add(rule.name)
+        found.end()
+        return tuple(rules)
+
+    return read
 
 
-def _number(reader: Reader, found: dict[str, Node], key: str, path: str, default: int) -> int:
-    if key not in found:
-        return default
-    where = f"{path}.{key}" if path else key
-    value = reader.value(found[key], where, int)
-    if value is not None and not 1 <= value <= MAX_ATTEMPTS:
-        reader.wrong(found[key], where, f"must be 1 to {MAX_ATTEMPTS}, not {value}")
-    return value or default
+ATTEMPTS = whole(1, MAX_ATTEMPTS)
+#: The keys of an entry but ``rule`` and ``options``.
+ENTRY: Mapping[str, Kind] = {
+    "name": word,
+    "severity": one_of(Severity),
+    "reactions": kind_of(tuple[Action, ...]),
+    "max_attempts": ATTEMPTS,
+    "applies_to": lambda value: AppliesTo(**fields_of(AppliesTo)({} if value is None else value)),
+    "on_error": one_of(OnError),
+    "shadow": yes,
+    "on_request": yes,
+}
 
 
-def _options(reader: Reader, node: Node | None, path: str, rule: str, entry: Node) -> dict[str, Any]:
-    if is_rule_file(rule):  # what they are is known where the file is loaded
-        return reader.value(node, path, Mapping[str, Any]) or {} if node is not None and not node.null else {}
-    if rule not in RULES:
-        if node is not None and not node.null:
-            reader.wrong(node, path, f"{rule} has no options")
-        return {}
-    values: dict[str, Any] | None = {}
-    if node is not None:
-        values = reader.values(node, path, RULES[rule])
-    if values is not None:
-        try:
-            RULES[rule](**values)
-        except ValueError as error:
-            reader.wrong(node or entry, path, str(error))
-    return values or {}
+def _entry(value: Any, offered: tuple[str, ...]) -> PolicyRule:
+    if isinstance(value, str):  # "- step_marker" is short for "- rule: step_marker"
+        return PolicyRule(rule=_known(value, offered), name=name_of(value))
+    rule = value.get("rule") if isinstance(value, Mapping) else None
+    known = isinstance(rule, str) and (rule in (*RULES, *offered) or is_rule_file(rule))
+    options = _options(str(rule)) if known else mapping
+    kinds = {"rule": lambda name: _known(name, offered), **ENTRY, "options": options}
+    found = Findings()
+    given = found.read(record(kinds, ("rule",), "a rule"), value)
+    if given is not None and rule in RULES and "options" not in given:
+        found.read(options, {}, "options")
+    if given is not None and given.get("reactions") == ():
+        found.wrong("must name at least one reaction", "reactions")
+    found.end()
+    return PolicyRule(**{"name": name_of(given["rule"]), **given})
 
 
-def _made(reader: Reader, node: Node, path: str, kind: type[Any]) -> Any:
-    values = reader.values(node, path, kind)
-    if values is None:
-        return None
-    try:
-        return kind(**values)
-    except ValueError as error:
-        reader.wrong(node, path, str(error))
-        return None
+def _known(value: Any, offered: tuple[str, ...]) -> str:
+    rule = word(value)
+    if rule not in (*RULES, *offered):
+        wrong = problem_of(rule) if is_rule_file(rule) else not_offered(rule, (*RULES, *offered))
+        if wrong:
+            raise ValueError(wrong)
+    return rule
+
+
+def _options(rule: str) -> Kind:
+    def read(value: Any) -> dict[str, Any]:
+        if is_rule_file(rule):  # what they are is known where the file is loaded
+            return dict(mapping({} if value is None else value))
+        if rule not in RULES:
+            if value is not None:
+                raise ValueError(f"{rule} has no options")
+            return {}
+        values: dict[str, Any] = fields_of(RULES[rule])({} if value is None else value)
+        RULES[rule](**values)  # raises ValueError
+        return values
+
+    return read
 
 
 @cache

@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Any
 
+from api_client.contract.declared import default_of, settable
 from api_client.contract.issues.issue import Severity
 from api_client.contract.limits import MAX_ATTEMPTS
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.policy import VERSION, Action, AppliesTo, OnError
-from worker.enforcement.policies.reading import default_of, settable
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators.codes import LOCALES
 

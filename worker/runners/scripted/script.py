@@ -8,13 +8,14 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import yaml
 
+from api_client.contract.declared import Findings, Kind, Problem, each, one_of, record, whole, yes
 from api_client.contract.errors import HelixError
 from worker.runners.base import ErrorKind
 
@@ -99,86 +100,81 @@ def parse(text: str, source: str) -> tuple[Rule, ...]:
     """Read a script's text; ``source`` names it in errors.
 
     Raises:
-        ScriptError: it is wrong; says where.
+        ScriptError: it is wrong; a line for each problem.
     """
     try:
         rules = yaml.safe_load(text)
+        found = Findings()
+        read = found.read(each(_rule, "rules"), rules or None)
+        if found.problems:
+            placed = _placed(found.problems, yaml.compose(text, yaml.SafeLoader))
+            raise ScriptError("\n".join(f"{source}:{problem}" for problem in placed))
     except (yaml.YAMLError, RecursionError, ValueError) as error:
         raise ScriptError(f"{source}: not valid YAML: {error}") from error
-    if not isinstance(rules, list) or not rules:
-        raise ScriptError(f"{source}: must be a list of rules")
-    return tuple(_rule(rule, f"{source}: rule {number}") for number, rule in enumerate(rules, 1))
+    return tuple(read)
 
 
-def _rule(rule: object, where: str) -> Rule:
-    if not isinstance(rule, dict):
-        raise ScriptError(f"{where}: must be a mapping with 'when' and 'attempts'")
-    if unknown := rule.keys() - {"name", "when", "matches", "attempts", "deliveries"}:
-        raise ScriptError(f"{where}: unknown {', '.join(sorted(map(repr, unknown)))}")
-    for key in ("name", "when", "matches"):
-        if key in rule and not isinstance(rule[key], str):
-            raise ScriptError(f"{where}: {key!r} must be a text")
-    if "when" in rule and "matches" in rule:
-        raise ScriptError(f"{where}: give 'when' (a text) or 'matches' (an expression), not both")
-    by = [key for key in ("attempts", "deliveries") if key in rule]
-    if len(by) != 1:
-        raise ScriptError(f"{where}: give 'attempts' or 'deliveries', one of the two")
+def _placed(problems: Sequence[Problem], root: yaml.Node | None) -> Iterator[Problem]:
+    """The problems with their places in the text."""
+    for problem in problems:
+        at = node = root
+        for step in problem.where:
+            if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+                at = node = node.value[step]
+            elif isinstance(node, yaml.MappingNode):
+                key, node = next((pair for pair in node.value if pair[0].value == step), (node, node))
+                at = key if problem.of_key else node
+        line, column = (at.start_mark.line, at.start_mark.column) if at else (0, 0)
+        yield replace(problem, line=line + 1, column=column + 1)
+
+
+def _rule(value: Any) -> Rule:
+    found = Findings()
+    lists = each(each(_step, "steps"), "lists of steps")
+    kinds = {"name": _text, "when": _text, "matches": _pattern, "attempts": lists, "deliveries": lists}
+    rule = found.read(record(kinds, noun="a rule"), value) or {}
+    given = value if isinstance(value, Mapping) else {}
+    by = [key for key in ("attempts", "deliveries") if key in given]
+    if "when" in given and "matches" in given:
+        found.wrong("give 'when' (a text) or 'matches' (an expression), not both")
+    if len(by) != 1 and isinstance(value, Mapping):
+        found.wrong("give 'attempts' or 'deliveries', one of the two")
+    elif by and not given[by[0]]:
+        found.wrong("must be a list of lists of steps", by[0])
+    found.end()
+    return Rule(rule.get("name", ""), rule.get("when", "").strip(), rule.get("matches"), by[0], rule[by[0]])
+
+
+def _pattern(value: object) -> re.Pattern[str]:
     try:
-        pattern = re.compile(rule["matches"]) if "matches" in rule else None
+        return re.compile(_text(value))
     except re.error as error:
-        raise ScriptError(f"{where}: 'matches' is not an expression: {error}") from error
-    lists = rule[by[0]]
-    if not isinstance(lists, list) or not lists or not all(isinstance(steps, list) for steps in lists):
-        raise ScriptError(f"{where}: {by[0]!r} must be a list of lists of steps")
-    read = tuple(
-        tuple(_step(step, f"{where}, {by[0]} {run}, step {number}") for number, step in enumerate(steps, 1))
-        for run, steps in enumerate(lists, 1)
-    )
-    return Rule(rule.get("name", ""), rule.get("when", "").strip(), pattern, by[0], read)
+        raise ValueError(f"is not an expression: {error}") from error
 
 
-def _step(step: object, where: str) -> Step:
-    name, value = (step, None) if isinstance(step, str) else _single(step, where)
-    if not isinstance(name, str) or name not in _STEPS:
-        raise ScriptError(f"{where}: no such step {name!r}; there are: {', '.join(_STEPS)}")
-    shape = _STEPS[name]
-    given: Mapping[object, object]
-    if value is None:
-        given = {}
-    elif isinstance(value, dict):
-        given = value
-    elif shape.main:
-        given = {shape.main: value}
+def _step(step: Any) -> Step:
+    if isinstance(step, dict) and len(step) == 1:
+        name, value = next(iter(step.items()))
+    elif isinstance(step, str):
+        name, value = step, None
     else:
-        raise ScriptError(f"{where}: {name} takes nothing")
-    fields: dict[str, Any] = {}
-    for key, raw in given.items():
-        if not isinstance(key, str) or key not in shape.fields:
-            raise ScriptError(f"{where}: {name} has no {key!r}; it has: {', '.join(shape.fields) or 'nothing'}")
-        try:
-            fields[key] = shape.fields[key](raw)
-        except ValueError as error:
-            raise ScriptError(f"{where}: {name}: {key} {error}") from error
-    if missing := [key for key in shape.required if key not in fields]:
-        raise ScriptError(f"{where}: {name} needs {', '.join(missing)}")
+        raise ValueError("must be the name of a step, or one name with its value, such as 'say: Hello'")
+    if name not in _STEPS:
+        raise ValueError(f"no such step {name!r}; there are: {', '.join(_STEPS)}")
+    shape, found = _STEPS[name], Findings()
+    if value is not None and not isinstance(value, dict):
+        if not shape.main:
+            found.wrong("takes nothing", name)
+            found.end()
+        value = {shape.main: value}
+    fields = found.read(record(shape.fields, shape.required, name), value or {}, name)
+    found.end()
     return name, fields
-
-
-def _single(step: object, where: str) -> tuple[object, object]:
-    if not isinstance(step, dict) or len(step) != 1:
-        raise ScriptError(f"{where}: must be the name of a step, or one name with its value, such as 'say: Hello'")
-    return next(iter(step.items()))
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError("must be a text (put it in quotes)")
-    return value
-
-
-def _texts(value: object) -> list[str]:
-    if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-        raise ValueError("must be a list of texts")
     return value
 
 
@@ -201,47 +197,20 @@ def _number(value: object) -> float:
     return float(value)
 
 
-def _count(value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise ValueError("must be a whole number, zero or more")
-    return value
-
-
-def _code(value: object) -> int:
-    if _count(value) > 255:
-        raise ValueError("must be from 0 to 255")
-    return _count(value)
-
-
-def _yes(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise ValueError("must be true or false")
-    return value
-
-
-def _one_of(*allowed: str) -> Callable[[object], str]:
-    def read(value: object) -> str:
-        if not isinstance(value, str) or value not in allowed:
-            raise ValueError(f"must be one of {', '.join(allowed)}")
-        return value
-
-    return read
-
-
 @dataclass(frozen=True, slots=True)
 class _Shape:
     """The fields of a step; ``main`` is the one that may be written without its name."""
 
     main: str
-    fields: Mapping[str, Callable[[object], Any]]
+    fields: Mapping[str, Kind]
     required: tuple[str, ...] = ()
 
 
-_NOTHING = _Shape("", {})
+_NOTHING, _COUNT, _TEXTS = _Shape("", {}), whole(0), each(_text, "texts")
 
 #: Every step there is: its fields as ``playing.Player`` and ``scripted_agent.ProcessPlayer`` take them.
 _STEPS: Mapping[str, _Shape] = {
-    "say": _Shape("text", {"text": _text, "seconds": _number, "pieces": _count, "goes_on": _yes}, ("text",)),
+    "say": _Shape("text", {"text": _text, "seconds": _number, "pieces": _COUNT, "goes_on": yes}, ("text",)),
     "wait": _Shape("seconds", {"seconds": _number}, ("seconds",)),
     "tool": _Shape("name", {"name": _text, "detail": _text}, ("name",)),
     "note": _Shape("text", {"text": _text}, ("text",)),
@@ -252,23 +221,29 @@ _STEPS: Mapping[str, _Shape] = {
     "call_back": _Shape("url", {"url": _text}, ("url",)),
     "verdict": _Shape(
         "success",
-        {"success": _yes, "errors": _texts, "checks_passed": _texts, "feedback": _text, "nonce": _text},
+        {
+            "success": yes,
+            "errors": each(_text, "texts"),
+            "checks_passed": each(_text, "texts"),
+            "feedback": _text,
+            "nonce": _text,
+        },
         ("success",),
     ),
-    "usage": _Shape("", {"input_tokens": _count, "output_tokens": _count, "cost_usd": _number}),
+    "usage": _Shape("", {"input_tokens": _COUNT, "output_tokens": _COUNT, "cost_usd": _number}),
     "error": _Shape(
         "kind",
-        {"kind": _one_of(*ErrorKind), "message": _text, "retry_after": _number},
+        {"kind": one_of(ErrorKind), "message": _text, "retry_after": _number},
         ("kind",),
     ),
-    "refuse": _Shape("text", {"text": _text, "filtered": _yes}),
-    "exit": _Shape("code", {"code": _code}),
+    "refuse": _Shape("text", {"text": _text, "filtered": yes}),
+    "exit": _Shape("code", {"code": whole(0, 255)}),
     "cut": _NOTHING,
-    "flood": _Shape("size", {"size": _count, "kind": _one_of("text", "noise", "line")}, ("size",)),
+    "flood": _Shape("size", {"size": _COUNT, "kind": one_of(("text", "noise", "line"))}, ("size",)),
     "die": _NOTHING,
     "hang": _NOTHING,
     "ignore_sigterm": _NOTHING,
-    "fork": _Shape("seconds", {"seconds": _number, "scrub": _yes}),
+    "fork": _Shape("seconds", {"seconds": _number, "scrub": yes}),
     "kill_parent": _NOTHING,
 }
 

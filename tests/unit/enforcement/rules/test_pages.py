@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from api_client.contract.declared import default_of, settable
 from api_client.contract.settings import Settings
 from worker.enforcement import examine
 from worker.enforcement.documents.step import strip_marker
-from worker.enforcement.policies import AppliesTo, Chosen, Subject, choose, read_policy
-from worker.enforcement.policies.policy_file import ENTRY_KEYS, KEYS
-from worker.enforcement.policies.reading import default_of, settable
+from worker.enforcement.policies import AppliesTo, Chosen, Subject, choose, json_schema, read_policy
+from worker.enforcement.policies.policy_file import ENTRY
 from worker.enforcement.repaired import repair_answer
 from worker.enforcement.rules import RULES, Rule
 from worker.enforcement.rules.codes import RULE_CODES
@@ -123,5 +123,8 @@ def test_the_page_of_policy_files_is_right() -> None:
     read = read_policy(re.search(r"```yaml\n(version.*?)```", text, re.DOTALL)[1])
     assert f"policy.yaml: {len(read.rules)} rules, hash {read.hash}" in text
     assert all(f"| [{rule}](rules/{rule}.md) |" in text for rule in RULES)
-    assert all(f"| `{key}` |" in text for key in (*ENTRY_KEYS, *KEYS))
+    keys = json_schema()["properties"]
+    entry = keys["rules"]["items"]["anyOf"][1]["properties"]
+    assert set(entry) == {"rule", "options", *ENTRY}
+    assert all(f"| `{key}` |" in text for key in (*entry, *keys))
     assert all(f"`{key}`" in text for key in settable(AppliesTo))
