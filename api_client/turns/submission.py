@@ -67,8 +67,12 @@ def asked_of(request: TurnRequest) -> TurnRequest:
 
 
 def digest(request: TurnRequest) -> str:
-    """Return what tells one request from another that came with the same idempotency key."""
-    return hashlib.sha256(asked_of(request).to_json().encode()).hexdigest()
+    """Return what tells one request from another that came with the same idempotency key.
+
+    The language is no part of it. It counts as the default of earlier releases, so that a key outlives an upgrade.
+    """
+    asked = asked_of(request)
+    return hashlib.sha256(replace(asked, locale=asked.locale and "de").to_json().encode()).hexdigest()
 
 
 def keep_key_ms(request: TurnRequest, settings: Settings) -> int:

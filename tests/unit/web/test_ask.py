@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
-from api_client.contract.turn import DoubleText
+from api_client.contract.turn import DoubleText, TurnRequest
 from api_client.turns.submission import digest
 from api_client.web.bodies.ask import Ask, read_ask
 from api_client.web.bodies.response_input import read_response_ask
@@ -205,6 +206,12 @@ def test_the_callers_trace_is_kept_and_is_no_part_of_the_question() -> None:
     assert with_one.question == without.question
     assert digest(with_one.request) == digest(without.request), "a repeat has another span"
     assert ask(headers={"traceparent": "nonsense"}).request.traceparent == ""
+
+
+def test_a_repeat_in_another_language_is_no_other_request() -> None:
+    request = TurnRequest(model="m", messages=({"role": "user", "content": "hi"},), session_id="s", locale="de")
+    assert digest(request) == digest(replace(request, locale="en")), "its default may change between a key's two uses"
+    assert digest(request) == hashlib.sha256(request.to_json().encode()).hexdigest(), "as earlier releases stored it"
 
 
 def test_what_a_request_leaves_open_is_as_its_models_block_says() -> None:
