@@ -69,7 +69,7 @@ def asked_of(request: TurnRequest) -> TurnRequest:
 def digest(request: TurnRequest) -> str:
     """Return what tells one request from another that came with the same idempotency key.
 
-    The language is no part of it. It counts as the default of earlier releases, so that a key outlives an upgrade.
+    The language is not a part of it: it counts as the default of earlier releases, so that a key outlives an upgrade.
     """
     asked = asked_of(request)
     return hashlib.sha256(replace(asked, locale=asked.locale and "de").to_json().encode()).hexdigest()
