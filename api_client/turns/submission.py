@@ -13,6 +13,7 @@ from api_client.contract.policy import plain_policy
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import first_link
 from api_client.contract.turn import TurnRequest
+from api_client.contract.words.spoken import spoken
 from api_client.turns.admission import escalation_of
 
 _DAY_MS = 86_400_000
@@ -31,7 +32,7 @@ def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_o
         "locale": request.locale,
         "deadline_ms": int(request.deadline_seconds * 1000),
         "double_text": request.double_text.value,
-        "body": digest(request) if keyed else "",
+        "body": digest(request, settings) if keyed else "",
         "key_ms": keep_key_ms(request, settings),
         "session_id": request.session_id,
         "replay_of": replay_of,
@@ -66,13 +67,16 @@ def asked_of(request: TurnRequest) -> TurnRequest:
     )
 
 
-def digest(request: TurnRequest) -> str:
+def digest(request: TurnRequest, settings: Settings) -> str:
     """Return what tells one request from another that came with the same idempotency key.
 
-    The language is not a part of it: it counts as the default of earlier releases, so that a key outlives an upgrade.
+    A language that nobody asked for counts as the default of earlier releases, so that a key outlives an upgrade.
     """
     asked = asked_of(request)
-    return hashlib.sha256(replace(asked, locale=asked.locale and "de").to_json().encode()).hexdigest()
+    newest_first = reversed([each["content"] for each in request.messages if each.get("role") == "user"])
+    if asked.locale == (spoken(newest_first) or settings.locale):
+        asked = replace(asked, locale="de")
+    return hashlib.sha256(asked.to_json().encode()).hexdigest()
 
 
 def keep_key_ms(request: TurnRequest, settings: Settings) -> int:

@@ -210,7 +210,8 @@ class Submitter:
         }
 
     async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
-        body, keep_ms = submission.digest(request), submission.keep_key_ms(request, self._settings)
+        body = submission.digest(request, self._settings)
+        keep_ms = submission.keep_key_ms(request, self._settings)
         return await self._reservations.reserve(request.owner, key, turn_id, body, keep_ms=keep_ms)
 
     async def _waiting(self, turn_id: str, request: TurnRequest) -> list[str]:

@@ -50,9 +50,9 @@ SHOWN = {
     ),
     "The store's memory is full": ("OOM(?s:.*)raise maxmemory", "OOM.*raise maxmemory"),
     "A worker is dead": (r"worker-\S+ +gone", r"worker-\S+ .*gone for"),
-    "A model is paused": ("model scripted .*maintenance", "model scripted maintenance"),
-    "A model's service fails": ("breaker scripted .*503", "breaker scripted .*503.* errors in a row"),
-    "A day's budget is spent": (r"all +0\.9000 +0\.50 +180% +spent", r"all 0\.9000 0\.50 180 % spent"),
+    "A model is paused": ("model scripted .*maintenance", "model scripted.*maintenance"),
+    "A model's service fails": ("breaker scripted .*503", "breaker scripted.*errors in a row.*503"),
+    "A day's budget is spent": (r"all +0\.9000 +0\.50 +180% +spent", r"all ?0\.9000 ?0\.50 ?180% ?spent"),
 }
 
 

@@ -204,14 +204,19 @@ def test_the_callers_trace_is_kept_and_is_no_part_of_the_question() -> None:
     with_one, without = ask(headers={**page, "traceparent": caller}), ask(headers=page)
     assert (with_one.request.traceparent, without.request.traceparent) == (caller, "")
     assert with_one.question == without.question
-    assert digest(with_one.request) == digest(without.request), "a repeat has another span"
+    assert digest(with_one.request, Settings()) == digest(without.request, Settings()), "a repeat has another span"
     assert ask(headers={"traceparent": "nonsense"}).request.traceparent == ""
 
 
-def test_a_repeat_in_another_language_is_no_other_request() -> None:
-    request = TurnRequest(model="m", messages=({"role": "user", "content": "hi"},), session_id="s", locale="de")
-    assert digest(request) == digest(replace(request, locale="en")), "its default may change between a key's two uses"
-    assert digest(request) == hashlib.sha256(request.to_json().encode()).hexdigest(), "as earlier releases stored it"
+def test_another_default_language_makes_no_other_request_and_another_wish_does() -> None:
+    def body(text: str, locale: str, default: str) -> str:
+        request = TurnRequest(model="m", messages=({"role": "user", "content": text},), session_id="s", locale=locale)
+        return digest(request, Settings(locale=default))
+
+    plain = TurnRequest(model="m", messages=({"role": "user", "content": "1+1"},), session_id="s", locale="de")
+    assert body("1+1", "de", "de") == body("1+1", "en", "en") != body("1+1", "en", "de")
+    assert body("1+1", "en", "en") == hashlib.sha256(plain.to_json().encode()).hexdigest(), "as earlier releases did"
+    assert body("what is the time", "en", "de") == body("what is the time", "en", "en")
 
 
 def test_what_a_request_leaves_open_is_as_its_models_block_says() -> None:
