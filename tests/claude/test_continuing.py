@@ -72,7 +72,7 @@ def test_what_a_continued_run_cost_is_its_own(agent: Agent) -> None:
 
 
 def accepted(ran: Ran, response: str) -> None:
-    request = TurnRequest(model="m", messages=FIRST, session_id="s")
+    request = TurnRequest(model="m", messages=FIRST, session_id="s", locale="de")
     turn = Turn(turn_id="t", epoch="", state=TurnState.VALIDATING, request=request)
     answer = Answer(response=response, step="what", step_source="marker")
     with fenced_writes(ran.order.workdir) as holder:

@@ -27,7 +27,7 @@ async def test_a_claude_that_breaks_off_is_told_its_text_and_goes_on(
     worker_process(settings=claude_settings)
     async with TurnsClient(claude_settings) as client:
         request = TurnRequest(
-            model="helix-consultant", messages=({"role": "user", "content": "Zähle"},), session_id="s"
+            locale="de", model="helix-consultant", messages=({"role": "user", "content": "Zähle"},), session_id="s"
         )
         turn_id = await client.submitter.submit(request)
         shown = ""

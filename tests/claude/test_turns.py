@@ -26,7 +26,7 @@ Workers = Callable[..., WorkerProcess]
 
 
 def request(*messages: dict[str, str]) -> TurnRequest:
-    return TurnRequest(model="helix-consultant", messages=messages or FIRST, session_id="s")
+    return TurnRequest(model="helix-consultant", messages=messages or FIRST, session_id="s", locale="de")
 
 
 def heard(stub: Stub, call: int) -> list[str]:
