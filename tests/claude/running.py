@@ -140,6 +140,7 @@ class Agent:
             "directory": directory,
             "deadline": time.monotonic() + 60,
             "idle_seconds": 30.0,
+            "locale": "de",
         }
         order = Order(**(defaults | values))
         events: list[AgentEvent] = []
