@@ -1,4 +1,4 @@
-"""Fenced code parses in the language that its fence names. Nothing is run."""
+"""Parse fenced code in the language that its fence names. Runs nothing."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _SHELL_SECONDS = 10
 
 @dataclass(frozen=True, kw_only=True)
 class CodeBlocks(Rule):
-    """Parses each closed fence of a known language. An ellipsis line (``...``) marks an excerpt, which is left out."""
+    """Parses each closed fence of a known language, and skips excerpts: blocks with an ellipsis line (``...``)."""
 
     kind: ClassVar[str] = "code"
 
@@ -59,7 +59,7 @@ class CodeBlocks(Rule):
 
     @property
     def bounded(self) -> bool:  # type: ignore[override]
-        """False with shell, which is read by a program."""
+        """False for shell: a program reads it."""
         return SHELL not in self.languages
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
@@ -100,7 +100,7 @@ class CodeBlocks(Rule):
         ]
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Remove trailing commas from JSON blocks that parse without them: there is no other way to read those."""
+        """Remove trailing commas from JSON blocks that parse without them."""
         lines = response.split("\n")
         for block in parse(response).out.blocks():
             if block.language != "json" or "json" not in self.languages or not _whole(block) or not _json(block.text):
@@ -117,12 +117,12 @@ class CodeBlocks(Rule):
         return None if after == response else after
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """That commas were removed."""
+        """Say that commas were removed."""
         return [words(self.words_in(context), "Überzählige Kommas im JSON entfernt", "Trailing commas in JSON removed")]
 
 
 def without_trailing_commas(text: str) -> str:
-    """JSON text without commas before a closing bracket; strings keep theirs."""
+    """Return JSON text without commas before a closing bracket; strings keep theirs."""
     return _TRAILING.sub(lambda found: found[1] or "", text)
 
 
