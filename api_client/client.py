@@ -29,7 +29,7 @@ from api_client.relay_state.openwebui_seen import OpenWebUISeen
 from api_client.relay_state.sign_ins import SignIns
 from api_client.store import Store
 from api_client.store.audit import Audit
-from api_client.tracing.unsent import Backlog
+from api_client.tracing.unsent import UnsentSpans
 from api_client.turns.canceller import Canceller
 from api_client.turns.inbox import Inbox
 from api_client.turns.reader import TurnReader
@@ -70,7 +70,7 @@ class TurnsClient:
         self.sessions = Sessions(self.store)
         self.workers = Workers(self.store, self.prober, self.spending)
         self.figures = FigureReader(self.store)
-        self.untraced = Backlog(self.store)
+        self.untraced = UnsentSpans(self.store)
         # What the relay keeps in the store besides turns.
         self.allowances = Allowances(self.store)
         self.open_questions = OpenQuestions(self.store)

@@ -28,7 +28,7 @@ class NotTaken(HelixError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SentTurns:
     """The turns that the receiver took, and those it refused while it took others."""
 
     turns: int = 0
@@ -36,7 +36,7 @@ class Sent:
     refused: tuple[str, ...] = ()
 
 
-async def send_next(client: TurnsClient, send: Send, size: int = BATCH) -> Sent | None:
+async def send_next(client: TurnsClient, send: Send, size: int = BATCH) -> SentTurns | None:
     """Send the turns that come next; None when none waits. ``send`` may take long: it runs in a thread.
 
     Raises:
@@ -59,7 +59,7 @@ async def send_next(client: TurnsClient, send: Send, size: int = BATCH) -> Sent 
     await client.untraced.sent(batch)
     there = {turn.turn_id for turn, _ in taken}
     refused = tuple(turn.turn_id for turn, _ in trees if turn.turn_id not in there)
-    return Sent(turns=len(taken), spans=sum(len(spans) for _, spans in taken), refused=refused)
+    return SentTurns(turns=len(taken), spans=sum(len(spans) for _, spans in taken), refused=refused)
 
 
 def providers_of(settings: Settings) -> dict[str, str]:

@@ -29,7 +29,7 @@ log = ModuleLog(__name__)
 _LOOK_SECONDS, _STUCK_LOOK_SECONDS = 5.0, 30.0
 
 
-class Watcher:
+class TroubleWatcher:
     """Puts a notice into the outbox for each trouble of an installation, while a worker sends notices."""
 
     def __init__(self, client: TurnsClient, public_url: str) -> None:

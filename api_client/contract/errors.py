@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from api_client.contract.words.store_refusals import Refusal
+from api_client.contract.words.store_refusals import StoreRefusal
 
 
 class HelixError(Exception):
@@ -134,7 +134,7 @@ class StoreUnavailable(HelixError):
 
     code = "store_unavailable"
 
-    def __init__(self, reason: str, refusal: Refusal | None = None) -> None:
+    def __init__(self, reason: str, refusal: StoreRefusal | None = None) -> None:
         super().__init__(f"{refusal}; {refusal.fix}" if refusal else f"the store does not answer: {reason}")
         self.reason = str(refusal) if refusal else reason
         self.refusal = refusal

@@ -174,14 +174,14 @@ def _with_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Changes(Generic[T]):
+class FieldChanges(Generic[T]):
     """Some fields of a record with their new values; the others stay. ``changes_of`` makes them, typed."""
 
     record: Callable[..., T]
     values: Mapping[str, Any] = field(default_factory=dict)
 
-    def __or__(self, other: Changes[T]) -> Changes[T]:
-        return Changes(self.record, {**self.values, **other.values})
+    def __or__(self, other: FieldChanges[T]) -> FieldChanges[T]:
+        return FieldChanges(self.record, {**self.values, **other.values})
 
     def to_texts(self) -> dict[str, str]:
         """The changes as they are stored. A name the record does not declare stays as it was read, a text."""
@@ -189,7 +189,7 @@ class Changes(Generic[T]):
         return {name: written.get(name, str)(value) for name, value in self.values.items()}
 
     @classmethod
-    def from_texts(cls, record: Callable[..., T], texts: Mapping[str, str]) -> Changes[T]:
+    def from_texts(cls, record: Callable[..., T], texts: Mapping[str, str]) -> FieldChanges[T]:
         """The other way round.
 
         Raises:
@@ -199,13 +199,13 @@ class Changes(Generic[T]):
         return cls(record, {name: _READ[types[name]](text) if name in types else text for name, text in texts.items()})
 
 
-def changes_of(record: Callable[P, T]) -> Callable[P, Changes[T]]:
+def changes_of(record: Callable[P, T]) -> Callable[P, FieldChanges[T]]:
     """A function that takes any fields of the record by name, as its constructor does, and returns the changes."""
 
-    def make(*args: P.args, **values: P.kwargs) -> Changes[T]:
+    def make(*args: P.args, **values: P.kwargs) -> FieldChanges[T]:
         if args:
             raise TypeError("fields are given by name")
-        return Changes(record, values)
+        return FieldChanges(record, values)
 
     return make
 

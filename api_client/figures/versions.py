@@ -25,7 +25,7 @@ _NORMAL = NormalDist()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedTurn:
     """A finished turn: whose session, how it ended, what it took (seconds from the submit) and cost (US dollars)."""
 
     session_id: str
@@ -37,7 +37,7 @@ class Ended:
 
 
 #: What is compared: name -> the value of one turn. Cancelled turns say nothing of a version.
-FIGURES: dict[str, Callable[[Ended], float]] = {
+FIGURES: dict[str, Callable[[EndedTurn], float]] = {
     "retry": lambda turn: float(turn.asked_again),
     "fallback": lambda turn: float(turn.outcome is Outcome.PASSED_BY_FALLBACK),
     "failure": lambda turn: float(not turn.outcome.success),
@@ -87,9 +87,9 @@ class Versions:
 _Sums = Mapping[str, tuple[int, float]]
 
 
-def compare(turns: Iterable[Ended], old: str, new: str) -> Versions:
+def compare(turns: Iterable[EndedTurn], old: str, new: str) -> Versions:
     """Compare the turns of two versions; those of others, and cancelled ones, are left out."""
-    kept: dict[str, list[Ended]] = {old: [], new: []}
+    kept: dict[str, list[EndedTurn]] = {old: [], new: []}
     for turn in turns:
         if turn.flow in kept and turn.outcome is not Outcome.CANCELLED:
             kept[turn.flow].append(turn)
@@ -109,7 +109,7 @@ def compare(turns: Iterable[Ended], old: str, new: str) -> Versions:
     )
 
 
-def _sums(turns: Iterable[Ended], value: Any) -> _Sums:
+def _sums(turns: Iterable[EndedTurn], value: Any) -> _Sums:
     found: dict[str, list[float]] = defaultdict(lambda: [0, 0.0])
     for turn in turns:
         sums = found[turn.session_id]

@@ -18,7 +18,7 @@ from api_client.contract.attempt import AttemptRecord
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import decode_attempts, decode_turn
 from api_client.contract.turn import Turn, shard_of
-from api_client.index.search import STATUSES, Place, Search
+from api_client.index.search import STATUSES, Cursor, Search
 from api_client.store import Store
 
 _LUA = Path(__file__).with_name("lua")
@@ -60,10 +60,10 @@ class Page:
     """
 
     turns: tuple[Turn, ...]
-    next: Place | None
+    next: Cursor | None
 
 
-_Batches = AsyncGenerator[tuple[list[Place], Place]]
+_Batches = AsyncGenerator[tuple[list[Cursor], Cursor]]
 
 
 class TurnLists:
@@ -89,7 +89,7 @@ class TurnLists:
         return sorted((each for each in found if each.status in known), key=lambda each: each.created_at)
 
     async def page(
-        self, search: Search, *, after: Place | None = None, count: int = 50, seconds: float = LOOK_SECONDS
+        self, search: Search, *, after: Cursor | None = None, count: int = 50, seconds: float = LOOK_SECONDS
     ) -> Page:
         """The next ``count`` turns that match, behind the place ``after``; it looks for about ``seconds``."""
         until, found = time.monotonic() + seconds, list[Turn]()
@@ -114,10 +114,10 @@ class TurnLists:
                         return Page(turns=tuple(found), next=last)
         return Page(turns=tuple(found), next=None)
 
-    async def _unfinished_batches(self, search: Search, after: Place | None) -> _Batches:
+    async def _unfinished_batches(self, search: Search, after: Cursor | None) -> _Batches:
         """Unfinished turns that match, in order, with the place where each batch ends."""
         found = [
-            Place("u", each.created_at, each.turn_id)
+            Cursor("u", each.created_at, each.turn_id)
             for each in await self.unfinished(search)
             if search.in_time(each.created_at / 1000)
         ]
@@ -127,7 +127,7 @@ class TurnLists:
             batch = rest[start : start + _TEXTS]
             yield batch, batch[-1]
 
-    async def _finished(self, search: Search, after: Place | None) -> _Batches:
+    async def _finished(self, search: Search, after: Cursor | None) -> _Batches:
         """Finished turns that match, in order, with the place where each batch ends."""
         async with aclosing(self._batches(search, after)) as batches:
             async for batch in batches:
@@ -227,7 +227,7 @@ class TurnLists:
         found = await self._ask(pipe.execute())
         return {turn.turn_id: int(at or 0) / 1000 for turn, at in zip(turns, found, strict=True)}
 
-    async def _batches(self, search: Search, after: Place | None) -> AsyncGenerator[list[Place]]:
+    async def _batches(self, search: Search, after: Cursor | None) -> AsyncGenerator[list[Cursor]]:
         """Finished turns within the search's time, in its order, over all shards, behind ``after``."""
         oldest = search.oldest_first
         low, high = str(int(search.since * 1000)), f"({int(search.until * 1000)}" if search.until else "+inf"
@@ -236,14 +236,14 @@ class TurnLists:
         last, same = after, [0] * len(self._shards)  # of each shard: members of last's millisecond that were given
         size = _FIRST
         while True:
-            found: list[tuple[Place, int]] = []
+            found: list[tuple[Cursor, int]] = []
             more = False
             for shard, keys in enumerate(self._shards):
                 (begin, end), most = ((low, high) if oldest else (high, low)), size + same[shard]
                 read = self._redis.zrange(
                     keys.finished, begin, end, desc=not oldest, byscore=True, withscores=True, offset=0, num=most
                 )
-                members = [(Place("f", int(score), raw.decode()), shard) for raw, score in await self._ask(read)]
+                members = [(Cursor("f", int(score), raw.decode()), shard) for raw, score in await self._ask(read)]
                 more = more or len(members) == most
                 found += [each for each in members if last is None or _behind(each[0], last, search)]
             found.sort(key=lambda each: _order(each[0]), reverse=not oldest)
@@ -262,7 +262,7 @@ class TurnLists:
             low, high = (str(at), high) if oldest else (low, str(at))
             size = min(2 * size, _BATCH)
 
-    async def _match(self, places: list[Place], search: Search) -> list[Found]:
+    async def _match(self, places: list[Cursor], search: Search) -> list[Found]:
         if len(self._shards) == 1:
             return await self._matching(self._shards[0], [place.turn_id for place in places], search)
         by_shard: dict[int, list[str]] = {}
@@ -296,9 +296,9 @@ class TurnLists:
         ]
 
 
-def _order(place: Place) -> tuple[int, str]:
+def _order(place: Cursor) -> tuple[int, str]:
     return place.at, place.turn_id
 
 
-def _behind(place: Place, other: Place, search: Search) -> bool:
+def _behind(place: Cursor, other: Cursor, search: Search) -> bool:
     return _order(place) > _order(other) if search.oldest_first else _order(place) < _order(other)

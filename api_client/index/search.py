@@ -99,7 +99,7 @@ class Search:
         return self.text.casefold() in turn.request.prompt.casefold()
 
 
-class Place(NamedTuple):
+class Cursor(NamedTuple):
     """A place in a list: the part (``Search.parts``), a turn's time in ms, and its id."""
 
     part: Part
@@ -110,7 +110,7 @@ class Place(NamedTuple):
         return f"{self.part}{self.at}.{self.turn_id}"
 
     @classmethod
-    def parse(cls, text: str) -> Place:
+    def parse(cls, text: str) -> Cursor:
         """Read what ``str`` wrote.
 
         Raises:

@@ -25,7 +25,7 @@ _NOTED_MS = 8 * 86_400_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class OwnerLimits:
     """The limits of an owner; 0: no limit.
 
     Attributes:
@@ -42,7 +42,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NoAllowance:
     """Which limit leaves no room (``rate``, ``bytes`` or ``unfinished``), and the seconds until it may."""
 
     limit: str
@@ -60,13 +60,13 @@ class Allowances:
     async def take(
         self,
         owner: str,
-        limits: Limits,
+        limits: OwnerLimits,
         turn_ids: Sequence[str] = (),
         *,
         count: int = 1,
         size: int = 0,
         cost: float = 1.0,
-    ) -> Refusal | None:
+    ) -> NoAllowance | None:
         """Let the owner submit ``count`` turns of ``size`` bytes together; ``cost`` is what they take of the rate.
 
         Turns whose ids are known are noted as unfinished at once; for others use ``note`` when they are stored.
@@ -76,7 +76,7 @@ class Allowances:
             refusal = await self._take(owner, limits, turn_ids, count, size, cost)
         return refusal
 
-    async def note(self, owner: str, limits: Limits, turn_ids: Sequence[str]) -> None:
+    async def note(self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str]) -> None:
         """Turns of the owner were stored."""
         if limits.unfinished and turn_ids:
             at = (await self._store.ask(self._store.redis.time()))[0] * 1000
@@ -85,8 +85,8 @@ class Allowances:
             await self._store.ask(self._store.redis.pexpire(key, _NOTED_MS))
 
     async def _take(
-        self, owner: str, limits: Limits, turn_ids: Sequence[str], count: int, size: int, cost: float
-    ) -> Refusal | None:
+        self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str], count: int, size: int, cost: float
+    ) -> NoAllowance | None:
         keys = [self._keys.rate(owner), self._keys.stored(owner), self._keys.unfinished(owner)]
         rate = [cost * _MINUTE_MS / limits.per_minute, _MINUTE_MS] if limits.per_minute else [0, 0]
         # Half of it at once and half as time passes is never more than all of it within the time turns are kept.
@@ -95,7 +95,7 @@ class Allowances:
         said, number = await self._store.run(_ADMIT, keys, args)
         if said == b"admitted":
             return None
-        return Refusal(said.decode(), 1.0 if said == b"unfinished" else int(number) / 1000)
+        return NoAllowance(said.decode(), 1.0 if said == b"unfinished" else int(number) / 1000)
 
     async def _forget_ended(self, owner: str) -> int:
         """Take ended turns out of the owner's unfinished ones; returns how many."""

@@ -26,7 +26,7 @@ class Batch:
     until: int
 
 
-class Backlog:
+class UnsentSpans:
     """Reads and notes how far it has come. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store) -> None:

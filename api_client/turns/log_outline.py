@@ -14,14 +14,14 @@ _BATCH = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outline:
+class LogOutline:
     """The events of a turn but ``attempt.output``, in order, and how many pieces there were."""
 
     events: tuple[Event, ...]
     pieces: int
 
 
-async def read_outline(ask: Callable[[int, int], Awaitable[Any]]) -> Outline:
+async def read_outline(ask: Callable[[int, int], Awaitable[Any]]) -> LogOutline:
     """Read the whole log; ``ask`` calls ``outline.lua`` with (behind this number, how many entries)."""
     events: list[Event] = []
     position, looked, pieces = 0, _BATCH, 0
@@ -31,4 +31,4 @@ async def read_outline(ask: Callable[[int, int], Awaitable[Any]]) -> Outline:
         for wire in wires:
             with suppress(ValueError):  # a damaged entry hides no other
                 events.append(Event.decode(wire))
-    return Outline(events=tuple(events), pieces=pieces)
+    return LogOutline(events=tuple(events), pieces=pieces)

@@ -16,7 +16,7 @@ from api_client.contract.record import decode_attempts, decode_turn, is_apart
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
 from api_client.turns.bells import Bells
-from api_client.turns.log_outline import Outline, read_outline
+from api_client.turns.log_outline import LogOutline, read_outline
 from api_client.turns.stream import EndUnreadable, Position, follow, read_log
 
 #: Ends that are known to be confirmed.
@@ -99,7 +99,7 @@ class TurnReader:
         found: list[Event] = await self._ask(read_log(self._redis, self._store.namespace, turn_id))
         return [await self._whole(turn_id, event) for event in found]
 
-    async def outline(self, turn_id: str, *, owner: str | None = None) -> Outline:
+    async def outline(self, turn_id: str, *, owner: str | None = None) -> LogOutline:
         """The turn's events so far, without the pieces of its answers."""
         await self.get(turn_id, owner=owner)
         log_key, ask = keys_of(self._store.namespace, turn_id).log(turn_id), self._ask

@@ -11,7 +11,7 @@ from api_client.workers.reports import waiting_messages
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class QueuePlace:
     """``before``: unfinished turns of its session before it. ``waiting``: turns that wait for an agent, about."""
 
     before: int
@@ -24,13 +24,13 @@ class Sessions:
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def place(self, turn_id: str, session_id: str) -> Place:
+    async def place(self, turn_id: str, session_id: str) -> QueuePlace:
         """Count turns before one that waits: of its session, or of all sessions that wait for an agent."""
         found = await self._store.ask(self._store.redis.lpos(self._list_of(turn_id, session_id), turn_id))
         if found:
-            return Place(int(found), 0)
+            return QueuePlace(int(found), 0)
         lengths = await self._store.ask(waiting_messages(self._store))
-        return Place(0, lengths[RUN_QUEUE])
+        return QueuePlace(0, lengths[RUN_QUEUE])
 
     async def unfinished(self, turn_id: str, session_id: str) -> list[str]:
         """The ids of a session's unfinished turns, in order. ``turn_id``: any of it, also one that is not stored."""

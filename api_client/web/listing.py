@@ -8,7 +8,7 @@ from datetime import datetime
 
 from api_client.contract.values.owners import owner_named
 from api_client.figures.spans import seconds_of
-from api_client.index.search import SORTS, STATUSES, Place, Search
+from api_client.index.search import SORTS, STATUSES, Cursor, Search
 from api_client.web.errors import bad_request, shown
 
 #: The words of an address that narrow a list, in the order in which they are shown.
@@ -53,14 +53,14 @@ def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
     )
 
 
-def place_of(text: str) -> Place | None:
+def place_of(text: str) -> Cursor | None:
     """The place in a list that a cursor names; None for its beginning.
 
     Raises:
         ApiError: 400, this is not a cursor.
     """
     try:
-        return Place.parse(text) if text else None
+        return Cursor.parse(text) if text else None
     except ValueError:
         message = f"cursor: must be the `next` of a page; got {shown(text)}"
         raise bad_request(message, param="cursor") from None

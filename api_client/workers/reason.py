@@ -19,7 +19,7 @@ from api_client.contract.counters import label
 from api_client.contract.tasks import QUEUES, RUN_QUEUE
 from api_client.contract.turn import TurnState, shard_of
 from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport
-from api_client.contract.words.store_refusals import Refusal
+from api_client.contract.words.store_refusals import StoreRefusal
 from api_client.contract.words.tables import table_beside
 from api_client.pauses.pause import BREAKER, Pause, clock_time
 
@@ -133,7 +133,7 @@ class Facts:
     at: float
     reports: Sequence[WorkerReport] = ()
     ended: frozenset[str] = frozenset()
-    refusal: Refusal | None = None
+    refusal: StoreRefusal | None = None
     pauses: Mapping[int, Mapping[str, Pause]] = field(default_factory=dict)
     budgets: Sequence[Spent] = ()
     announce_seconds: float = 5.0

@@ -14,7 +14,7 @@ from api_client.contract.tasks import QUEUES
 from api_client.contract.turn import Turn, TurnState
 from api_client.contract.values.worker_order import WorkerOrder
 from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport
-from api_client.contract.words.store_refusals import Refusal
+from api_client.contract.words.store_refusals import StoreRefusal
 from api_client.pauses.pause import read_pauses
 from api_client.store import Store
 from api_client.workers.fleet import Alert, Fleet, WorkerLine, alerts, fleet_of, roster
@@ -60,7 +60,7 @@ class Standing:
     """
 
     at: float
-    refusal: Refusal | None = None
+    refusal: StoreRefusal | None = None
     workers: tuple[WorkerLine, ...] = ()
     reports: tuple[WorkerReport, ...] = ()
     fleet: Fleet = Fleet()  # noqa: RUF009 (it cannot be changed)
@@ -209,7 +209,7 @@ async def _read_facts(store: Store, prober: Prober) -> tuple[Facts, list[WorkerR
     return facts, ended
 
 
-async def _refusal(prober: Prober) -> Refusal | None:
+async def _refusal(prober: Prober) -> StoreRefusal | None:
     """Return why the store takes no write; None when it took one.
 
     Raises:

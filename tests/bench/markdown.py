@@ -12,7 +12,7 @@ from pathlib import Path
 from worker.enforcement import build_validators, examine
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import outline
-from worker.enforcement.rules import Citations, CodeBlocks, Forbidden, Language, Length, Links, Regex, Structure
+from worker.enforcement.rules import Citations, CodeBlocks, Forbidden, Language, Length, LinksRule, Regex, Structure
 
 _SECTION = """## Abschnitt {n}
 
@@ -53,7 +53,7 @@ def best(work: Callable[[str], object], text: str) -> float:
 
 def main() -> None:
     """Print a row per size."""
-    rules = [Length(max_chars=10**6), Language(), Links(), Structure(sections=("Abschnitt 1",)), CodeBlocks()]
+    rules = [Length(max_chars=10**6), Language(), LinksRule(), Structure(sections=("Abschnitt 1",)), CodeBlocks()]
     rules += [Citations(), Forbidden(), Regex(must="Abschnitt")]
     own = build_validators(["step_marker", "adr_structure", "file_existence"], root=Path("/nonexistent-project"))
 

@@ -8,7 +8,7 @@ import pytest
 
 from api_client.contract.attempt import AttemptFacts
 from api_client.contract.issues.issue import ValidationIssue
-from api_client.contract.record import Changes, changes_of, decode_attempts, decode_turn
+from api_client.contract.record import FieldChanges, changes_of, decode_attempts, decode_turn
 from api_client.contract.turn import Failing, Outcome, Progress, TurnRequest
 
 VALUES = {
@@ -44,14 +44,14 @@ def test_every_fact_of_an_attempt_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("record", [Progress, AttemptFacts])
 def test_changes_survive_a_seal_with_what_a_newer_version_wrote(record: type) -> None:
-    texts = {**Changes(record, every_field(record)).to_texts(), "of_a_newer_version": "kept"}
-    assert Changes.from_texts(record, texts).to_texts() == texts
+    texts = {**FieldChanges(record, every_field(record)).to_texts(), "of_a_newer_version": "kept"}
+    assert FieldChanges.from_texts(record, texts).to_texts() == texts
 
 
 @pytest.mark.parametrize("record", [Progress, AttemptFacts])
 def test_a_field_that_is_set_to_nothing_is_read_as_nothing(record: type) -> None:
     nothing = {each.name: getattr(record(), each.name) for each in fields(record)}
-    assert Changes.from_texts(record, Changes(record, nothing).to_texts()).values == nothing
+    assert FieldChanges.from_texts(record, FieldChanges(record, nothing).to_texts()).values == nothing
 
 
 def test_later_changes_win() -> None:

@@ -11,7 +11,7 @@ from api_client.contract.settings import Settings, load
 from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, Why, config_error
 from worker.runners.scripted import script
 from worker.runners.scripted.runner import steps_of
-from worker.runners.scripted.script_player import Left, Player, Witness, split
+from worker.runners.scripted.script_player import Player, ScriptLeft, Witness, split
 from worker.runners.transcript import AnswerTooLong, Transcript, judge
 
 
@@ -92,7 +92,7 @@ class _InlinePlayer(Player):
                         self.emit({"event": "output", "text": part})
                 else:
                     getattr(self, name)(**fields)
-        except Left as left:
+        except ScriptLeft as left:
             return left.code
         self.emit({"event": "result"})
         return 0

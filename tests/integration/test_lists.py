@@ -20,7 +20,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.values.owners import owner_of_key
 from api_client.index.finding import find_turn
-from api_client.index.search import Place, Search
+from api_client.index.search import Cursor, Search
 from api_client.web.app import create_app
 from tests.conftest import environ_of
 from tests.html import Document
@@ -206,7 +206,7 @@ async def every_page(client: TurnsClient, search: Search, **how: Any) -> tuple[l
         seen, pages = [*seen, *(turn.turn_id for turn in page.turns)], pages + 1
         if page.next is None:
             return seen, pages
-        after = Place.parse(str(page.next))
+        after = Cursor.parse(str(page.next))
 
 
 @pytest.mark.parametrize("sort", ["newest", "oldest"])

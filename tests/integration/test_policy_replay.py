@@ -25,8 +25,8 @@ from tests.fault.conftest import message
 from tests.support import alive, playing, wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.cli import main
-from worker.cli.figures.judging import Given, Judging, JudgingEnded
-from worker.enforcement.policies import Comparison, Judged, Recorded, read_policy
+from worker.cli.figures.judging import ComparisonRun, Given, JudgingEnded
+from worker.enforcement.policies import Comparison, Judged, RecordedAttempt, read_policy
 from worker.enforcement.policy import Policy
 
 ROOT = Path(__file__).parents[2]
@@ -165,11 +165,11 @@ async def test_a_policy_decides_on_its_own_turns_again_as_the_workers_did(
 def test_many_answers_are_judged_by_several_processes_with_the_same_result(settings: Settings, tmp_path: Path) -> None:
     policy = read_policy(SHORT + ENDLESS)
     texts = ["a b", "one two three four", "Antwort", "a" * 60 + "!"] * 20
-    answers = [Judged(turn_id=f"t{n}", attempts=(Recorded(text=text),)) for n, text in enumerate(texts)]
+    answers = [Judged(turn_id=f"t{n}", attempts=(RecordedAttempt(text=text),)) for n, text in enumerate(texts)]
     found = []
     for processes in (1, 3):
         comparison = Comparison(most=9)
-        with Judging(policy, settings, comparison, processes) as judging:
+        with ComparisonRun(policy, settings, comparison, processes) as judging:
             for answer in answers:
                 judging.add(answer, GIVEN)
             judging.rest()
@@ -240,8 +240,8 @@ def children_of(pid: int) -> list[int]:
 
 
 def test_a_process_that_is_killed_while_it_judges_is_named(settings: Settings) -> None:
-    with Judging(read_policy(SHORT), settings, Comparison(), 1) as judging:
-        give = Judged(turn_id="t", attempts=(Recorded(text="x"),))
+    with ComparisonRun(read_policy(SHORT), settings, Comparison(), 1) as judging:
+        give = Judged(turn_id="t", attempts=(RecordedAttempt(text="x"),))
         for _ in range(16):
             judging.add(give, GIVEN)
         [child] = multiprocessing.active_children()

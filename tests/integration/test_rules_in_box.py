@@ -11,7 +11,7 @@ import pytest
 
 from api_client.contract.settings import Settings
 from worker.enforcement import ValidationIssue, examine
-from worker.enforcement.rules import CodeBlocks, Command, LlmJudge, Rule
+from worker.enforcement.rules import CodeBlocks, CommandRule, LlmJudge, Rule
 from worker.enforcement.rules.llm_judge import verdicts
 from worker.enforcement.validators import services
 from worker.external import provide
@@ -34,8 +34,8 @@ def judge(tmp_path: Path) -> Iterator[Judge]:
     services.provide(services.NOTHING)
 
 
-def sh(script: str, **options: object) -> Command:
-    return Command(command=("sh", "-c", script), **options)
+def sh(script: str, **options: object) -> CommandRule:
+    return CommandRule(command=("sh", "-c", script), **options)
 
 
 MODES = ["off", pytest.param("auto", marks=BOXED), pytest.param("required", marks=BOXED)]
@@ -60,12 +60,12 @@ def test_a_real_program_judges_by_exit_code_and_lines(judge: Judge, mode: str) -
     ("rule", "words"),
     [
         (sh("sleep 600", seconds=1), "1 s"),
-        (Command(command=("python3", "-c", "x = bytearray(10**9)"), memory_mb=64), "MemoryError"),
-        (Command(command=("no-such-program",)), "no-such-program"),
+        (CommandRule(command=("python3", "-c", "x = bytearray(10**9)"), memory_mb=64), "MemoryError"),
+        (CommandRule(command=("no-such-program",)), "no-such-program"),
     ],
 )
 def test_a_program_that_hangs_or_eats_memory_or_is_missing_never_accepts(
-    judge: Judge, mode: str, rule: Command, words: str
+    judge: Judge, mode: str, rule: CommandRule, words: str
 ) -> None:
     (issue,) = judge(rule, "fine", mode)
     assert issue.code in {"VALIDATOR_ERROR", "COMMAND_REJECTED"}
@@ -79,7 +79,7 @@ def test_in_the_box_a_program_reaches_neither_files_nor_the_network(judge: Judge
     assert judge(sh(f"cat {secret} && exit 1; exit 0"), "fine", "auto") == []
     assert judge(sh("touch /tmp/x ../y && test ! -e /proc/1/environ -o $$ -lt 100"), "fine", "auto") == []
     reach = "import socket; socket.create_connection(('127.0.0.1', 9), 1)"
-    (issue,) = judge(Command(command=("python3", "-c", reach)), "fine", "auto")
+    (issue,) = judge(CommandRule(command=("python3", "-c", reach)), "fine", "auto")
     assert issue.code == "COMMAND_REJECTED"
 
 

@@ -16,7 +16,7 @@ import redis
 
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
-from api_client.relay_state.allowances import _STORED_WITHIN_MS, Allowances, Limits
+from api_client.relay_state.allowances import _STORED_WITHIN_MS, Allowances, OwnerLimits
 from api_client.store import Store
 from api_client.store.connecting import _KEPT_CONNECTIONS
 from api_client.web.app import create_app
@@ -111,7 +111,7 @@ async def test_without_keys_there_are_no_limits_of_an_owner(settings: Settings) 
 
 async def test_a_noted_turn_that_was_never_stored_counts_for_a_minute_only(settings: Settings) -> None:
     store = Store(settings)
-    allowances, limits = Allowances(store), Limits(unfinished=1)
+    allowances, limits = Allowances(store), OwnerLimits(unfinished=1)
     try:
         assert await allowances.take("a", limits, ["t0-" + "1" * 32]) is None
         refused = await allowances.take("a", limits, ["t0-" + "2" * 32])

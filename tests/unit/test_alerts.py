@@ -10,7 +10,7 @@ import pytest
 from api_client.budgets.budget import Spent
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.values.worker_reports import WorkerReport
-from api_client.contract.words.store_refusals import Refusal
+from api_client.contract.words.store_refusals import StoreRefusal
 from api_client.pauses.pause import Pause
 from api_client.workers.fleet import Alert, Fleet, alerts, fleet_of
 from api_client.workers.reason import STUCK_SECONDS, Facts, Reason, Wait, Waiting
@@ -86,7 +86,7 @@ def test_what_keeps_turns_from_going_on_is_said_with_what_to_do(
 
 
 def test_what_follows_from_a_store_that_refuses_writes_is_not_said() -> None:
-    refusal = Refusal("MISCONF", "the store refuses writes", "make room")
+    refusal = StoreRefusal("MISCONF", "the store refuses writes", "make room")
     nobody = Fleet(agents=0, judges=0, slots=0, free=0, stalled=())
     assert [alert.check for alert in said(nobody, refusal=refusal, overdue=3, waits=(LONG,))] == ["store"]
 

@@ -10,7 +10,7 @@ import pytest
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnState
 from api_client.contract.values.worker_reports import WorkerReport, worker_of
-from api_client.contract.words.store_refusals import Refusal
+from api_client.contract.words.store_refusals import StoreRefusal
 from api_client.pauses.pause import BREAKER, Pause
 from api_client.workers.reason import (
     STILL_SECONDS,
@@ -92,7 +92,7 @@ AWAY = Pause(what=BREAKER, name="opus", reason="HTTP 500", until=NOW + 60)
         (turn(probes="opus"), facts(WELL, pauses=(replace(AWAY, until=NOW - 1, probing=True),)), "next"),
         (turn(not_before=int((NOW + 30) * 1000)), facts(WELL), "delay"),
         (turn(not_before=int((NOW + 30) * 1000), held_back="model|opus 0 over"), facts(WELL), "next"),
-        (turn(), facts(WELL, refusal=Refusal("MISCONF", "its disk is full", "make room")), "store"),
+        (turn(), facts(WELL, refusal=StoreRefusal("MISCONF", "its disk is full", "make room")), "store"),
         (turn(state=TurnState.PARKED), facts(WELL), "person"),
         (turn(held=True, worker="worker-7-1@h", state=TurnState.RUNNING), facts(WELL), ""),
         (turn(held=True, worker="worker-7-1@h"), facts(replace(WELL, at=NOW - 60)), "lost"),

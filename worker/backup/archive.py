@@ -42,7 +42,7 @@ _PERMISSIONS = 0o777
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ArchiveEntry:
     """A file, or a folder (``sha256`` is empty). ``mtime_ns``: when it was last written to, since the epoch."""
 
     sha256: str
@@ -61,7 +61,7 @@ class Manifest:
         store_head: the first bytes of the store's dump, which name its format.
     """
 
-    entries: Mapping[str, Entry]
+    entries: Mapping[str, ArchiveEntry]
     facts: Mapping[str, Any]
     digest: str
     places: Mapping[str, int]
@@ -83,7 +83,7 @@ class ArchiveWriter:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         self._file = os.fdopen(os.open(self._draft, flags, 0o600), "w+b")
         self._tar = tarfile.open(fileobj=self._file, mode="w:gz", compresslevel=1, format=tarfile.PAX_FORMAT)  # noqa: SIM115
-        self.entries: dict[str, Entry] = {}
+        self.entries: dict[str, ArchiveEntry] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -98,14 +98,14 @@ class ArchiveWriter:
         info.size, info.mode, info.mtime = size, mode & 0o7777, mtime_ns // 10**9
         reading = _Hashing(content)
         self._tar.addfile(info, cast("IO[bytes]", reading))
-        self.entries[name] = Entry(reading.sha256, size, mode & 0o7777, mtime_ns)
+        self.entries[name] = ArchiveEntry(reading.sha256, size, mode & 0o7777, mtime_ns)
 
     def add_folder(self, name: str, *, mode: int, mtime_ns: int) -> None:
         """Add a folder."""
         info = tarfile.TarInfo(name)
         info.type, info.mode, info.mtime = tarfile.DIRTYPE, mode & 0o7777, mtime_ns // 10**9
         self._tar.addfile(info)
-        self.entries[name] = Entry("", 0, mode & 0o7777, mtime_ns)
+        self.entries[name] = ArchiveEntry("", 0, mode & 0o7777, mtime_ns)
 
     def forget(self, name: str) -> None:
         """Leave out what was added under this name, and below it."""
@@ -241,13 +241,13 @@ def _checked(path: Path, store: str) -> Manifest:
     return Manifest(entries, _facts(data["facts"]), digest, places, head)
 
 
-def _entry(data: Mapping[str, Any]) -> Entry:
+def _entry(data: Mapping[str, Any]) -> ArchiveEntry:
     """An entry with a mode of permissions alone: no set-uid, no set-gid, no sticky bit.
 
     Raises:
         ValueError, TypeError: something is not a number, or larger than a file can have.
     """
-    entry = Entry(**data)
+    entry = ArchiveEntry(**data)
     if not isinstance(entry.sha256, str) or not all(
         type(number) is int and 0 <= number < _MOST_NUMBER for number in (entry.size, entry.mode, entry.mtime_ns)
     ):
@@ -271,7 +271,7 @@ def odd(name: str) -> bool:
     return "\0" in name or "." in parts[2:] or any(p in {"", ".."} or len(os.fsencode(p)) > _PART_BYTES for p in parts)
 
 
-def contents(path: Path, manifest: Manifest) -> Iterator[tuple[str, Entry, IO[bytes] | None]]:
+def contents(path: Path, manifest: Manifest) -> Iterator[tuple[str, ArchiveEntry, IO[bytes] | None]]:
     """Yield what counts of an archive, in its order: name, entry, and a file's content (read it before the next one).
 
     Raises:

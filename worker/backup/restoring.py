@@ -17,7 +17,7 @@ from typing import IO
 
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import STATE_DIR, Settings
-from worker.backup.archive import Entry, Manifest, checked, contents
+from worker.backup.archive import ArchiveEntry, Manifest, checked, contents
 from worker.backup.errors import RestoreRefused
 from worker.backup.keyspace import fitting_server, require_empty_store, restore_keys
 from worker.backup.restore_mark import MARK
@@ -130,7 +130,7 @@ def _require_places(manifest: Manifest, places: _Places, *, empty: bool) -> None
 
 
 def _restore_files(archive: Path, manifest: Manifest, places: _Places) -> tuple[int, tuple[str, ...]]:
-    folders: list[tuple[Path, Entry]] = []
+    folders: list[tuple[Path, ArchiveEntry]] = []
     left_alone: list[str] = []
     count = 0
     for name, entry, content in contents(archive, manifest):
@@ -152,7 +152,7 @@ def _restore_files(archive: Path, manifest: Manifest, places: _Places) -> tuple[
     return count, tuple(left_alone)
 
 
-def _put(place: Path, content: IO[bytes], entry: Entry) -> None:
+def _put(place: Path, content: IO[bytes], entry: ArchiveEntry) -> None:
     """Put a file in its place, whole. A draft that a kill left is written again under the same name."""
     draft = place.with_name(f".{hashlib.sha256(os.fsencode(place.name)).hexdigest()[:32]}.restoring")
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from api_client.contract.issues.issue import ValidationIssue
-from worker.enforcement.validators.services import NOTHING_SPENT, Spent
+from worker.enforcement.validators.services import NOTHING_SPENT, JudgingCost
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class Attempt:
     edits: tuple[str, ...] = ()
     feedback: str = ""
     fresh: bool = False
-    spent: Spent = NOTHING_SPENT
+    spent: JudgingCost = NOTHING_SPENT
 
     @property
     def errors(self) -> tuple[ValidationIssue, ...]:

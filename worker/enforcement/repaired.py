@@ -14,7 +14,7 @@ from worker.enforcement.documents.step import StepSource, extract_step, trailing
 from worker.enforcement.examine import examine
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, words
-from worker.enforcement.validators.services import NOTHING_SPENT, SpendingCount, Spent
+from worker.enforcement.validators.services import NOTHING_SPENT, JudgingCost, SpendingCount
 from worker.enforcement.validators.step_marker import FALLBACK_STEP
 
 #: Most rounds over the validators: one fallback may make room for another, but not for ever.
@@ -45,7 +45,7 @@ class Repaired:
     step_source: StepSource = "unknown"
     files: Mapping[str, str] = field(default_factory=dict)
     context: Mapping[str, str] = field(default_factory=dict)
-    spent: Spent = NOTHING_SPENT
+    spent: JudgingCost = NOTHING_SPENT
 
     @property
     def accepted(self) -> bool:

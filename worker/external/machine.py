@@ -14,12 +14,12 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
 from worker.enforcement.child import lifted
 from worker.enforcement.validators import services
-from worker.enforcement.validators.services import CannotRun, Ended, Program, Question, Reply, Spent
+from worker.enforcement.validators.services import CannotRun, Ended, JudgingCost, JudgingProgram, ModelReply, Question
 from worker.runners.base import AgentEvent, Order, RunResult, Verdict
 from worker.runners.guard.box import Bind
 from worker.runners.registry import build_runner
 from worker.verification.fence import Fence
-from worker.verification.gate_program import Limits, run_program
+from worker.verification.gate_program import ProgramLimits, run_program
 from worker.verification.stop import Stopping
 
 log = structlog.get_logger()
@@ -39,7 +39,7 @@ class Machine:
     def _settings(self) -> Settings:
         return self._given or load()
 
-    def run(self, program: Program) -> Ended:
+    def run(self, program: JudgingProgram) -> Ended:
         """As ``Services.run``: in the box; with ``HELIX_BOX=off``, which says that the container is the box, without.
 
         Raises:
@@ -54,7 +54,7 @@ class Machine:
             work.mkdir()
             for path, text in program.files.items():
                 _lay(work, path, text)
-            limits = Limits(seconds=program.seconds, memory_mb=program.memory_mb)
+            limits = ProgramLimits(seconds=program.seconds, memory_mb=program.memory_mb)
             with lifted():
                 ran = run_program(
                     program.argv,
@@ -70,7 +70,7 @@ class Machine:
             raise CannotRun(f"{program.argv[0]}: {ran.error or ran.problem or 'it left no exit code'}")
         return Ended(ran.code, ran.lines)
 
-    def ask(self, question: Question) -> Reply:
+    def ask(self, question: Question) -> ModelReply:
         """As ``Services.ask``: one run of the model's runner, which may read and nothing else.
 
         Raises:
@@ -116,15 +116,15 @@ def provide(settings: Settings | None = None) -> None:
     services.provide(Machine(settings))
 
 
-def _reply(ran: RunResult) -> Reply:
+def _reply(ran: RunResult) -> ModelReply:
     amounts = {name: ran.usage.get(name) for name in ("input_tokens", "output_tokens", "cost_usd")}
     known = {name: value for name, value in amounts.items() if isinstance(value, int | float) and value >= 0}
-    spent = Spent(
+    spent = JudgingCost(
         input_tokens=int(known.get("input_tokens", 0)),
         output_tokens=int(known.get("output_tokens", 0)),
         cost_usd=float(known.get("cost_usd", 0.0)),
     )
-    return Reply(text=ran.text, spent=spent)
+    return ModelReply(text=ran.text, spent=spent)
 
 
 def _lay(folder: Path, path: str, text: str) -> None:

@@ -31,7 +31,7 @@ from worker.enforcement.documents.step import extract_state_from_messages, marke
 from worker.files.recent import Recent
 from worker.files.safe_io import made, opened, read
 from worker.files.session_fence import FencedPlace, Place
-from worker.files.session_version import Identity, Rules, Version, digest_of, identity
+from worker.files.session_version import Identity, SessionRules, Version, digest_of, identity
 from worker.files.template import has_skills, render
 
 log = structlog.get_logger()
@@ -45,7 +45,7 @@ _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
-class Answer(Protocol):
+class AcceptedAnswer(Protocol):
     """An accepted answer: ``worker.turns.transitions.moves.Answer`` is one."""
 
     @property
@@ -96,7 +96,7 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
         holder.replace("messages.json", _in_lines(turn.request.messages), folder, durable=False)
         laid = identity("context", session)  # before its names are read: what comes later changes it
         documents = () if holder.new else tuple(identity(name, folder) for name in _documents(folder))
-        rules = Rules(
+        rules = SessionRules(
             template=template,
             tools=tools,
             root=root,
@@ -124,7 +124,7 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
     _versions.put(workdir, prepared)
 
 
-def _write_rules(holder: FencedPlace, rules: Rules, context: int) -> bytes:
+def _write_rules(holder: FencedPlace, rules: SessionRules, context: int) -> bytes:
     """Write CLAUDE.md, and return its digest; without a template there is to be none.
 
     Args:
@@ -155,7 +155,7 @@ def _write_rules(holder: FencedPlace, rules: Rules, context: int) -> bytes:
     return digest_of(content)
 
 
-def accept(holder: Place, turn: Turn, answer: Answer, *, agent_session: str) -> None:
+def accept(holder: Place, turn: Turn, answer: AcceptedAnswer, *, agent_session: str) -> None:
     """Note an accepted answer: its step for observability, and which ``agent_session`` the next turn continues.
 
     Doing it again changes nothing but the time. Called before ``.done`` is written: that is the last of an acceptance.

@@ -27,7 +27,7 @@ def identity(path: str, folder: int) -> Identity:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class SessionRules:
     """All that decides what CLAUDE.md says. While it is the same, the session's version is, and nothing is rendered.
 
     Attributes:
@@ -59,7 +59,7 @@ class Version:
 
     turn_id: str
     status: Mapping[str, Any]
-    rules: Rules
+    rules: SessionRules
     digest: bytes
     file: Identity
     files: tuple[Identity, ...]
@@ -74,7 +74,7 @@ class Version:
         """Return whether all of it still is as it was left."""
         return all(identity(file[0], session) == file for file in (self.file, *self.files))
 
-    def says(self, rules: Rules, session: int) -> bool:
+    def says(self, rules: SessionRules, session: int) -> bool:
         """Return whether CLAUDE.md says this already. Compares the content: another process may have written it."""
         if self.rules != rules:
             return False

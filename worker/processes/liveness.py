@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 
 
-class Liveness:
+class LivenessProbe:
     """Asks one process until ``stop``; ``lost`` is set once it has missed ``misses`` questions in a row.
 
     Args:

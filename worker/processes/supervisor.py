@@ -16,7 +16,7 @@ from typing import Self
 import structlog
 
 from api_client.contract.errors import HelixError
-from worker.processes.liveness import Liveness
+from worker.processes.liveness import LivenessProbe
 from worker.processes.program import STAYS_DOWN, Program, ask_to_end, await_end, bury, exited, spawn
 
 log = structlog.get_logger(__name__)
@@ -47,14 +47,14 @@ class _Child:
         self.start_at = 0.0
         self.mark, self.marked_at = 0, 0.0  # its ready file's time, and when that last changed
         self.kill_at = 0.0  # it is being ended, because it works no longer; 0: it is not
-        self.liveness: Liveness | None = None  # since it is ready, where it is asked whether it answers
+        self.liveness: LivenessProbe | None = None  # since it is ready, where it is asked whether it answers
         self.delay = FIRST_DELAY_SECONDS
         self.stays_down = False  # it ended because an operator wanted it to
 
     def ask(self) -> None:
         """Begin to ask whether it answers."""
         if self.program.answers:
-            self.liveness = Liveness(self.program.answers, self.program.ask_seconds, self.program.misses)
+            self.liveness = LivenessProbe(self.program.answers, self.program.ask_seconds, self.program.misses)
 
     def ask_no_more(self) -> None:
         """It ends, or has ended."""

@@ -15,7 +15,7 @@ from worker.verification.result import Ground, VerificationResult, gates_result
 from worker.verification.stop import Stopped, Stopping
 from worker.verification.verifier.prompt import phase_prompt, verifier_prompt
 from worker.verification.verifier.sub_agent import SubAgentVerifier, Verifying
-from worker.verification.verifier.verdict import NoVerdict, Verdict, read_verdict
+from worker.verification.verifier.verdict import NoVerdict, VerifierVerdict, read_verdict
 
 __all__ = [
     "CODES",
@@ -31,9 +31,9 @@ __all__ = [
     "Stopped",
     "Stopping",
     "SubAgentVerifier",
-    "Verdict",
     "VerificationResult",
     "Verified",
+    "VerifierVerdict",
     "Verifying",
     "check",
     "each_gate",

@@ -31,7 +31,7 @@ TAIL_LINES, TAIL_WIDTH = 400, 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ProgramLimits:
     """The limits of a program.
 
     Attributes:
@@ -59,7 +59,7 @@ class Ran:
     detail: str = ""
     error: str = ""
     lines: tuple[str, ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: ProgramLimits = field(default_factory=ProgramLimits)
 
     @property
     def problem(self) -> str:
@@ -84,7 +84,7 @@ def run_program(
     argv: Sequence[str],
     directory: Path,
     *,
-    limits: Limits | None = None,
+    limits: ProgramLimits | None = None,
     stop: Stop | None = None,
     deadline: float = math.inf,
     mark: str = "",
@@ -116,7 +116,7 @@ def run_program(
         Stopped: ``stop`` asked it to end, its lease ended, or ``deadline`` came; its processes are gone.
         OSError: the machine is short of descriptors, memory or processes.
     """
-    limits, stop, bounds = limits or Limits(), stop or Stopping(), fence.bounds if fence else Bounds()
+    limits, stop, bounds = limits or ProgramLimits(), stop or Stopping(), fence.bounds if fence else Bounds()
     if home is not None:
         home.mkdir(exist_ok=True)
     command = [*FAST_PYTHON, "worker.runners.guard.rlimits", str(limits.memory_mb), *argv]
@@ -135,7 +135,14 @@ def run_program(
 
 
 def _supervised(
-    process: AgentProcess, footprint: Footprint, limits: Limits, stop: Stop, deadline: float, tail: int, *, fenced: bool
+    process: AgentProcess,
+    footprint: Footprint,
+    limits: ProgramLimits,
+    stop: Stop,
+    deadline: float,
+    tail: int,
+    *,
+    fenced: bool,
 ) -> Ran:
     """Watch a started program until it ended. Raises ``Stopped`` as ``run_program``."""
     lines: deque[str] = deque(maxlen=tail)

@@ -57,7 +57,7 @@ _MOST = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class StoreRefusal:
     """The store answers, and does not do what it is asked.
 
     Attributes:
@@ -77,7 +77,7 @@ class Refusal:
         return asdict(self)
 
 
-def refusal_of(error: BaseException) -> Refusal | None:
+def refusal_of(error: BaseException) -> StoreRefusal | None:
     """Return what the store refused, from the error its client raised; None for any other error."""
     text = str(error)
     kind, found = type(error).__name__, _WORD.search(text)
@@ -86,7 +86,7 @@ def refusal_of(error: BaseException) -> Refusal | None:
         word = "WRONGPASS" if "invalid" in text.lower() else "NOAUTH"
     if word not in REFUSALS:
         return None
-    return Refusal(word, *REFUSALS[word], said=_own_words(text, word))
+    return StoreRefusal(word, *REFUSALS[word], said=_own_words(text, word))
 
 
 def _own_words(text: str, word: str) -> str:

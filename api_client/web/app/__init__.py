@@ -25,9 +25,9 @@ from api_client.api_keys import Keyring, LocalToken, make_token
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
-from api_client.watcher import Watcher
-from api_client.web.app.client_connection import HEAD_BYTES, Connection
-from api_client.web.app.middleware import Forwarded, Head, RequestId
+from api_client.watcher import TroubleWatcher
+from api_client.web.app.client_connection import HEAD_BYTES, ClientConnection
+from api_client.web.app.middleware import Forwarded, HeadRequests, RequestId
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
 from api_client.web.identity.access import InProgress, needs_key
 from api_client.web.identity.origin import is_loopback
@@ -115,7 +115,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
-        watching = asyncio.create_task(Watcher(client, settings.public_url).run())
+        watching = asyncio.create_task(TroubleWatcher(client, settings.public_url).run())
         yield
         watching.cancel()
         relay.readers.close()
@@ -135,7 +135,7 @@ def create_app(
         app.include_router(module.router, dependencies=[InProgress])
     for page in (front, turn_list, turn, operators_pages):
         app.include_router(page.router)
-    app.add_middleware(Head)
+    app.add_middleware(HeadRequests)
     app.add_middleware(RequestId, locale=settings.locale)
     app.add_middleware(Forwarded, trusted_hosts=list(settings.trusted_proxies))
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):
@@ -230,7 +230,7 @@ def serve(settings: Settings, pack: Pack | None = None) -> None:
     trusted = Forwarded(app, list(settings.trusted_proxies)).trusted_hosts  # type: ignore[arg-type]
     config = uvicorn.Config(
         app,
-        http=Connection.at_most(settings.max_connections, trusted),
+        http=ClientConnection.at_most(settings.max_connections, trusted),
         h11_max_incomplete_event_size=HEAD_BYTES,
         host=settings.web_host,
         port=settings.web_port,

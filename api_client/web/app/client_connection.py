@@ -42,7 +42,7 @@ class _Proxies(Protocol):
     def __contains__(self, host: str | None, /) -> bool: ...
 
 
-class Connection(H11Protocol):
+class ClientConnection(H11Protocol):
     """One connection. It is closed when a request's head is not whole within ``HEAD_SECONDS``.
 
     Where all are taken, a new one has the place of the one that has waited longest without a request, of the address
@@ -53,15 +53,15 @@ class Connection(H11Protocol):
     most = 4_096
     trusted: _Proxies = ()
     #: Those that wait for a request, by network, the one that waits longest first.
-    _idle: ClassVar[dict[str, dict[Connection, None]]] = {}
+    _idle: ClassVar[dict[str, dict[ClientConnection, None]]] = {}
     _patience: asyncio.TimerHandle | None = None
     _patience_seconds = 0.0
     _lingering: asyncio.TimerHandle | None = None
 
     @classmethod
-    def at_most(cls, most: int, trusted: _Proxies) -> type[Connection]:
+    def at_most(cls, most: int, trusted: _Proxies) -> type[ClientConnection]:
         """The same for a server that serves this many connections at once, and trusts these proxies."""
-        return type("Connection", (cls,), {"most": most, "trusted": trusted, "_idle": {}})
+        return type("ClientConnection", (cls,), {"most": most, "trusted": trusted, "_idle": {}})
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """The client is there; its first request is awaited."""

@@ -117,7 +117,7 @@ class RequestId:
             log.info("request.served", method=scope["method"], path=path, status=status, seconds=seconds)
 
 
-class Head:
+class HeadRequests:
     """ASGI middleware: asks the application as for ``GET``, and lets it off once the answer's head is sent."""
 
     def __init__(self, app: ASGIApp) -> None:

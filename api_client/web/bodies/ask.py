@@ -15,7 +15,7 @@ from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
 from api_client.policies.files import CallersPolicy
 from api_client.tracing.caller import traceparent_of
 from api_client.turns.submission import asked_of
-from api_client.web.bodies.conversation import Conversation, Limits, PartRules, read_list
+from api_client.web.bodies.conversation import Conversation, ConversationLimits, PartRules, read_list
 from api_client.web.bodies.models import (
     MAX_ID_CHARS,
     StreamMode,
@@ -44,7 +44,7 @@ _NOTED_HEADERS = {"x-owui-message-id": "message_id", "x-owui-user-message-id": U
 #: Fields that a policy fills in where the body has none.
 _BY_POLICY = ("validators", "policy", "max_attempts", "locale")
 #: Reads what is said, within limits; the last argument is what a Continue says in the user's name.
-ReadConversation: TypeAlias = Callable[[Limits, PartRules, str], Conversation]
+ReadConversation: TypeAlias = Callable[[ConversationLimits, PartRules, str], Conversation]
 _T = TypeVar("_T", int, float)
 
 
@@ -115,7 +115,7 @@ def ask_for(
     check_plain_text(wished.response_format)
     settings = settings.of_model(model)
     rules = PartRules(vision=model in settings.vision_models, locale=locale)
-    limits = Limits(settings.roles, settings.max_messages, settings.max_message_chars)
+    limits = ConversationLimits(settings.roles, settings.max_messages, settings.max_message_chars)
     said = conversation(limits, rules, say("go_on", locale) if origin.page else "")
     if is_open_webui(headers):
         said = _as_accepted(said)

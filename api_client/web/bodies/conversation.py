@@ -37,21 +37,21 @@ class PartRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class MessageContent:
     """The content of a message. The text names each image's file; ``images`` are those that could be read."""
 
     text: str
     images: tuple[Image, ...] = ()
 
 
-def read_content(content: Any, name: str, rules: PartRules, *, new: bool) -> Content:
+def read_content(content: Any, name: str, rules: PartRules, *, new: bool) -> MessageContent:
     """The content of the field ``name``; ``new``: it is part of what is asked now, not of an earlier message.
 
     Raises:
         ApiError: 400 with the name of the field that is wrong.
     """
     if isinstance(content, str):
-        return Content(content)
+        return MessageContent(content)
     if content is None:
         raise bad_request(f"{name}: is missing", param=name, code="missing_required_parameter")
     if not isinstance(content, list):
@@ -61,29 +61,29 @@ def read_content(content: Any, name: str, rules: PartRules, *, new: bool) -> Con
     images = tuple(dict.fromkeys(image for part in read for image in part.images))
     if new and len(images) > MAX_IMAGES:
         raise bad_request(f"{name}: {sentence('image_unreadable', 'en')}", param=name, code="image_unreadable")
-    return Content("\n".join(part.text for part in read), images)
+    return MessageContent("\n".join(part.text for part in read), images)
 
 
-def _part(part: Any, name: str, rules: PartRules, new: bool) -> Content:
+def _part(part: Any, name: str, rules: PartRules, new: bool) -> MessageContent:
     given = part.get("type") if isinstance(part, dict) else None
     kind = given if isinstance(given, str) else ""
     if kind in rules.text:
         text = part.get("text")
         if isinstance(text, str):
-            return Content(text)
+            return MessageContent(text)
         raise bad_request(f"{name}.text: must be a text; got {shown(text)}", param=f"{name}.text", code="invalid_type")
     if kind in _IMAGES:
         return _image(_address(part, "image_url", "url"), name, rules, new)
     if kind in _FILES and (text := _text_of(part)) is not None:
-        return Content(text)
+        return MessageContent(text)
     if not new:
-        return Content(say("part_left_out", rules.locale))
+        return MessageContent(say("part_left_out", rules.locale))
     got = shown(part) if not isinstance(part, dict) else f"type {shown(given)}"
     message = f"{name}: only parts of type {' or '.join(rules.text)}, images and text files are supported; got {got}"
     raise bad_request(message, param=name, code="unsupported_content")
 
 
-def _image(url: str, name: str, rules: PartRules, new: bool) -> Content:
+def _image(url: str, name: str, rules: PartRules, new: bool) -> MessageContent:
     try:
         image = read_image(url) if rules.vision else None
     except ValueError:
@@ -92,10 +92,10 @@ def _image(url: str, name: str, rules: PartRules, new: bool) -> Content:
             raise bad_request(message, param=name, code="image_unreadable") from None
         image = None
     if image is not None:
-        return Content(say("image_here", rules.locale, path=image.path), (image,))
+        return MessageContent(say("image_here", rules.locale, path=image.path), (image,))
     if new:
         raise bad_request(f"{name}: {sentence('image_not_read', 'en')}", param=name, code="image_not_read")
-    return Content(say("image_left_out", rules.locale))
+    return MessageContent(say("image_left_out", rules.locale))
 
 
 def _address(part: Mapping[str, Any], field: str, inner: str) -> str:
@@ -124,7 +124,7 @@ _PIECE_CHARS = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class ConversationLimits:
     """The limits of a conversation: roles, number of messages, characters of each."""
 
     roles: tuple[str, ...]
@@ -140,7 +140,7 @@ class Conversation:
     images: tuple[Image, ...] = ()
 
 
-def read_list(raw: Any, field: str, limits: Limits, rules: PartRules, go_on: str = "") -> Conversation:
+def read_list(raw: Any, field: str, limits: ConversationLimits, rules: PartRules, go_on: str = "") -> Conversation:
     """The conversation in the list ``raw``, which the caller calls ``field``; its last message is the user's.
 
     With ``go_on`` a conversation may end with the assistant's text: that is Open WebUI's Continue, and ``go_on`` is
@@ -173,7 +173,7 @@ def read_list(raw: Any, field: str, limits: Limits, rules: PartRules, go_on: str
 
 
 def _message(
-    raw: Any, name: str, limits: Limits, rules: PartRules, *, new: bool
+    raw: Any, name: str, limits: ConversationLimits, rules: PartRules, *, new: bool
 ) -> tuple[dict[str, str], tuple[Image, ...]]:
     if not isinstance(raw, dict):
         raise bad_request(f"{name}: must be an object; got {shown(raw)}", param=name, code="invalid_type")

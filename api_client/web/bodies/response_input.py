@@ -17,7 +17,7 @@ from starlette.datastructures import Headers
 from api_client.contract.settings import Settings
 from api_client.policies.files import CallersPolicy
 from api_client.web.bodies.ask import Ask, ask_for
-from api_client.web.bodies.conversation import Conversation, Limits, PartRules, read_list
+from api_client.web.bodies.conversation import Conversation, ConversationLimits, PartRules, read_list
 from api_client.web.bodies.models import INPUT_PARTS, ResponseBody, read
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.language import spoken_in
@@ -54,7 +54,7 @@ def read_response_ask(
     return replace(ask, request=replace(ask.request, metadata=ask.request.metadata | _notes(wished)))
 
 
-def _read_input(wished: ResponseBody, limits: Limits, rules: PartRules, go_on: str) -> Conversation:
+def _read_input(wished: ResponseBody, limits: ConversationLimits, rules: PartRules, go_on: str) -> Conversation:
     given, instructions = wished.input, wished.instructions
     items = [{"role": "user", "content": given}] if isinstance(given, str) else given
     for index, item in enumerate(items if isinstance(items, list) else ()):

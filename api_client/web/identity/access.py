@@ -23,7 +23,7 @@ from api_client.contract.phases.phase_place import LOCAL_OWNER
 from api_client.contract.settings import Settings
 from api_client.contract.values.owners import owner_of_key, owner_of_name, owner_of_user
 from api_client.index.finding import find_turn
-from api_client.relay_state.allowances import Limits
+from api_client.relay_state.allowances import OwnerLimits
 from api_client.web.bodies.body import OWNER
 from api_client.web.errors import ApiError
 from api_client.web.identity.origin import require_local, require_own_site
@@ -53,7 +53,7 @@ class Caller:
     operator: bool = False
     metrics: bool = False
     models: tuple[str, ...] = ()
-    limits: Limits = field(default_factory=Limits)
+    limits: OwnerLimits = field(default_factory=OwnerLimits)
     forwards_users: bool = False
     holder: str = ""
 
@@ -206,9 +206,9 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
     return matches[0] if matches else None
 
 
-def limits_of(settings: Settings) -> Limits:
+def limits_of(settings: Settings) -> OwnerLimits:
     """Return what each owner may submit, by the settings."""
-    return Limits(
+    return OwnerLimits(
         per_minute=settings.turns_per_minute,
         unfinished=settings.owner_unfinished,
         stored_bytes=settings.owner_bytes,
@@ -216,7 +216,7 @@ def limits_of(settings: Settings) -> Limits:
     )
 
 
-def _caller(key: ApiKey, limits: Limits) -> Caller:
+def _caller(key: ApiKey, limits: OwnerLimits) -> Caller:
     return Caller(
         owner=owner_of_name(key.owner),
         operator=key.right == "operator",

@@ -17,7 +17,7 @@ from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.turn import Turn, TurnState
 from api_client.contract.words.error_codes import sentence
 from api_client.policies.files import CallersPolicy
-from api_client.relay_state.allowances import Limits, Refusal
+from api_client.relay_state.allowances import NoAllowance, OwnerLimits
 from api_client.web.bodies.ask import Ask
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import Caller
@@ -105,11 +105,11 @@ async def require_rate(relay: Relay, caller: Caller) -> None:
         ApiError: 429 ``rate_limited``. StoreUnavailable: the store does not answer.
     """
     if caller.limits.per_minute:
-        limits = Limits(per_minute=caller.limits.per_minute)
+        limits = OwnerLimits(per_minute=caller.limits.per_minute)
         _refuse(await relay.client.allowances.take(caller.owner, limits, cost=1 / TASKS_PER_TURN), limits)
 
 
-def _refuse(refusal: Refusal | None, limits: Limits) -> None:
+def _refuse(refusal: NoAllowance | None, limits: OwnerLimits) -> None:
     if refusal is None:
         return
     seconds = math.ceil(refusal.seconds)

@@ -212,7 +212,7 @@ Status = dict[str, Any]
 _MINUTE = 60.0
 
 
-class Progress:
+class StatusLine:
     """The line of one reader; each method returns the status event to send, None where the line stays.
 
     Args:

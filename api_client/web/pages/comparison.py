@@ -14,7 +14,7 @@ _WORDS = re.compile(r"\s+|\w+|[^\w\s]")
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class DiffLine:
     """A line: ``same``, ``added``, ``removed``, or ``gap`` (unchanged lines left out; the text says how many).
 
     ``parts`` are the line's pieces, each with whether it is what changed.
@@ -24,40 +24,40 @@ class Line:
     parts: tuple[tuple[str, bool], ...]
 
 
-def compare(before: str, after: str) -> list[Line] | None:
+def compare(before: str, after: str) -> list[DiffLine] | None:
     """The changes with what is around them; empty when nothing changed, None when the texts are too long."""
     old, new = before.splitlines(), after.splitlines()
     if max(len(old), len(new)) > _MOST_LINES:
         return None
-    lines: list[Line] = []
+    lines: list[DiffLine] = []
     position = 0
     groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_AROUND)
     for group in groups:
         lines += _gap(group[0][1] - position)
         for tag, i1, i2, j1, j2 in group:
             if tag == "equal":
-                lines += [Line("same", ((line, False),)) for line in old[i1:i2]]
+                lines += [DiffLine("same", ((line, False),)) for line in old[i1:i2]]
             else:
                 lines += _changed(old[i1:i2], new[j1:j2])
             position = i2
     return lines + _gap(len(old) - position) if lines else []
 
 
-def _gap(count: int) -> list[Line]:
-    return [Line("gap", ((f"{count} unchanged {'line' if count == 1 else 'lines'}", False),))] if count > 0 else []
+def _gap(count: int) -> list[DiffLine]:
+    return [DiffLine("gap", ((f"{count} unchanged {'line' if count == 1 else 'lines'}", False),))] if count > 0 else []
 
 
-def _changed(old: list[str], new: list[str]) -> list[Line]:
+def _changed(old: list[str], new: list[str]) -> list[DiffLine]:
     removed, added = [], []
     for index in range(max(len(old), len(new))):
         if index < len(old) and index < len(new):
             before, after = _words(old[index], new[index])
-            removed.append(Line("removed", before))
-            added.append(Line("added", after))
+            removed.append(DiffLine("removed", before))
+            added.append(DiffLine("added", after))
         elif index < len(old):
-            removed.append(Line("removed", ((old[index], False),)))
+            removed.append(DiffLine("removed", ((old[index], False),)))
         else:
-            added.append(Line("added", ((new[index], False),)))
+            added.append(DiffLine("added", ((new[index], False),)))
     return removed + added
 
 

@@ -23,7 +23,7 @@ from starlette.responses import RedirectResponse, Response
 import api_client
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.turn import Turn, TurnState
-from api_client.contract.words.store_refusals import Refusal
+from api_client.contract.words.store_refusals import StoreRefusal
 from api_client.nouns import SHEETS
 from api_client.web.errors import ApiError, from_contract
 from api_client.web.pages.visitor import NotSignedIn, Visitor, set_cookie, sign_in_address
@@ -236,7 +236,7 @@ def see_other(address: str) -> Response:
     return RedirectResponse(address, 303)
 
 
-def error_page(error: ApiError, refusal: Refusal | None = None) -> Response:
+def error_page(error: ApiError, refusal: StoreRefusal | None = None) -> Response:
     """An error as a page."""
     return page(
         "error.html", error.status, error.headers, error=error, refusal=refusal, visitor=None, refresh=0, path=""

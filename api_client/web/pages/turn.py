@@ -103,7 +103,7 @@ def _trace_page(address: str, turn: Turn) -> str:
     return address.replace(TRACE_ID, f"{trace_id(turn):032x}") if turn.outcome else ""
 
 
-def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[comparison.Line] | None]:
+def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[comparison.DiffLine] | None]:
     """Return what each attempt changed against the one before; under 0, what the fallback changed."""
     found = {
         after.number: comparison.compare(before.answer or before.text, after.answer or after.text)

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from api_client.actions import ACTIONS, Change, Done, act_on_all, chosen, counted
 from api_client.contract.errors import BadRequest, NotFinished, TurnNotFound
 from api_client.index.lists import Found
-from api_client.index.search import SORTS, STATUSES, Place, Search
+from api_client.index.search import SORTS, STATUSES, Cursor, Search
 from api_client.web.errors import ApiError, bad_request
 from api_client.web.identity.access import require_operator
 from api_client.web.intake.replaying import replay
@@ -111,7 +111,7 @@ async def act_in_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, form
     done, stopped = await _act(relay, visitor, bulk, rest, bulk_id, Change(model=form.get("as_model", "")))
     left = rest[len(done) :]
     last = done[-1].turn_id if done else ""
-    cursor = next((str(Place("f", each.created_at, each.turn_id)) for each in rest if each.turn_id == last), "")
+    cursor = next((str(Cursor("f", each.created_at, each.turn_id)) for each in rest if each.turn_id == last), "")
     return _bulk_page(
         request,
         relay,

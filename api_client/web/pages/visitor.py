@@ -26,7 +26,7 @@ from api_client.api_keys import hash_of
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.phases.phase_place import LOCAL_OWNER
 from api_client.nouns import SHEETS
-from api_client.relay_state.allowances import Limits
+from api_client.relay_state.allowances import OwnerLimits
 from api_client.store.audit import by_key
 from api_client.web.bodies.body import in_time, off_the_loop
 from api_client.web.errors import ApiError
@@ -70,7 +70,7 @@ class Visitor:
     name: str
     signed_in: bool
     new: bool = False
-    limits: Limits = field(default_factory=Limits)
+    limits: OwnerLimits = field(default_factory=OwnerLimits)
     models: tuple[str, ...] = ()
 
     @property

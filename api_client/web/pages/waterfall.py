@@ -43,7 +43,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class WaterfallRow:
     """One delivery of an attempt, or the repair. ``said`` is how it ended, ``good`` whether that was well."""
 
     label: str
@@ -57,14 +57,14 @@ class _Walk:
     """A place in the history: the rows so far, and the bar that is open."""
 
     began: float
-    rows: list[Row] = field(default_factory=list)
+    rows: list[WaterfallRow] = field(default_factory=list)
     kind: str = ""
     since: float = 0.0
 
     def row(self, label: str) -> None:
         """Go to a new row, unless the present one has this name already."""
         if not self.rows or self.rows[-1].label != label:
-            self.rows.append(Row(label))
+            self.rows.append(WaterfallRow(label))
 
     def open(self, kind: str, at: float) -> None:
         """A bar begins."""
@@ -82,7 +82,7 @@ class _Walk:
         self.rows[-1] = replace(self.rows[-1], said=said, good=good)
 
 
-def waterfall(events: Iterable[Event], now: float) -> list[Row]:
+def waterfall(events: Iterable[Event], now: float) -> list[WaterfallRow]:
     """The rows of a turn, in order. What has not ended lasts until ``now`` (seconds since the epoch)."""
     walk: _Walk | None = None
     for event in events:
@@ -176,6 +176,6 @@ class Scale:
         return [step * n for n in range(1, int(self.seconds / step) + 1) if step * n < 0.97 * self.seconds]
 
 
-def scale_of(rows: Iterable[Row]) -> Scale:
+def scale_of(rows: Iterable[WaterfallRow]) -> Scale:
     """The scale that shows all rows."""
     return Scale(max([0.05, *(bar.end for row in rows for bar in row.bars)]))

@@ -37,7 +37,7 @@ from api_client.web.streaming.chat import page_stream, task_answer
 from api_client.web.streaming.following import WaitsForPerson, broken, follow_answer, result, spent
 from api_client.web.streaming.reply import turn_error
 from api_client.web.streaming.response import PREFIX, ResponseEvents, last_number, response_of
-from api_client.web.streaming.token_usage import Spent
+from api_client.web.streaming.token_usage import TurnUsage
 from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 
 router = APIRouter(prefix="/v1/responses")
@@ -132,7 +132,7 @@ async def cancel(response_id: str, relay: RelayOf, owner: Reach, caller: Asker) 
     return JSON(response_of(turn, await _used(relay, turn, owner)))
 
 
-async def _used(relay: Relay, turn: Turn, owner: str | None) -> Spent | None:
+async def _used(relay: Relay, turn: Turn, owner: str | None) -> TurnUsage | None:
     return await spent(relay, turn.turn_id, owner) if turn.state is TurnState.FINISHED else None
 
 

@@ -20,7 +20,7 @@ from api_client.web.openwebui.background import answer_task
 from api_client.web.openwebui.failure import lost_text
 from api_client.web.relay import Relay
 from api_client.web.streaming.following import broken, follow_answer
-from api_client.web.streaming.page import Page, page_of
+from api_client.web.streaming.page import PageReply, page_of
 from api_client.web.streaming.reply import Payload, Reply, opening, pieces
 from api_client.web.wire import DONE, JSON, PING, SSE_HEADERS, data_frame
 from api_client.workers.reason import NOBODY_CAN
@@ -62,7 +62,7 @@ def task_answer(ask: Ask) -> Response:
     return Response(b"".join([*frames, DONE]), media_type="text/event-stream", headers=SSE_HEADERS)
 
 
-async def stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncIterator[bytes]:
+async def stream(relay: Relay, ask: Ask, page: PageReply, seen: int) -> AsyncIterator[bytes]:
     """The reply as Server-Sent Events. It never ends quietly: the last words are the answer's end or an error.
 
     ``seen`` is the number of the turn's last event when this reader came: of what was before, it gets the result.
@@ -79,7 +79,7 @@ async def stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncIterator
             relay.readers.left(turn_id, ask.request.owner)
 
 
-async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerator[bytes]:
+async def _stream(relay: Relay, ask: Ask, page: PageReply, seen: int) -> AsyncGenerator[bytes]:
     reply = page.reply
     for payload in opening(reply):
         yield data_frame(payload)
@@ -106,7 +106,7 @@ async def _stream(relay: Relay, ask: Ask, page: Page, seen: int) -> AsyncGenerat
         yield DONE
 
 
-async def _waiting(relay: Relay, ask: Ask, page: Page) -> list[bytes]:
+async def _waiting(relay: Relay, ask: Ask, page: PageReply) -> list[bytes]:
     """Return frames for a while without an event: a ping, and on a page how long it takes, or who is before it."""
     before, others, why = 0, 0, ""
     if page.reply.status and page.progress.queued:
@@ -121,7 +121,7 @@ async def _waiting(relay: Relay, ask: Ask, page: Page) -> list[bytes]:
     return [PING, *map(data_frame, page.line(status))]
 
 
-def _frames(event: Event, page: Page, seen: int) -> list[bytes]:
+def _frames(event: Event, page: PageReply, seen: int) -> list[bytes]:
     if event.seq > seen or event.final:
         frames = [data_frame(payload) for payload in page.render(event)]
         return [*frames, DONE] if event.final else frames

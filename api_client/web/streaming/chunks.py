@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal, NotRequired, TypedDict
 
-from api_client.web.streaming.token_usage import Usage
+from api_client.web.streaming.token_usage import ChatUsage
 
 COMPLETION_PREFIX = "chatcmpl-"
 OWNED_BY = "helix-turns"
@@ -38,7 +38,7 @@ class Chunk(TypedDict):
     model: str
     choices: list[ChunkChoice]
     event: NotRequired[dict[str, Any]]
-    usage: NotRequired[Usage]
+    usage: NotRequired[ChatUsage]
 
 
 class Message(TypedDict):
@@ -57,7 +57,7 @@ class Choice(TypedDict):
     finish_reason: FinishReason
 
 
-class Completion(TypedDict):
+class ChatCompletion(TypedDict):
     """A whole completion."""
 
     id: str
@@ -65,7 +65,7 @@ class Completion(TypedDict):
     created: int
     model: str
     choices: list[Choice]
-    usage: Usage
+    usage: ChatUsage
 
 
 class Model(TypedDict):

@@ -17,7 +17,7 @@ from api_client.contract.events import Event
 from api_client.contract.turn import Turn
 from api_client.web.errors import ApiError, internal_error, stream_lost, turn_parked, where
 from api_client.web.relay import Relay
-from api_client.web.streaming.token_usage import Spent
+from api_client.web.streaming.token_usage import TurnUsage
 
 log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
@@ -86,9 +86,9 @@ async def follow_answer(relay: Relay, turn_id: str, owner: str | None) -> AsyncG
                 raise WaitsForPerson("the turn waits for a person")
 
 
-async def spent(relay: Relay, turn_id: str, owner: str | None) -> Spent:
+async def spent(relay: Relay, turn_id: str, owner: str | None) -> TurnUsage:
     """Return what a turn used, from its log; ends with the turn."""
-    used = Spent()
+    used = TurnUsage()
     async with aclosing(follow_answer(relay, turn_id, owner)) as events:
         async for event in events:
             if event is not None:
@@ -96,12 +96,12 @@ async def spent(relay: Relay, turn_id: str, owner: str | None) -> Spent:
     return used
 
 
-async def _result(relay: Relay, turn_id: str, owner: str | None) -> tuple[Turn, Spent]:
+async def _result(relay: Relay, turn_id: str, owner: str | None) -> tuple[Turn, TurnUsage]:
     used = await spent(relay, turn_id, owner)
     return await relay.client.reader.get(turn_id, owner=owner), used
 
 
-async def result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, Spent]:
+async def result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, TurnUsage]:
     """The turn after its end, and what it used.
 
     Raises:

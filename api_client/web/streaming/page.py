@@ -10,21 +10,21 @@ from typing import Any
 from api_client.contract.event_kinds import TurnFinished
 from api_client.contract.events import Event
 from api_client.web.bodies.models import StreamMode
-from api_client.web.openwebui.status import Progress
+from api_client.web.openwebui.status import StatusLine
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.draft import Draft, Edit
 from api_client.web.streaming.reply import Payload, Reply, ended, pieces
-from api_client.web.streaming.token_usage import Spent
+from api_client.web.streaming.token_usage import TurnUsage
 from api_client.web.words import say
 
 
-class Page:
+class PageReply:
     """A reply that shows the accepted answer only."""
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
-        self.progress = Progress(reply.locale, reply.pages, checked=reply.checked)
-        self._spent = Spent()
+        self.progress = StatusLine(reply.locale, reply.pages, checked=reply.checked)
+        self._spent = TurnUsage()
 
     def render(self, event: Event) -> list[Payload]:
         """Return what is sent because of ``event``."""
@@ -51,7 +51,7 @@ class Page:
         return [{**self.reply.chunk({}), "event": status}] if status and self.reply.status else []
 
 
-class _DraftPage(Page):
+class _DraftPage(PageReply):
     def __init__(self, reply: Reply) -> None:
         super().__init__(reply)
         self._draft = Draft(reply)
@@ -151,7 +151,7 @@ class ReasoningPage(_DraftPage):
         return "" if edit.kept is None else f"\n\n{say('void', self.reply.locale)}\n\n"
 
 
-def page_of(reply: Reply, mode: StreamMode) -> Page:
+def page_of(reply: Reply, mode: StreamMode) -> PageReply:
     """The page for a mode."""
-    kind = {StreamMode.LIVE: LivePage, StreamMode.DRAFT: ReasoningPage, StreamMode.VALIDATED: Page}[mode]
+    kind = {StreamMode.LIVE: LivePage, StreamMode.DRAFT: ReasoningPage, StreamMode.VALIDATED: PageReply}[mode]
     return kind(reply)

@@ -18,8 +18,8 @@ from api_client.contract.words.messages import ENDED, GIVEN_UP, ending, line_of
 from api_client.web.errors import NO_RETRY, ApiError
 from api_client.web.openwebui.failure import failure_text
 from api_client.web.openwebui.front_matter import fenced
-from api_client.web.streaming.chunks import COMPLETION_PREFIX, Chunk, Completion, Delta, FinishReason, Message
-from api_client.web.streaming.token_usage import Spent
+from api_client.web.streaming.chunks import COMPLETION_PREFIX, ChatCompletion, Chunk, Delta, FinishReason, Message
+from api_client.web.streaming.token_usage import TurnUsage
 
 #: First line of the message of a turn that failed validation (ADR-038, "stream_enforcement_error").
 ENFORCEMENT_ERROR = "[ENFORCEMENT ERROR]"
@@ -82,13 +82,13 @@ class Reply:
         """As ``text``, of the answer that a turn's last event brings."""
         return self.text(end.response, read_spans(end.markers, end.response))
 
-    def usage_chunk(self, spent: Spent) -> list[Payload]:
+    def usage_chunk(self, spent: TurnUsage) -> list[Payload]:
         """The chunk without choices that says what was used, where the caller asked for it."""
         return [{**self.chunk({}), "choices": [], "usage": spent.usage()}] if self.include_usage else []
 
     def completion(
-        self, response: str, spans: Sequence[Span] = (), spent: Spent | None = None, refusal: str = ""
-    ) -> Completion:
+        self, response: str, spans: Sequence[Span] = (), spent: TurnUsage | None = None, refusal: str = ""
+    ) -> ChatCompletion:
         """The whole reply to a request without streaming; ``refusal`` says that the model refused, as OpenAI does."""
         message: Message = {"role": "assistant", "content": None if refusal else self.text(response, spans)}
         if refusal:
@@ -105,7 +105,7 @@ class Reply:
                     "finish_reason": "content_filter" if refusal else "stop",
                 }
             ],
-            "usage": (spent or Spent()).usage(),
+            "usage": (spent or TurnUsage()).usage(),
         }
 
 

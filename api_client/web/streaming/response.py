@@ -18,7 +18,7 @@ from api_client.web.bodies.response_input import BACKGROUND, INSTRUCTIONS, METAD
 from api_client.web.errors import ApiError
 from api_client.web.streaming.chunks import message_item, text_part
 from api_client.web.streaming.reply import pieces, turn_error
-from api_client.web.streaming.token_usage import Spent
+from api_client.web.streaming.token_usage import TurnUsage
 
 PREFIX = "resp_"
 #: Numbers of the events before the answer: created, queued, and in progress once an agent has started.
@@ -35,7 +35,7 @@ def status_of(turn: Turn) -> str:
     return "in_progress" if turn.delivery else "queued"
 
 
-def response_of(turn: Turn, spent: Spent | None = None) -> Payload:
+def response_of(turn: Turn, spent: TurnUsage | None = None) -> Payload:
     """The turn as a response, with what it used. ``turn`` in it is ours: what OpenAI's fields cannot say."""
     status, notes = status_of(turn), turn.request.metadata
     messages = turn.request.messages
@@ -61,7 +61,7 @@ def response_of(turn: Turn, spent: Spent | None = None) -> Payload:
         "top_p": None,
         "text": {"format": {"type": "text"}},
         "truncation": "disabled",
-        "usage": (spent or Spent()).response_usage(),
+        "usage": (spent or TurnUsage()).response_usage(),
         "store": True,
         "turn": {
             "turn_id": turn.turn_id,
@@ -86,7 +86,7 @@ class ResponseEvents:
             turn, state=TurnState.QUEUED, delivery=0, outcome=None, response="", markers=(), error=None, stop=""
         )
         self._place = {"item_id": f"msg_{turn.turn_id}", "output_index": 0, "content_index": 0}
-        self._spent = Spent()
+        self._spent = TurnUsage()
         self.sent = -1
 
     def render(self, event: Event) -> list[Payload]:

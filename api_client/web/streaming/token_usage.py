@@ -21,7 +21,7 @@ class TurnDetails(TypedDict):
     cost_usd: float
 
 
-class Usage(TypedDict):
+class ChatUsage(TypedDict):
     """As chat completions give it."""
 
     prompt_tokens: int
@@ -41,7 +41,7 @@ class ResponseUsage(TypedDict):
     turn_details: TurnDetails
 
 
-class Spent:
+class TurnUsage:
     """Adds up what the runs of a turn used. Takes the turn's events from the first; none may be left out."""
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Spent:
     def _details(self) -> TurnDetails:
         return {"attempts": self._attempts, "failed_tokens": self._failed, "cost_usd": round(self._cost, 6)}
 
-    def usage(self) -> Usage:
+    def usage(self) -> ChatUsage:
         """For a chat completion."""
         return {
             "prompt_tokens": self._input,

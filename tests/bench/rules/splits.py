@@ -10,20 +10,20 @@ import sys
 from collections.abc import Iterator
 
 from api_client.contract.turn import Outcome
-from api_client.figures.versions import Ended, compare
+from api_client.figures.versions import EndedTurn, compare
 
 #: Sessions of both versions together in one split.
 SESSIONS = 240
 
 
-def session(drawn: random.Random, name: str, flow: str, failing: float = 0.03) -> Iterator[Ended]:
+def session(drawn: random.Random, name: str, flow: str, failing: float = 0.03) -> Iterator[EndedTurn]:
     """The turns of one session; sessions differ in how often they are asked again and how slow they are."""
     lean, slow = drawn.betavariate(1.2, 4), drawn.lognormvariate(0, 0.6)
     for _ in range(1 + min(19, int(drawn.expovariate(0.3)))):
         again, end = drawn.random() < lean, drawn.random()
         good = Outcome.PASSED_BY_FALLBACK if end < failing + lean * 0.2 else Outcome.PASSED
         seconds = slow * drawn.lognormvariate(2.5, 0.8) * (1 + again)
-        yield Ended(
+        yield EndedTurn(
             session_id=name,
             flow=flow,
             outcome=Outcome.FAILED if end < failing else good,

@@ -11,7 +11,7 @@ from worker.enforcement import FileExistenceValidator, repair_answer
 from worker.enforcement.documents.frontmatter import Node
 from worker.enforcement.documents.header_lines import move_entries
 from worker.enforcement.validators import paths
-from worker.enforcement.validators.paths import MAX_COMPARED, Found, Root
+from worker.enforcement.validators.paths import MAX_COMPARED, PathTarget, Root
 
 ODD = [
     "app/[id]/page.tsx", "app/[...all]/page.tsx", "pages/[slug].tsx", "app/[[...opt]]/x.ts",
@@ -49,7 +49,7 @@ def test_a_route_that_is_missing_is_a_missing_file_and_may_be_created(tmp_path: 
 
 @pytest.mark.parametrize("name", ["a\x07b.py", "a\x00b.py", "\ud800.py", "", " "])
 def test_a_name_no_file_can_have_is_never_looked_up(tmp_path: Path, name: str) -> None:
-    assert Root.at(tmp_path).find(name) is Found.UNUSABLE
+    assert Root.at(tmp_path).find(name) is PathTarget.UNUSABLE
 
 
 def test_a_pattern_leads_nowhere_outside(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_both_languages_play_the_same() -> None:
         ("Hallo", GERMAN),
     ],
 )
-def test_any_other_message_is_answered_in_its_language(message: str, language: tuple[script.Rule, ...]) -> None:
+def test_any_other_message_is_answered_in_its_language(message: str, language: tuple[script.ScriptRule, ...]) -> None:
     assert next(rule for rule in RULES if rule.matches(message)) is language[-1]
 
 

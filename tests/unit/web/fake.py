@@ -25,9 +25,9 @@ from api_client.notices import NoticeCounts
 from api_client.pauses.pause import Pause
 from api_client.policies.files import Policies
 from api_client.policies.prompts import Prompts
-from api_client.relay_state.allowances import Limits, Refusal
+from api_client.relay_state.allowances import NoAllowance, OwnerLimits
 from api_client.relay_state.openwebui_seen import SeenRequest
-from api_client.turns.sessions import Place
+from api_client.turns.sessions import QueuePlace
 from api_client.web.app import create_app
 from api_client.workers.reason import Wait
 from api_client.workers.standing import Standing
@@ -110,22 +110,22 @@ class FakeAllowances:
 
     def __init__(self) -> None:
         self.taken: list[tuple[str, float]] = []
-        self.refusal: Refusal | None = None
+        self.refusal: NoAllowance | None = None
 
     async def take(
         self,
         owner: str,
-        limits: Limits,
+        limits: OwnerLimits,
         turn_ids: Sequence[str] = (),
         *,
         count: int = 1,
         size: int = 0,
         cost: float = 1.0,
-    ) -> Refusal | None:
+    ) -> NoAllowance | None:
         self.taken.append((owner, cost))
         return self.refusal
 
-    async def note(self, owner: str, limits: Limits, turn_ids: Sequence[str]) -> None:
+    async def note(self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str]) -> None:
         pass
 
 
@@ -258,9 +258,9 @@ class FakeSessions:
 
     def __init__(self, turns: FakeTurns) -> None:
         self.turns = turns
-        self.places = Place(0, 0)
+        self.places = QueuePlace(0, 0)
 
-    async def place(self, turn_id: str, session_id: str) -> Place:
+    async def place(self, turn_id: str, session_id: str) -> QueuePlace:
         return self.places
 
     async def unfinished(self, turn_id: str, session_id: str) -> list[str]:

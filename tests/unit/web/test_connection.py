@@ -30,7 +30,7 @@ async def _slow_app(scope: Any, receive: Any, send: Any) -> None:
 async def talk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Talk]:
     """What is sent lies in the kernel before the server looks: a slow machine makes no request late."""
     monkeypatch.setattr(client_connection, "HEAD_SECONDS", 0.2)
-    config = uvicorn.Config(_slow_app, http=client_connection.Connection, log_config=None, lifespan="off")
+    config = uvicorn.Config(_slow_app, http=client_connection.ClientConnection, log_config=None, lifespan="off")
     config.load()
     servers = []
 
@@ -40,7 +40,7 @@ async def talk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Talk]:
         client.sendall(data)
         client.setblocking(False)
         loop = asyncio.get_running_loop()
-        made = lambda: client_connection.Connection(config, ServerState(), {})  # noqa: E731 - a protocol factory
+        made = lambda: client_connection.ClientConnection(config, ServerState(), {})  # noqa: E731 - a protocol factory
         servers.append(await loop.create_server(made, sock=listener))
         heard = b""
         with client:
@@ -54,10 +54,10 @@ async def talk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Talk]:
 
 
 async def test_a_client_that_sends_a_head_of_megabytes_reads_why_it_is_refused() -> None:
-    config = uvicorn.Config(_slow_app, http=client_connection.Connection, log_config=None, lifespan="off")
+    config = uvicorn.Config(_slow_app, http=client_connection.ClientConnection, log_config=None, lifespan="off")
     config.load()
     state = ServerState()
-    made = lambda: client_connection.Connection(config, state, {})  # noqa: E731 - a protocol factory
+    made = lambda: client_connection.ClientConnection(config, state, {})  # noqa: E731 - a protocol factory
     async with await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0) as server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nX-A: " + b"a" * 10_000_000)
@@ -71,10 +71,10 @@ async def test_a_client_that_sends_a_head_of_megabytes_reads_why_it_is_refused()
 
 async def test_a_refused_client_that_never_closes_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_connection, "_LINGER_SECONDS", 0.1)
-    config = uvicorn.Config(_slow_app, http=client_connection.Connection, log_config=None, lifespan="off")
+    config = uvicorn.Config(_slow_app, http=client_connection.ClientConnection, log_config=None, lifespan="off")
     config.load()
     state = ServerState()
-    made = lambda: client_connection.Connection(config, state, {})  # noqa: E731 - a protocol factory
+    made = lambda: client_connection.ClientConnection(config, state, {})  # noqa: E731 - a protocol factory
     async with await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0) as server:
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(b"no HTTP\r\n\r\n")
@@ -121,10 +121,10 @@ class Crowd:
     """A server with room for eight, and its clients by the address that they come from."""
 
     def __init__(self, app: Any = _hello, trusted: tuple[str, ...] = ()) -> None:
-        self.config = uvicorn.Config(app, http=client_connection.Connection, log_config=None, lifespan="off")
+        self.config = uvicorn.Config(app, http=client_connection.ClientConnection, log_config=None, lifespan="off")
         self.config.load()
         self.state = ServerState()
-        kind = client_connection.Connection.at_most(8, trusted)
+        kind = client_connection.ClientConnection.at_most(8, trusted)
         listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = listener.getsockname()[1]
         loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from api_client.contract.events import Event
 from api_client.web.openwebui.front_matter import GrowingHeader, fenced, unfenced
-from api_client.web.streaming.page import LivePage, Page
+from api_client.web.streaming.page import LivePage, PageReply
 from api_client.web.streaming.reply import Reply
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with, event, finished
@@ -103,7 +103,7 @@ def test_a_page_shows_the_block_while_it_streams_and_stores_it() -> None:
 
 
 def test_programs_get_the_header_as_it_is() -> None:
-    sent: list[Any] = Page(Reply(turn_id="t0-1", model="m", created=1, locale="de")).render(
+    sent: list[Any] = PageReply(Reply(turn_id="t0-1", model="m", created=1, locale="de")).render(
         finished(1, "passed", response=ADR)
     )
     assert "".join(payload["choices"][0]["delta"].get("content", "") for payload in sent) == ADR

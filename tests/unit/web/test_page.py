@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from api_client.contract.events import Event
 from api_client.contract.marker import page_text, read_spans
 from api_client.web.bodies.models import StreamMode
-from api_client.web.streaming.page import Page, page_of
+from api_client.web.streaming.page import PageReply, page_of
 from api_client.web.streaming.reply import Reply, opening
 from tests.unit.web.fake import event, finished
 from tests.unit.web.openwebui import Reader
@@ -344,7 +344,7 @@ def test_why_the_agent_is_asked_again_stays_while_it_begins() -> None:
     assert live(again("transient"), started()).status[-1] == "Der Agent arbeitet"
 
 
-def _same_from_here(ahead: Reader, first: Page, behind: Reader, late: Page, events: list[Event]) -> None:
+def _same_from_here(ahead: Reader, first: PageReply, behind: Reader, late: PageReply, events: list[Event]) -> None:
     for item in events:
         ahead.read(first.render(item))
         behind.read(late.render(item))

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from api_client.contract.turn import TurnRequest
 from api_client.contract.values.image import MAX_IMAGES, images_named, read_image
 from api_client.contract.words.error_codes import ERROR_CODES, words_of
-from api_client.relay_state.allowances import Refusal
+from api_client.relay_state.allowances import NoAllowance
 from api_client.web.errors import ApiError
 from api_client.web.language import readable
 from tests.unit.web.conftest import caller
@@ -196,7 +196,7 @@ def test_every_error_before_a_stream_speaks_the_language_of_the_chat(code: str) 
 
 
 async def test_a_limit_is_told_in_words_a_user_can_act_on(turns: FakeTurns) -> None:
-    turns.allowances.refusal = Refusal("rate", 4.2)
+    turns.allowances.refusal = NoAllowance("rate", 4.2)
     settings = {"api_keys": ("k",), "turns_per_minute": 1}
     body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
     async with caller(app_with(turns, **settings), authorization="Bearer k") as http:

@@ -11,8 +11,8 @@ import pytest
 
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.events import Event
-from api_client.turns.sessions import Place
-from api_client.web.openwebui.status import Progress
+from api_client.turns.sessions import QueuePlace
+from api_client.web.openwebui.status import StatusLine
 from api_client.web.streaming.page import LivePage
 from api_client.web.streaming.reply import Reply
 from api_client.workers.reason import Reason, Wait
@@ -63,7 +63,7 @@ def test_why_a_draft_was_lost_stays_readable_while_the_next_one_comes() -> None:
 def test_the_last_line_carries_the_proof(outcome: str, attempts: int, german: str, english: str) -> None:
     repaired = event(4, "turn.mended", attempt=1, changes=["x.py"])
     for locale, expected in (("de", german), ("en", english)):
-        progress = Progress(locale)
+        progress = StatusLine(locale)
         progress.take(repaired)
         last = finished(5, outcome)
         last.data["attempts"] = attempts
@@ -71,7 +71,7 @@ def test_the_last_line_carries_the_proof(outcome: str, attempts: int, german: st
 
 
 def test_an_answer_that_no_validator_saw_is_not_called_checked() -> None:
-    status = Progress("en", checked=False).take(finished(5, "passed"))
+    status = StatusLine("en", checked=False).take(finished(5, "passed"))
     assert status is not None
     assert status["data"]["description"] == "Done"
 
@@ -85,7 +85,7 @@ def test_a_repair_that_did_not_help_is_not_shown() -> None:
 
 
 def test_a_long_silence_says_how_long_once_a_minute() -> None:
-    progress = Progress("de")
+    progress = StatusLine("de")
     progress.take(STARTED)
     told = [progress.waiting(STARTED.at + seconds) for seconds in range(0, 200, 10)]
     shown = [status["data"]["description"] for status in told if status]
@@ -99,18 +99,18 @@ def test_a_long_silence_says_how_long_once_a_minute() -> None:
 @pytest.mark.parametrize(
     ("place", "locale", "line"),
     [
-        (Place(1, 0), "de", "Vor dieser Frage ist noch 1 deiner Fragen"),
-        (Place(3, 0), "de", "Vor dieser Frage sind noch 3 deiner Fragen"),
-        (Place(1, 0), "en", "1 of your questions is before this one"),
-        (Place(3, 0), "en", "3 of your questions are before this one"),
-        (Place(0, 1), "de", "Wartet auf einen freien Agenten"),
-        (Place(0, 2), "de", "Wartet auf einen freien Agenten; etwa 1 Frage ist vorher dran"),
-        (Place(0, 2), "en", "Waiting for a free agent; about 1 question is before this one"),
-        (Place(0, 9), "de", "Wartet auf einen freien Agenten; etwa 8 Fragen sind vorher dran"),
-        (Place(0, 9), "en", "Waiting for a free agent; about 8 questions are before this one"),
+        (QueuePlace(1, 0), "de", "Vor dieser Frage ist noch 1 deiner Fragen"),
+        (QueuePlace(3, 0), "de", "Vor dieser Frage sind noch 3 deiner Fragen"),
+        (QueuePlace(1, 0), "en", "1 of your questions is before this one"),
+        (QueuePlace(3, 0), "en", "3 of your questions are before this one"),
+        (QueuePlace(0, 1), "de", "Wartet auf einen freien Agenten"),
+        (QueuePlace(0, 2), "de", "Wartet auf einen freien Agenten; etwa 1 Frage ist vorher dran"),
+        (QueuePlace(0, 2), "en", "Waiting for a free agent; about 1 question is before this one"),
+        (QueuePlace(0, 9), "de", "Wartet auf einen freien Agenten; etwa 8 Fragen sind vorher dran"),
+        (QueuePlace(0, 9), "en", "Waiting for a free agent; about 8 questions are before this one"),
     ],
 )
-async def test_who_waits_sees_who_is_before_it(place: Place, locale: str, line: str) -> None:
+async def test_who_waits_sees_who_is_before_it(place: QueuePlace, locale: str, line: str) -> None:
     queued = replace(event(1, "turn.queued", position=0), at=time.time())
     turns = FakeTurns([queued, None, None, finished(2, "passed", response="Antwort")])
     turns.sessions.places = place
@@ -119,7 +119,7 @@ async def test_who_waits_sees_who_is_before_it(place: Place, locale: str, line: 
 
 
 def test_who_came_later_is_not_before_it_and_a_long_wait_says_how_long() -> None:
-    progress, queued = Progress("en"), event(1, "turn.queued", position=0)
+    progress, queued = StatusLine("en"), event(1, "turn.queued", position=0)
     progress.take(queued)
     told = [(5, 3), (15, 9), (65, 9), (70, 2), (130, 0)]  # seconds, and how many wait for an agent
     assert [
@@ -137,7 +137,7 @@ def test_who_came_later_is_not_before_it_and_a_long_wait_says_how_long() -> None
 
 
 def test_a_turn_that_was_held_back_counts_anew_who_is_before_it() -> None:
-    progress, resumed = Progress("en"), event(3, "turn.resumed")
+    progress, resumed = StatusLine("en"), event(3, "turn.resumed")
     progress.take(event(1, "turn.queued", position=0))
     progress.waiting(1_005.0, others=2)
     progress.take(event(2, "turn.paused", what="model", reason="", until=0))
@@ -191,7 +191,7 @@ async def test_a_question_that_somebody_reads_elsewhere_is_left_alone(turns: Fak
 
 def test_who_waits_reads_that_no_worker_can_take_the_turn_in_place_of_who_is_before() -> None:
     for locale, line in (("de", "In der Warteschlange: es ist kein Worker da"), ("en", "Queued: no worker is there")):
-        progress = Progress(locale)
+        progress = StatusLine(locale)
         progress.take(event(1, "turn.queued", position=0))
         why = Wait(reason=Reason.NO_WORKER).words(locale, public=True)
         status = progress.waiting(1_005.0, others=3, why=why)

@@ -15,7 +15,7 @@ from api_client.contract.events import KINDS, Event
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.marker import read_spans
 from api_client.web.errors import ApiError
-from api_client.web.streaming.page import Page
+from api_client.web.streaming.page import PageReply
 from api_client.web.streaming.reply import Payload, Reply, opening, turn_error
 from tests.unit.web.fake import event, finished, passed
 
@@ -45,7 +45,7 @@ LONG_WAY: list[Event | None] = [
 
 
 def payloads(events: list[Event | None], reply: Reply) -> list[Payload]:
-    page = Page(reply)
+    page = PageReply(reply)
     return [*opening(reply), *(payload for item in events if item for payload in page.render(item))]
 
 
@@ -101,7 +101,7 @@ def test_open_webui_is_told_the_progress_in_english() -> None:
 )
 def test_who_has_to_decide_is_told_where(pages: str, where: str) -> None:
     english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True, pages=pages)
-    lines = lines_of(Page(english).render(event(1, "turn.parked", turn_id="t0-1")))
+    lines = lines_of(PageReply(english).render(event(1, "turn.parked", turn_id="t0-1")))
     assert lines == [(f"A person has to decide: {where}", False)]
 
 
@@ -117,7 +117,9 @@ def test_who_has_to_decide_is_told_where(pages: str, where: str) -> None:
 def test_the_reason_told_is_the_one_that_says_most(codes: list[str], reason: str) -> None:
     english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True)
     data = {"attempt": 2, "max_attempts": 3, "reason": "rejected", "codes": codes}
-    assert lines_of(Page(english).render(event(1, "turn.retrying", **data))) == [(f"Asking again 1/2: {reason}", False)]
+    assert lines_of(PageReply(english).render(event(1, "turn.retrying", **data))) == [
+        (f"Asking again 1/2: {reason}", False)
+    ]
 
 
 def test_the_status_ends_before_the_error_is_shown() -> None:
@@ -145,7 +147,7 @@ names = st.sampled_from(
     data=st.dictionaries(names, json_values | st.just("transient")),
 )
 def test_whatever_an_event_holds_only_our_own_status_lines_leave(kind: str, data: dict[str, Any]) -> None:
-    for description, done in lines_of(Page(OPEN_WEBUI).render(event(1, kind, **data))):
+    for description, done in lines_of(PageReply(OPEN_WEBUI).render(event(1, kind, **data))):
         assert 0 < len(description) <= 200
         assert description.isprintable()
         assert not set("<>") & set(description)
@@ -176,7 +178,7 @@ def test_a_long_answer_comes_in_moderate_pieces() -> None:
 
 def test_a_failed_turn_says_the_lines_of_the_decision_record() -> None:
     issues = [{"code": "MISSING_STEP_MARKER", "message": "Response enthält keinen STEP-Marker"}]
-    [payload] = Page(PLAIN).render(finished(1, "failed", error={"issues": issues}))
+    [payload] = PageReply(PLAIN).render(finished(1, "failed", error={"issues": issues}))
     assert "choices" not in payload
     assert payload["error"] == {
         "message": "[ENFORCEMENT ERROR]\nDie LLM-Response konnte nicht validiert werden:\n"

@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import Response, ResponseUsage
 
 from api_client.contract.events import RESET, Event
-from api_client.web.streaming.token_usage import Spent
+from api_client.web.streaming.token_usage import TurnUsage
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import EPOCH, FakeTurns, app_with, event, finished, passed
 
@@ -103,7 +103,7 @@ async def test_stream_options_must_be_an_object() -> None:
 
 
 def test_a_log_that_begins_anew_is_not_counted_twice() -> None:
-    spent = Spent()
+    spent = TurnUsage()
     told = [item for item in LONG_WAY if item]
     again = Event(seq=0, epoch=EPOCH, at=1, kind=RESET, data={})
     for item in [*told, again, *told]:

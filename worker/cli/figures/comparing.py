@@ -8,7 +8,7 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
-from api_client.figures.versions import FEWEST, FIGURES, Difference, Ended, Measured, Versions
+from api_client.figures.versions import FEWEST, FIGURES, Difference, EndedTurn, Measured, Versions
 from api_client.figures.versions import compare as compared
 from worker.cli.asking import span, with_client
 from worker.cli.output import json_option, write_json, write_table
@@ -41,7 +41,7 @@ def compare(old: str, new: str, since: float, model: str, as_json: bool) -> None
 
     async def read(client: TurnsClient) -> Versions:
         turns = [
-            Ended(
+            EndedTurn(
                 session_id=turn.request.session_id,
                 flow=turn.flow,
                 outcome=turn.outcome or Outcome.ERROR,

@@ -44,7 +44,7 @@ class JudgingEnded(Exception):
     """A process that judged answers has ended before its time."""
 
 
-class Judging:
+class ComparisonRun:
     """Judges turns and counts their answers in a comparison, in the order in which they come. A context manager.
 
     Fewer turns than one batch are judged in this process. The others start as they are needed, and end with the

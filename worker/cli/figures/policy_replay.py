@@ -17,13 +17,13 @@ from api_client.contract.turn import Outcome, Turn
 from api_client.policies.files import apply
 from api_client.policies.replays import PolicyReplay
 from worker.cli.asking import span, whoami, with_client
-from worker.cli.figures.judging import Given, Judging, JudgingEnded
+from worker.cli.figures.judging import ComparisonRun, Given, JudgingEnded
 from worker.cli.figures.stats import percent
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.policy import chosen_by, read_file
 from worker.cli.turns.listing import finished_chats
 from worker.enforcement.examine import refused
-from worker.enforcement.policies import Comparison, Judged, PolicyFile, Recorded, Subject
+from worker.enforcement.policies import Comparison, Judged, PolicyFile, RecordedAttempt, Subject
 from worker.external import provide
 from worker.turns.folders import AnswerFiles, delivery_folder, kept
 from worker.turns.transitions.moves import judged, policy_of
@@ -50,7 +50,7 @@ def replay_policy(file: str, since: float, model: str, show: int, as_json: bool)
 
     async def read(client: TurnsClient) -> Comparison:
         comparison = Comparison(most=show)
-        with Judging(policy, settings, comparison) as judging:
+        with ComparisonRun(policy, settings, comparison) as judging:
             async for turn, attempts in finished_chats(client, time.time() - since, model):
                 given = _given(turn, policy)
                 judging.add(_recorded(settings, turn, attempts, given.policy.max_attempts), given)
@@ -101,7 +101,7 @@ def _recorded(settings: Settings, turn: Turn, attempts: list[AttemptRecord], mos
         files = _files(settings, turn, attempts[:number])
         by_human = turn.outcome is Outcome.PASSED_BY_HUMAN
         found.append(
-            Recorded(
+            RecordedAttempt(
                 text=record.text,
                 answer=record.answer,
                 complete=attempt.complete,

@@ -16,7 +16,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.settings import load, require_store
 from api_client.figures.spans import seconds_of
-from api_client.sending import NotTaken, Send, Sent, send_next
+from api_client.sending import NotTaken, Send, SentTurns, send_next
 from api_client.tracing.switch import endpoint, why_off
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
@@ -54,7 +54,7 @@ def traces(once: bool, since: str | None, as_json: bool) -> None:
     configure_logging(replace(settings, log_level="warning") if once else settings)
     exporter = Exporter()
 
-    async def work() -> Sent:
+    async def work() -> SentTurns:
         async with TurnsClient(settings) as client:
             await client.untraced.begin(seconds)
             if once:
@@ -68,7 +68,7 @@ def traces(once: bool, since: str | None, as_json: bool) -> None:
             for number in (signal.SIGINT, signal.SIGTERM):
                 asyncio.get_running_loop().add_signal_handler(number, end)
             await _until(stop, client, exporter.send)
-            return Sent()
+            return SentTurns()
 
     sent = asyncio.run(work())
     if not once:
@@ -88,11 +88,11 @@ def _span(text: str) -> float:
         raise click.UsageError(f"--since: {error}") from error
 
 
-async def _all(client: TurnsClient, send: Send) -> Sent:
+async def _all(client: TurnsClient, send: Send) -> SentTurns:
     """Everything that waits. Raises as ``send_next``."""
-    total = Sent()
+    total = SentTurns()
     while sent := await send_next(client, send):
-        total = Sent(
+        total = SentTurns(
             turns=total.turns + sent.turns, spans=total.spans + sent.spans, refused=(*total.refused, *sent.refused)
         )
     return total

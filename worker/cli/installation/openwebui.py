@@ -94,10 +94,10 @@ def check(
 
     Exit codes: 0 nothing wrong, 1 something is.
     """
-    from worker.cli.installation.openwebui_check import Relay, examine
+    from worker.cli.installation.openwebui_check import RelayAddress, examine
 
     settings, (url, key) = load(), given
-    relay = Relay(with_version(url) if url else address(settings), key or first_key(settings), timeout)
+    relay = RelayAddress(with_version(url) if url else address(settings), key or first_key(settings), timeout)
     report(examine(settings, relay, model or next(iter(settings.models)), ask=not no_turn), as_json=as_json)
 
 

@@ -29,7 +29,7 @@ _PRINT_FIX = (
 
 
 @dataclass(frozen=True, slots=True)
-class Relay:
+class RelayAddress:
     """The address of the relay and the key for it; ``timeout`` in seconds."""
 
     url: str
@@ -45,7 +45,7 @@ class Relay:
         return urllib.request.urlopen(request, timeout=self.timeout)  # noqa: S310
 
 
-def examine(settings: Settings, relay: Relay, model: str, *, ask: bool) -> Iterator[Finding]:
+def examine(settings: Settings, relay: RelayAddress, model: str, *, ask: bool) -> Iterator[Finding]:
     """Every finding, in the order in which one would repair them; after one that is wrong the rest is not looked at."""
     try:
         with relay.open("/models") as answer:
@@ -70,7 +70,7 @@ def examine(settings: Settings, relay: Relay, model: str, *, ask: bool) -> Itera
         yield from seen(settings)
 
 
-def unreachable(relay: Relay, error: Exception, check: str = "address") -> Finding:
+def unreachable(relay: RelayAddress, error: Exception, check: str = "address") -> Finding:
     """Return what a request that failed tells."""
     if isinstance(error, urllib.error.HTTPError):
         with error:
@@ -90,7 +90,7 @@ def _message_of(body: bytes) -> str:
         return "no reason"
 
 
-def background(relay: Relay, model: str) -> Finding:
+def background(relay: RelayAddress, model: str) -> Finding:
     """Return whether a request for a title is answered without a turn."""
     prompt = "### Task:\nGenerate a concise title\n<chat_history>\nUSER: Why a cache?\n</chat_history>"
     body = {"model": model, "stream": False, "messages": [{"role": "user", "content": prompt}]}
@@ -103,7 +103,7 @@ def background(relay: Relay, model: str) -> Finding:
     return Finding("background requests", "ok", f"a title comes without a turn: {text}")
 
 
-def turn(relay: Relay, model: str) -> Finding:
+def turn(relay: RelayAddress, model: str) -> Finding:
     """Return whether a message on a page is answered: progress, text, an end."""
     name = secrets.token_hex(6)
     body = {"model": model, "stream": True, "messages": [{"role": "user", "content": "Say hello in one sentence."}]}
@@ -114,7 +114,7 @@ def turn(relay: Relay, model: str) -> Finding:
         "x_owui_user_message_id": f"question-{name}",
         "x_owui_user_id": AGENT,
     }
-    began, page = time.monotonic(), Page()
+    began, page = time.monotonic(), PageView()
     with relay.open("/chat/completions", body, **head) as answer:
         turn_id = answer.headers["x-turn-id"]
         for line in answer:
@@ -129,7 +129,7 @@ def turn(relay: Relay, model: str) -> Finding:
     return Finding("turn", "ok", f"{turn_id}: answered in {seconds:.1f} s, {page.lines} status lines")
 
 
-class Page:
+class PageView:
     """The view of a page of Open WebUI on a stream."""
 
     def __init__(self) -> None:

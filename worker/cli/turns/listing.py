@@ -12,7 +12,7 @@ from api_client.contract.attempt import AttemptRecord
 from api_client.contract.turn import Turn, TurnState
 from api_client.index.line import line_of
 from api_client.index.lists import Page
-from api_client.index.search import SORTS, Place, Search
+from api_client.index.search import SORTS, Cursor, Search
 from api_client.workers.reason import Wait
 from worker.cli.asking import with_client
 from worker.cli.output import json_option, moment, one_line, write_json, write_table
@@ -39,7 +39,7 @@ async def finished_chats(
 
 
 async def _pages(client: TurnsClient, since: float, model: str) -> AsyncGenerator[list[Turn]]:
-    after: Place | None = None
+    after: Cursor | None = None
     search = Search(statuses=("finished",), model=model, since=since)
     while True:
         page = await client.lists.page(search, after=after, count=_PAGE)
@@ -49,9 +49,9 @@ async def _pages(client: TurnsClient, since: float, model: str) -> AsyncGenerato
         after = page.next
 
 
-def _place(_context: click.Context, _parameter: click.Parameter, text: str) -> Place | None:
+def _place(_context: click.Context, _parameter: click.Parameter, text: str) -> Cursor | None:
     try:
-        return Place.parse(text) if text else None
+        return Cursor.parse(text) if text else None
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
@@ -64,7 +64,7 @@ def _place(_context: click.Context, _parameter: click.Parameter, text: str) -> P
 )
 @click.option("--cursor", "after", default="", callback=_place, help="Go on behind this place: `next` of --json.")
 @json_option
-def list_turns(count: int, after: Place | None, as_json: bool, **filters: Any) -> None:
+def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) -> None:
     """List turns: unfinished ones first, then finished ones, each newest first.
 
     Several filters must all match. `turns list --outcome failed --since 8h` answers what failed last night.
@@ -85,13 +85,13 @@ def list_turns(count: int, after: Place | None, as_json: bool, **filters: Any) -
 
 
 async def _with_waits(
-    client: TurnsClient, search: Search, after: Place | None, count: int
+    client: TurnsClient, search: Search, after: Cursor | None, count: int
 ) -> tuple[Page, dict[str, Wait]]:
     page = await _all(client, search, after, count)
     return page, await client.workers.waits(page.turns)
 
 
-async def _all(client: TurnsClient, search: Search, after: Place | None, count: int) -> Page:
+async def _all(client: TurnsClient, search: Search, after: Cursor | None, count: int) -> Page:
     """As many as were asked for: one page after the other, however long each of them takes."""
     found: list[Turn] = []
     while True:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from worker.enforcement.documents.content import content
 from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
-from worker.enforcement.documents.outline import BOM, Fence, Heading, Outline, outline, undented
+from worker.enforcement.documents.outline import BOM, CodeFence, Heading, Outline, outline, undented
 
 #: More ADRs than this in one text are not an answer; the text is rejected, not judged in part.
 MAX_ADRS = 20
@@ -228,7 +228,7 @@ def _plain_adrs(out: Outline) -> Iterator[Adr]:
         yield adr
 
 
-def _fenced_adrs(out: Outline, fence: Fence, starts: Sequence[int]) -> Iterator[Adr]:
+def _fenced_adrs(out: Outline, fence: CodeFence, starts: Sequence[int]) -> Iterator[Adr]:
     """The ADRs in a document's fence."""
     first, last = fence.start + 1, fence.end - fence.closed
     lines = undented(out.lines[first:last], fence.indent)

@@ -26,7 +26,7 @@ _KEY = re.compile(r"[\"']?([A-Za-z_][\w.-]{0,60})[\"']?\s{0,20}:(?=\s|$)")
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class HeaderEntry:
     """A key of the top level with its value: the lines from ``start`` up to, not including, ``end``."""
 
     key: str
@@ -34,13 +34,14 @@ class Block:
     end: int
 
 
-def blocks(yaml_text: str) -> dict[str, Block]:
+def blocks(yaml_text: str) -> dict[str, HeaderEntry]:
     """The top keys of a header, also of a broken one, by name; the last one of a name counts."""
     lines = yaml_text.split("\n")
     starts = [(found[1], n) for n, line in enumerate(lines) if (found := _KEY.match(line))]
     ends = [*[n for _, n in starts[1:]], len(lines)][: len(starts)]
     return {
-        name: Block(name, start, _trimmed(lines, start, end)) for (name, start), end in zip(starts, ends, strict=True)
+        name: HeaderEntry(name, start, _trimmed(lines, start, end))
+        for (name, start), end in zip(starts, ends, strict=True)
     }
 
 
@@ -142,7 +143,7 @@ def _paths(files: str) -> Iterator[tuple[str, int, str]]:
                 yield name.value, item.line, item.value
 
 
-def _lists(files: str) -> dict[str, Block]:
+def _lists(files: str) -> dict[str, HeaderEntry]:
     """The lists below ``files``, where they stand in their own lines."""
     first, *rest = files.split("\n")
     inner = [line for line in rest if line.strip()]
@@ -164,7 +165,7 @@ def _indented(lines: list[str], width: int) -> str:
     return "\n".join(" " * width + line[depth:] for line in lines)
 
 
-def _place(here: dict[str, Block], key: str, lines: list[str]) -> int:
+def _place(here: dict[str, HeaderEntry], key: str, lines: list[str]) -> int:
     """The line before which a missing key goes."""
     if key in FIELDS:
         return max((here[name].end for name in FIELDS[: FIELDS.index(key)] if name in here), default=0)

@@ -57,7 +57,7 @@ class Heading:
 
 
 @dataclass(frozen=True, slots=True)
-class Fence:
+class CodeFence:
     """A fenced code block: the lines ``start`` (opening fence) up to, not including, ``end``."""
 
     info: str
@@ -100,7 +100,7 @@ class Outline:
 
     lines: list[str]
     headings: list[Heading] = field(default_factory=list)
-    fences: list[Fence] = field(default_factory=list)
+    fences: list[CodeFence] = field(default_factory=list)
     #: Indented code; fenced code is in ``fences``.
     indented: list[Span] = field(default_factory=list)
     #: The outermost quotes.
@@ -121,7 +121,7 @@ class Outline:
         """All fences."""
         return [(fence.start, fence.end) for fence in self.fences]
 
-    def inside(self, fence: Fence) -> str:
+    def inside(self, fence: CodeFence) -> str:
         """The text in a closed fence, without the indentation of its fence."""
         return "\n".join(undented(self.lines[fence.start + 1 : fence.end - 1], fence.indent))
 
@@ -199,7 +199,7 @@ def _note(out: Outline, token: Token, following: Token | None) -> None:
         if token.markup in ("=", "-"):
             out.paragraphs.append((start, end - 1))
     elif token.type == "fence":
-        out.fences.append(Fence(token.info.strip(), start, end, top=not token.level, **token.meta))
+        out.fences.append(CodeFence(token.info.strip(), start, end, top=not token.level, **token.meta))
     elif token.type == "code_block":
         out.indented.append((start, end))
     elif token.type == "html_block":

@@ -14,7 +14,7 @@ from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
 from worker.enforcement.documents.content import has_content, is_json
 from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.outline import Fence, Outline, may_hold_fences, outline
+from worker.enforcement.documents.outline import CodeFence, Outline, may_hold_fences, outline
 from worker.enforcement.documents.part import (
     FILES,
     fence_of,
@@ -138,7 +138,7 @@ class Part:
             return _field(only_adr(answer), name)
         return None
 
-    def _fence(self, answer: str) -> Fence | None:
+    def _fence(self, answer: str) -> CodeFence | None:
         wanted = fence_of(self.name)
         if wanted is None:
             return None
@@ -315,7 +315,7 @@ def _with_eol(piece: str, text: str) -> str:
     return piece.replace("\r\n", "\n").replace("\n", _eol(text))
 
 
-def closed_fences(answer: str, language: str) -> list[Fence]:
+def closed_fences(answer: str, language: str) -> list[CodeFence]:
     """The closed blocks of a language; of any for an empty one."""
     fences = (fence for fence in parse(answer).out.fences if fence.closed)
     return [fence for fence in fences if not language or fence.language == language]

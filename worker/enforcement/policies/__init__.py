@@ -2,20 +2,27 @@
 
 from api_client.contract.policy import AppliesTo, PolicyFile, PolicyRule, Subject
 from worker.enforcement.policies.chosen import Chosen, build, choose
-from worker.enforcement.policies.comparison import Change, Comparison, Judged, Recorded, Rejects, rejects
+from worker.enforcement.policies.comparison import (
+    ChangedJudgement,
+    Comparison,
+    Judged,
+    RecordedAttempt,
+    Rejects,
+    rejects,
+)
 from worker.enforcement.policies.policy_file import PolicyError, read_policy
 from worker.enforcement.policies.schema import json_schema
 
 __all__ = [
     "AppliesTo",
-    "Change",
+    "ChangedJudgement",
     "Chosen",
     "Comparison",
     "Judged",
     "PolicyError",
     "PolicyFile",
     "PolicyRule",
-    "Recorded",
+    "RecordedAttempt",
     "Rejects",
     "Subject",
     "build",

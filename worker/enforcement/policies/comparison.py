@@ -19,7 +19,7 @@ JUDGED = frozenset({"accept", "retry", "fallback", "fail", "escalate"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedAttempt:
     """One attempt as its turn's record has it.
 
     Attributes:
@@ -51,7 +51,7 @@ class Judged:
     """
 
     turn_id: str
-    attempts: tuple[Recorded, ...]
+    attempts: tuple[RecordedAttempt, ...]
     context: Mapping[str, str] = field(default_factory=dict)
     allowed: int = 0
     tokens: int = 0
@@ -59,7 +59,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ChangedJudgement:
     """An answer that the two policies judge differently, and the rules that reject it now (empty: accepted now)."""
 
     turn_id: str
@@ -135,7 +135,7 @@ class Comparison:
     accepted_now: int = 0
     by_rule: Counter[str] = field(default_factory=Counter)
     in_shadow: Counter[str] = field(default_factory=Counter)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ChangedJudgement] = field(default_factory=list)
     runs: int = 0
     tokens: int = 0
     micro_dollars: int = 0
@@ -159,7 +159,7 @@ class Comparison:
                 self.tokens += turn.tokens
                 self.micro_dollars += turn.micro_dollars
             if len(self.changes) < self.most:
-                self.changes.append(Change(turn.turn_id, each.attempt, each.rules))
+                self.changes.append(ChangedJudgement(turn.turn_id, each.attempt, each.rules))
 
     def to_dict(self) -> dict[str, Any]:
         """The comparison, JSON-ready."""

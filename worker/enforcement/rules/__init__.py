@@ -5,12 +5,12 @@ docs/rules/ has a page for each. ``worker.enforcement.policies`` reads the file 
 
 from worker.enforcement.rules.citations import Citations
 from worker.enforcement.rules.code_blocks import CodeBlocks
-from worker.enforcement.rules.command import Command
+from worker.enforcement.rules.command import CommandRule
 from worker.enforcement.rules.forbidden import Forbidden
 from worker.enforcement.rules.json_schema import JsonSchema
 from worker.enforcement.rules.language import Language
 from worker.enforcement.rules.length import Length
-from worker.enforcement.rules.links import Links
+from worker.enforcement.rules.links import LinksRule
 from worker.enforcement.rules.llm_judge import LlmJudge
 from worker.enforcement.rules.pydantic_model import PydanticModel
 from worker.enforcement.rules.regex import Regex
@@ -23,12 +23,12 @@ RULES: dict[str, type[Rule]] = {
     for rule in (
         Citations,
         CodeBlocks,
-        Command,
+        CommandRule,
         Forbidden,
         JsonSchema,
         Language,
         Length,
-        Links,
+        LinksRule,
         LlmJudge,
         PydanticModel,
         Regex,
@@ -40,12 +40,12 @@ __all__ = [
     "RULES",
     "Citations",
     "CodeBlocks",
-    "Command",
+    "CommandRule",
     "Forbidden",
     "JsonSchema",
     "Language",
     "Length",
-    "Links",
+    "LinksRule",
     "LlmJudge",
     "PydanticModel",
     "Regex",

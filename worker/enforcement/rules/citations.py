@@ -13,7 +13,7 @@ from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import lines_of
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
-from worker.enforcement.validators.paths import Found, Root
+from worker.enforcement.validators.paths import PathTarget, Root
 
 #: A path with an ending and, behind it, a line or a range: ``a.py:3``, ``a.py:3-9``, ``a.py#L3-L9``. Of two paths
 #: without a line only those in back quotes that hold a slash are taken: other words look like files too often.
@@ -60,11 +60,11 @@ class Citations(Rule):
             if len(seen) > MAX_CITED:
                 break
             kind = root.find(cited.path)
-            if kind is Found.MISSING and "/" in cited.path:  # host.example:8080 is not a file
+            if kind is PathTarget.MISSING and "/" in cited.path:  # host.example:8080 is not a file
                 near = root.suggest(cited.path)
                 values = {"path": cited.path, "suggestion": f": {near}?" if near else ""}
                 issues.append(rule_issue("CITED_FILE_NOT_FOUND", locale, line=cited.line, **values))
-            elif kind is Found.FILE and cited.lines:
+            elif kind is PathTarget.FILE and cited.lines:
                 count = _lines(Path(root.real) / cited.path)
                 if count is not None and (cited.last > count or not cited.real):
                     lines: dict[str, Any] = {"path": cited.path, "lines": cited.lines, "count": count}

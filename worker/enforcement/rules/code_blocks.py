@@ -19,7 +19,7 @@ from worker.enforcement.documents.part import fence_part
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
 from worker.enforcement.validators.codes import words
-from worker.enforcement.validators.services import CannotRun, Program, services
+from worker.enforcement.validators.services import CannotRun, JudgingProgram, services
 
 #: A longer block is not parsed, in characters: parsers of foreign text are bounded.
 MAX_BLOCK = 200_000
@@ -180,7 +180,7 @@ def _shell_problems(scripts: Sequence[str]) -> list[tuple[int, int, str]]:
     """
     names = [f"{number}.sh" for number in range(len(scripts))]
     ended = services().run(
-        Program(
+        JudgingProgram(
             argv=["bash", "-c", _CHECK, "bash", *names],
             files=dict(zip(names, scripts, strict=True)),
             seconds=_SHELL_SECONDS,

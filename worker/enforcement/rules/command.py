@@ -12,7 +12,7 @@ from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
-from worker.enforcement.validators.services import Program, services
+from worker.enforcement.validators.services import JudgingProgram, services
 
 #: What compilers and linters print: ``answer.md:12:3: error: words``; also without a file or a column.
 _LINE = re.compile(
@@ -31,7 +31,7 @@ class _Text(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(Rule):
+class CommandRule(Rule):
     """Runs in the box, in a folder with the answer and the agent's files; the answer is on standard input too.
 
     docs/security.md says what the box keeps out.
@@ -77,7 +77,7 @@ class Command(Rule):
         }
         for text, before in self._texts(response):
             ended = services().run(
-                Program(
+                JudgingProgram(
                     argv=self.command,
                     files={**written, self.file: text},
                     stdin=text,

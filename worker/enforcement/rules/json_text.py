@@ -18,7 +18,7 @@ WHERE = ("fence", "whole", "any")
 MAX_CHARS = 1_000_000
 
 
-class Found(NamedTuple):
+class JsonBlock(NamedTuple):
     """A JSON value, the line of the answer where it begins, from 1, and the name of its block (or empty)."""
 
     value: Any
@@ -26,7 +26,7 @@ class Found(NamedTuple):
     part: str
 
 
-def read_json(response: str, where: str, locale: str) -> Found | ValidationIssue:
+def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationIssue:
     """The answer's JSON, or the issue that says why it has no such text.
 
     Args:
@@ -49,7 +49,7 @@ def read_json(response: str, where: str, locale: str) -> Found | ValidationIssue
     try:
         if len(text) > MAX_CHARS:
             raise ValueError(f"more than {MAX_CHARS} characters")
-        return Found(json.loads(text), line, part)
+        return JsonBlock(json.loads(text), line, part)
     except (ValueError, RecursionError) as error:
         at, said = (error.lineno - 1, error.msg) if isinstance(error, json.JSONDecodeError) else (0, str(error))
         values = {"language": "JSON", "problem": said or type(error).__name__}
@@ -57,7 +57,7 @@ def read_json(response: str, where: str, locale: str) -> Found | ValidationIssue
         return replace(issue, shortens=not part)  # the answer is to be the value, and nothing else
 
 
-def mismatch(found: Found, locale: str, place: str, problem: str) -> ValidationIssue:
+def mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> ValidationIssue:
     """JSON_MISMATCH at a place of the JSON; where that is the whole answer, the next one may be as short as it is."""
     issue = rule_issue("JSON_MISMATCH", locale, line=found.line, part=found.part, place=place, problem=problem)
     return replace(issue, shortens=not found.part)

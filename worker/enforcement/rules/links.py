@@ -32,7 +32,7 @@ _SHORT = re.compile(r"(https?|ftp|wss?):[/\\]{0,9}", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Links(Rule):
+class LinksRule(Rule):
     """Judges addresses outside fenced code: in Markdown links, in angle brackets, and bare."""
 
     kind: ClassVar[str] = "links"

@@ -59,7 +59,7 @@ Reply with one JSON object and nothing else: `success` is true only when there i
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class JudgeVerdict:
     """A valid verdict; ``errors`` is never empty unless ``success``."""
 
     success: bool
@@ -70,16 +70,16 @@ class _Verdicts:
     """Verdicts by the hash of what was judged; the oldest go first."""
 
     def __init__(self) -> None:
-        self._by_hash: OrderedDict[str, Verdict] = OrderedDict()
+        self._by_hash: OrderedDict[str, JudgeVerdict] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, key: str) -> Verdict | None:
+    def get(self, key: str) -> JudgeVerdict | None:
         with self._lock:
             if (found := self._by_hash.get(key)) is not None:
                 self._by_hash.move_to_end(key)
             return found
 
-    def put(self, key: str, verdict: Verdict) -> None:
+    def put(self, key: str, verdict: JudgeVerdict) -> None:
         with self._lock:
             self._by_hash[key] = verdict
             while len(self._by_hash) > KEPT:
@@ -128,7 +128,7 @@ class LlmJudge(Rule):
         verdict = self._verdict(strip_marker(response).strip(), str(context.get("prompt", "")), locale)
         return [_issue(error, locale) for error in verdict.errors]
 
-    def _verdict(self, answer: str, question: str, locale: str) -> Verdict:
+    def _verdict(self, answer: str, question: str, locale: str) -> JudgeVerdict:
         if len(answer) > MAX_CHARS:
             raise CannotRun(f"the answer has more than {MAX_CHARS} characters")
         english = locale.lower().startswith("en")
@@ -163,7 +163,7 @@ def prompt(criteria: str, answer: str, nonce: str, *, question: str = "", englis
     )
 
 
-def read_verdict(reply: str, nonce: str) -> Verdict:
+def read_verdict(reply: str, nonce: str) -> JudgeVerdict:
     """The verdict in a judge's reply: one JSON object, alone or in a fence, with the keys of the form and no other.
 
     Raises:
@@ -182,7 +182,7 @@ def read_verdict(reply: str, nonce: str) -> Verdict:
     said = tuple(each.strip()[:LONGEST] for each in errors if each.strip())[:MOST]
     if success == bool(said):
         raise CannotRun("the verdict accepts and names errors" if success else "the verdict rejects and names no error")
-    return Verdict(success, said)
+    return JudgeVerdict(success, said)
 
 
 def _object(reply: str) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from worker.enforcement.documents.header_lines import move_entries
 from worker.enforcement.documents.part import FILES, YAML_HEADER, field_part
 from worker.enforcement.validators.base import ResponseValidator, ValidationIssue
 from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue, words
-from worker.enforcement.validators.paths import Found, Root, bare
+from worker.enforcement.validators.paths import PathTarget, Root, bare
 
 #: What it means that a file is missing, by the list that names it; ``create`` wants it to be missing.
 _MISSING = {"modify": "FILE_NOT_FOUND", "docs": "DOC_NOT_FOUND", "delete": "DELETE_NOT_FOUND"}
@@ -103,7 +103,7 @@ class FileExistenceValidator(ResponseValidator):
             return
         root = Root.at(self.helix_root)
         for entry in modify.items:
-            if entry.kind == "scalar" and not entry.null and _look(root, entry.value) is Found.MISSING:
+            if entry.kind == "scalar" and not entry.null and _look(root, entry.value) is PathTarget.MISSING:
                 yield entry.value
 
 
@@ -112,10 +112,10 @@ def _found(adr: Adr, locale: str, file: str, part: str, code: str, node: Node, *
     return issue(code, locale, file=file, line=adr.header_line(node.line), part=part, **values)
 
 
-def _look(root: Root, path: str) -> Found:
+def _look(root: Root, path: str) -> PathTarget:
     """Return what a path leads to, also when a line number or remark is behind it."""
     found = root.find(path)
-    return root.find(bare(path)) if found is Found.MISSING and bare(path) != path else found
+    return root.find(bare(path)) if found is PathTarget.MISSING and bare(path) != path else found
 
 
 def _judge(root: Root, adr: Adr, found: Report) -> Iterator[ValidationIssue]:
@@ -147,17 +147,17 @@ def _judge_entry(root: Root, key: str, entry: Node, found: Report) -> Iterator[V
     if key == "create" and path.startswith(ALLOWED_OUTSIDE) and ".." not in path:
         return
     kind = _look(root, path)
-    if kind is Found.OUTSIDE:
+    if kind is PathTarget.OUTSIDE:
         yield found("OUTSIDE_ROOT", entry, where=where, path=path)
-    elif kind is Found.UNUSABLE:
+    elif kind is PathTarget.UNUSABLE:
         yield found("INVALID_PATH", entry, where=where, path=path)
     elif key == "create":
-        if kind is not Found.MISSING:
+        if kind is not PathTarget.MISSING:
             yield found("FILE_ALREADY_EXISTS", entry, path=path)
-    elif kind is Found.MISSING:
+    elif kind is PathTarget.MISSING:
         near = root.suggest(bare(path))
         yield found(_MISSING[key], entry, path=path, suggestion=f" ({near}?)" if near else "")
-    elif kind is Found.OTHER:
+    elif kind is PathTarget.OTHER:
         yield found("NOT_A_FILE", entry, where=where, path=path)
-    elif root.find(path) is not Found.FILE:
+    elif root.find(path) is not PathTarget.FILE:
         yield found("PATH_WITH_SUFFIX", entry, where=where, path=path, bare=bare(path))

@@ -25,7 +25,7 @@ _ROUTE = re.compile(r"(?:^|(?<=/))\[{1,2}(?:\.\.\.)?[A-Za-z_]\w+\]{1,2}(?=$|[/.]
 _SUFFIX = re.compile(r"(?::\d[\d:,-]*|#L\d[\dL-]*|\s+\([^()]*\)|\s+(?:#|//|->|–|—).*)$")
 
 
-class Found(Enum):
+class PathTarget(Enum):
     """A path's target."""
 
     FILE = "file"
@@ -48,23 +48,23 @@ class Root:
         """The root at a path, which need not exist."""
         return cls(os.path.realpath(root))
 
-    def find(self, path: str) -> Found:
+    def find(self, path: str) -> PathTarget:
         """Return what a path leads to. What lies outside the root is not touched, so its existence cannot be asked.
 
         A name that looks like a pattern or has odd characters is what it is when it exists, and unusable when not.
         """
         if _impossible(path):
-            return Found.UNUSABLE
+            return PathTarget.UNUSABLE
         if self.outside(path):
-            return Found.OUTSIDE
+            return PathTarget.OUTSIDE
         try:
             real = os.path.realpath(os.path.join(self.real, path))  # noqa: PTH118 - a fifth of pathlib's time
             if real != self.real and not real.startswith(self.real.rstrip("/") + "/"):
-                return Found.OUTSIDE
+                return PathTarget.OUTSIDE
             mode = os.stat(real, follow_symlinks=False).st_mode  # noqa: PTH116
         except (OSError, ValueError):  # missing, a loop of links, no permission to look
-            return Found.UNUSABLE if _doubtful(path) else Found.MISSING
-        return Found.FILE if stat.S_ISREG(mode) else Found.OTHER
+            return PathTarget.UNUSABLE if _doubtful(path) else PathTarget.MISSING
+        return PathTarget.FILE if stat.S_ISREG(mode) else PathTarget.OTHER
 
     @staticmethod
     def outside(path: str) -> bool:
@@ -89,7 +89,7 @@ class Root:
             chosen.append(near[0])
             here = f"{here}/{near[0]}"
         suggestion = "/".join(chosen)
-        return suggestion if suggestion != path and self.find(suggestion) is Found.FILE else ""
+        return suggestion if suggestion != path and self.find(suggestion) is PathTarget.FILE else ""
 
     def _nearest(self, name: str, names: list[str]) -> list[str]:
         self._compared[0] += len(names)

@@ -17,7 +17,7 @@ class CannotRun(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class JudgingProgram:
     """A program that judges.
 
     Attributes:
@@ -52,7 +52,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class JudgingCost:
     """The use of models while rules judged: tokens in and out, US dollars."""
 
     input_tokens: int = 0
@@ -62,36 +62,36 @@ class Spent:
     def __bool__(self) -> bool:
         return bool(self.input_tokens or self.output_tokens or self.cost_usd)
 
-    def __add__(self, other: Spent) -> Spent:
-        return Spent(
+    def __add__(self, other: JudgingCost) -> JudgingCost:
+        return JudgingCost(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             cost_usd=self.cost_usd + other.cost_usd,
         )
 
 
-NOTHING_SPENT = Spent()
+NOTHING_SPENT = JudgingCost()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class ModelReply:
     """A model's answer and what it used."""
 
     text: str
-    spent: Spent = NOTHING_SPENT
+    spent: JudgingCost = NOTHING_SPENT
 
 
 class Services(Protocol):
     """Runs programs and asks models."""
 
-    def run(self, program: Program) -> Ended:
+    def run(self, program: JudgingProgram) -> Ended:
         """Run a program and wait for it.
 
         Raises:
             CannotRun: there is no box, it did not start, or it went over a limit.
         """
 
-    def ask(self, question: Question) -> Reply:
+    def ask(self, question: Question) -> ModelReply:
         """Ask a model once.
 
         Raises:
@@ -102,10 +102,10 @@ class Services(Protocol):
 class _Nothing:
     """A process that has provided nothing."""
 
-    def run(self, program: Program) -> Ended:
+    def run(self, program: JudgingProgram) -> Ended:
         raise CannotRun("this process runs no programs; call worker.external.provide() first")
 
-    def ask(self, question: Question) -> Reply:
+    def ask(self, question: Question) -> ModelReply:
         raise CannotRun("this process asks no models; call worker.external.provide() first")
 
 
@@ -142,7 +142,7 @@ class SpendingCount:
             self._outer.spent += self.spent
 
 
-def spend(spent: Spent) -> None:
+def spend(spent: JudgingCost) -> None:
     """Count a use in the innermost count."""
     if (counting := _counting.get()) is not None:
         counting.spent += spent

@@ -25,7 +25,7 @@ MAX_OUTPUT = 256 * 2**20
 _GUARD_PATIENCE = 12.0
 
 
-class Limits(Protocol):
+class RunLimits(Protocol):
     """The time that a process may run and be silent; an ``Order`` says it for an agent."""
 
     @property
@@ -102,7 +102,7 @@ class Supervision:
     def __init__(
         self,
         process: AgentProcess,
-        limits: Limits,
+        limits: RunLimits,
         stop: Stop,
         on_line: Callable[[bytes], object],
         footprint: Footprint | None = None,

@@ -36,7 +36,7 @@ class ScriptError(HelixError):
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class ScriptRule:
     """The agent's steps for messages that match. Run ``n`` plays list ``n``; the last list repeats.
 
     Attributes:
@@ -56,7 +56,7 @@ class Rule:
         return bool(self.pattern.search(message)) if self.pattern else self.when in message
 
 
-def steps_for(script: tuple[Rule, ...], message: str, attempt: int, delivery: int) -> tuple[Step, ...]:
+def steps_for(script: tuple[ScriptRule, ...], message: str, attempt: int, delivery: int) -> tuple[Step, ...]:
     """Return what the agent plays in this run; attempt and delivery count from 1.
 
     Raises:
@@ -69,7 +69,7 @@ def steps_for(script: tuple[Rule, ...], message: str, attempt: int, delivery: in
     raise ScriptError("no rule of the script matches the message; a last rule without 'when' matches every message")
 
 
-def load(path: Path) -> tuple[Rule, ...]:
+def load(path: Path) -> tuple[ScriptRule, ...]:
     """Read a script. A file that has not changed is not read again.
 
     Raises:
@@ -87,16 +87,16 @@ def load(path: Path) -> tuple[Rule, ...]:
 
 
 @functools.lru_cache(maxsize=32)
-def _load(path: Path, _modified: int, _size: int) -> tuple[Rule, ...]:
+def _load(path: Path, _modified: int, _size: int) -> tuple[ScriptRule, ...]:
     return parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def built_in() -> tuple[Rule, ...]:
+def built_in() -> tuple[ScriptRule, ...]:
     """The rules of the built-in script."""
     return tuple(rule for path in BUILT_IN for rule in load(path))
 
 
-def parse(text: str, source: str) -> tuple[Rule, ...]:
+def parse(text: str, source: str) -> tuple[ScriptRule, ...]:
     """Read a script's text; ``source`` names it in errors.
 
     Raises:
@@ -128,7 +128,7 @@ def _placed(problems: Sequence[Problem], root: yaml.Node | None) -> Iterator[Pro
         yield replace(problem, line=line + 1, column=column + 1)
 
 
-def _rule(value: Any) -> Rule:
+def _rule(value: Any) -> ScriptRule:
     found = Findings()
     lists = each(each(_step, "steps"), "lists of steps")
     kinds = {"name": _text, "when": _text, "matches": _pattern, "attempts": lists, "deliveries": lists}
@@ -142,7 +142,7 @@ def _rule(value: Any) -> Rule:
     elif by and not given[by[0]]:
         found.wrong("must be a list of lists of steps", by[0])
     found.end()
-    return Rule(rule.get("name", ""), rule.get("when", "").strip(), rule.get("matches"), by[0], rule[by[0]])
+    return ScriptRule(rule.get("name", ""), rule.get("when", "").strip(), rule.get("matches"), by[0], rule[by[0]])
 
 
 def _pattern(value: object) -> re.Pattern[str]:

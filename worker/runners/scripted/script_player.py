@@ -26,7 +26,7 @@ _PIECE_SECONDS = 0.04
 _FLOOD_PIECE = 8192
 
 
-class Left(Exception):
+class ScriptLeft(Exception):
     """The script ends the run here, without a result. ``code`` is the exit code."""
 
     def __init__(self, code: int) -> None:
@@ -67,7 +67,7 @@ class Player:
         try:
             for name, fields in steps:
                 getattr(self, name)(**fields)
-        except Left as left:
+        except ScriptLeft as left:
             return left.code
         self.emit({"event": "result"})
         return 0
@@ -120,20 +120,20 @@ class Player:
     def error(self, kind: str, message: str = "", retry_after: float = 0.0) -> None:
         """End with an error of a certain kind."""
         self.emit({"event": "error", "kind": kind, "text": message, "retry_after": retry_after})
-        raise Left(1)
+        raise ScriptLeft(1)
 
     def refuse(self, text: str = "", filtered: bool = False) -> None:
         """Refuse as a provider tells it: the model in its own words, or its service's filter."""
         self.emit({"event": "refusal", "text": text, "filtered": filtered})
-        raise Left(0)
+        raise ScriptLeft(0)
 
     def exit(self, code: int = 0) -> None:
         """End with an exit code and without a result."""
-        raise Left(code)
+        raise ScriptLeft(code)
 
     def cut(self) -> None:
         """End in mid-answer as if all were well: exit code 0, but no result."""
-        raise Left(0)
+        raise ScriptLeft(0)
 
     def flood(self, size: int, kind: str = "text") -> None:
         """Pour out bytes: as answer, as lines that mean nothing, or as one line without an end."""

@@ -15,7 +15,7 @@ from api_client.contract.counters import counter, model_of
 from api_client.contract.event_kinds import AttemptCompleted, AttemptLost, Body
 from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.issues.turn_error import TurnError
-from api_client.contract.record import Changes
+from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
@@ -37,7 +37,7 @@ from worker.turns.transitions.moves import (
 )
 from worker.turns.transitions.usage import Usage
 
-Facts = Changes[AttemptFacts]
+Facts = FieldChanges[AttemptFacts]
 
 #: Errors that pass by themselves.
 _PASSING = frozenset({ErrorKind.TRANSIENT, ErrorKind.SESSION_LOST})

@@ -13,7 +13,7 @@ from api_client.contract.counters import counter, model_of
 from api_client.contract.event_kinds import AttemptAccepted, AttemptLost, AttemptRejected
 from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.issues.turn_error import TurnError
-from api_client.contract.record import Changes
+from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import FAIL, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
@@ -62,7 +62,7 @@ def _rejected(
     link: Link,
     record: AttemptRecord,
     result: VerificationResult,
-    facts: Changes[AttemptFacts],
+    facts: FieldChanges[AttemptFacts],
     issues: tuple[ValidationIssue, ...],
 ) -> Move:
     """Ask again while runs are left, else hand the turn on or give up."""
@@ -100,7 +100,7 @@ def _ask_again(
     turn: Turn,
     link: Link,
     result: VerificationResult,
-    facts: Changes[AttemptFacts],
+    facts: FieldChanges[AttemptFacts],
     issues: tuple[ValidationIssue, ...],
     rejected: AttemptRejected,
     counters: dict[str, int],

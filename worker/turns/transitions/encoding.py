@@ -15,7 +15,7 @@ from api_client.contract.attempt import AttemptFacts
 from api_client.contract.commands import SHORT_BYTES, Word
 from api_client.contract.event_kinds import Body
 from api_client.contract.issues.turn_error import TurnError, error_data
-from api_client.contract.record import ASKED, Changes, elsewhere
+from api_client.contract.record import ASKED, FieldChanges, elsewhere
 from api_client.contract.turn import Outcome, Progress
 from api_client.contract.values.frozen import dataclass
 from worker.turns.transitions.moves import Answer, Move
@@ -177,8 +177,8 @@ def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str
     error = json.loads(answer["error"]) if isinstance(answer["error"], str) else answer["error"]
     return Move(
         attempt=int(data["attempt"]),
-        fields=Changes.from_texts(Progress, data["fields"]),
-        facts=Changes.from_texts(AttemptFacts, facts),
+        fields=FieldChanges.from_texts(Progress, data["fields"]),
+        facts=FieldChanges.from_texts(AttemptFacts, facts),
         events=events,
         counters=data["counters"],
         end_counters=data["end_counters"],

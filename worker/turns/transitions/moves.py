@@ -12,7 +12,7 @@ from api_client.contract.event_kinds import Body, TurnRetrying
 from api_client.contract.events import data_of
 from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.marker import Span
-from api_client.contract.record import Changes, changes_of
+from api_client.contract.record import FieldChanges, changes_of
 from api_client.contract.tasks import PHASE_RUN, RETRY, Link
 from api_client.contract.turn import Outcome, Progress, Turn, TurnState
 from api_client.contract.values.frozen import dataclass
@@ -73,8 +73,8 @@ class Move:
     attempt: int
     state: TurnState = TurnState.RAN
     next: Link | None = None
-    fields: Changes[Progress] = field(default_factory=progress)
-    facts: Changes[AttemptFacts] = field(default_factory=attempt_facts)
+    fields: FieldChanges[Progress] = field(default_factory=progress)
+    facts: FieldChanges[AttemptFacts] = field(default_factory=attempt_facts)
     events: list[Body] = field(default_factory=list)
     counters: dict[str, int] = field(default_factory=dict)
     delay_ms: int = 0

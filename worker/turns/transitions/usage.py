@@ -9,7 +9,7 @@ from typing import Any
 from api_client.contract.counters import counter, model_of
 from api_client.contract.turn import Turn
 from api_client.contract.values.frozen import dataclass
-from worker.enforcement.validators.services import Spent
+from worker.enforcement.validators.services import JudgingCost
 from worker.turns.transitions.moves import Move, progress
 
 #: Whatever an agent reports beyond this it did not use.
@@ -34,7 +34,7 @@ class Usage:
         )
 
     @classmethod
-    def spent(cls, spent: Spent) -> Usage:
+    def spent(cls, spent: JudgingCost) -> Usage:
         """Return what rules used of models while they judged."""
         return cls(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens, cost_usd=spent.cost_usd)
 
@@ -69,7 +69,7 @@ class Usage:
         return {counter(name, model): amount for name, amount in amounts.items() if amount}
 
 
-def with_judging(turn: Turn, move: Move, spent: Spent) -> Move:
+def with_judging(turn: Turn, move: Move, spent: JudgingCost) -> Move:
     """The move that also charges the turn what its rules used of models: its budgets cover that too."""
     if not spent:
         return move

@@ -9,7 +9,7 @@ from typing import Any
 from api_client.contract.issues.issue import ValidationIssue
 from worker.runners.guard.box import Bind
 from worker.verification.codes import issue
-from worker.verification.gate_program import Limits, Ran, run_program
+from worker.verification.gate_program import ProgramLimits, Ran, run_program
 from worker.verification.gates.base import Site
 from worker.verification.output_tree import MAX_BYTES, content_of, copied
 
@@ -75,8 +75,8 @@ def _argv(options: Mapping[str, Any]) -> list[str]:
 def _run_on_copy(gate: str, argv: list[str], options: Mapping[str, Any], site: Site) -> Ran:
     if refused := site.fence.refused(gate):
         return Ran(code=None, error=refused)
-    default = Limits()
-    limits = Limits(
+    default = ProgramLimits()
+    limits = ProgramLimits(
         seconds=float(options.get("seconds", default.seconds)),
         memory_mb=int(options.get("memory_mb", default.memory_mb)),
     )

@@ -29,7 +29,7 @@ _ANCHOR = re.compile(r"""<[^>]{0,200}\b(?:id|name)\s{0,4}=\s{0,4}["']([^"']{1,20
 _NO_SLUG = re.compile(r"[^\w\- ]")
 
 
-def python(content: bytes, file: str, _order: Order) -> Iterator[Finding]:
+def python(content: bytes, file: str, _order: InspectionOrder) -> Iterator[Finding]:
     """Compile, never run."""
     try:
         with warnings.catch_warnings():
@@ -41,7 +41,7 @@ def python(content: bytes, file: str, _order: Order) -> Iterator[Finding]:
         yield "PYTHON_SYNTAX", 0, {"problem": str(error) or "too complex to be parsed"}
 
 
-def json_(content: bytes, _file: str, _order: Order) -> Iterator[Finding]:
+def json_(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Finding]:
     """Strict JSON: no comments, no NaN, no byte order mark."""
 
     def refuse(constant: str) -> None:
@@ -57,7 +57,7 @@ def json_(content: bytes, _file: str, _order: Order) -> Iterator[Finding]:
         yield "JSON_SYNTAX", 0, {"problem": str(error)}
 
 
-def yaml_(content: bytes, _file: str, _order: Order) -> Iterator[Finding]:
+def yaml_(content: bytes, _file: str, _order: InspectionOrder) -> Iterator[Finding]:
     """The events of all documents; tags and templates of other tools' dialects are left to those tools."""
     import yaml
 
@@ -86,7 +86,7 @@ def _line(mark: Any) -> int:
     return int(mark.line) + 1 if mark else 0
 
 
-def markdown(content: bytes, file: str, order: Order) -> Iterator[Finding]:
+def markdown(content: bytes, file: str, order: InspectionOrder) -> Iterator[Finding]:
     """Relative links lead to files of the output, and to headings that are there."""
     try:
         text = content.decode("utf-8")
@@ -150,7 +150,7 @@ def _no_utf8(content: bytes, error: UnicodeDecodeError) -> Finding:
     return "NOT_UTF8", content[: error.start].count(b"\n") + 1, {"problem": f"byte {error.start}"}
 
 
-CHECKS: dict[str, Callable[[bytes, str, Order], Iterator[Finding]]] = {
+CHECKS: dict[str, Callable[[bytes, str, InspectionOrder], Iterator[Finding]]] = {
     ".py": python,
     ".pyi": python,
     ".json": json_,
@@ -161,7 +161,7 @@ CHECKS: dict[str, Callable[[bytes, str, Order], Iterator[Finding]]] = {
 }
 
 
-class Order:
+class InspectionOrder:
     """The material to inspect: the folder, all its files, and those to look into."""
 
     def __init__(self, directory: str, files: list[str], inspect: list[str]) -> None:
@@ -194,7 +194,7 @@ def _report(**facts: Any) -> None:
 
 def main() -> None:
     """Inspect what standard input names."""
-    order = Order(**json.load(sys.stdin))
+    order = InspectionOrder(**json.load(sys.stdin))
     for file in order.inspect:
         _report(begin=file)
         findings = CHECKS[Path(file).suffix.lower()](order.read(file), file, order)

@@ -12,14 +12,14 @@ from typing import Any
 from api_client.contract.issues.issue import ValidationIssue
 from worker.runners.guard.box import Bind
 from worker.verification.codes import issue
-from worker.verification.gate_program import Limits, Ran, run_program
+from worker.verification.gate_program import ProgramLimits, Ran, run_program
 from worker.verification.gates.base import Site
 
 INSPECTION = Path(__file__).with_name("inspection.py")
 #: Largest file that is parsed, in bytes.
 MAX_FILE = 2 * 2**20
 #: For all files together ten minutes; one file that needs longer than 30 s is blamed.
-LIMITS = Limits(seconds=600.0, silence=30.0, memory_mb=2048)
+LIMITS = ProgramLimits(seconds=600.0, silence=30.0, memory_mb=2048)
 
 #: Folders that hold what tools made, besides all that begin with a dot.
 _MADE = frozenset({"node_modules", "__pycache__"})

@@ -24,7 +24,7 @@ class NoVerdict(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class VerifierVerdict:
     """A valid verdict. ``errors`` is never empty unless ``success``."""
 
     success: bool
@@ -33,7 +33,7 @@ class Verdict:
     checks_passed: list[str] = field(default_factory=list)
 
 
-def read_verdict(text: str, nonce: str) -> Verdict:
+def read_verdict(text: str, nonce: str) -> VerifierVerdict:
     """The verdict in a verifier's answer.
 
     Args:
@@ -108,7 +108,7 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _verdict(data: dict[str, Any]) -> Verdict:
+def _verdict(data: dict[str, Any]) -> VerifierVerdict:
     success, feedback = data.get("success"), data.get("feedback")
     if not isinstance(success, bool):
         raise NoVerdict(f"the verdict's 'success' must be true or false, not {json.dumps(success)[:80]}")
@@ -120,7 +120,7 @@ def _verdict(data: dict[str, Any]) -> Verdict:
     feedback = feedback.strip()[: 10 * MAX_ENTRY] if feedback else None
     if not success and not errors:
         errors = [(feedback or "the verifier rejected the output without saying why")[:MAX_ENTRY]]
-    return Verdict(success, feedback or None, errors, _sentences(data.get("checks_passed"), "checks_passed"))
+    return VerifierVerdict(success, feedback or None, errors, _sentences(data.get("checks_passed"), "checks_passed"))
 
 
 def _sentences(value: object, name: str) -> list[str]:

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from worker.enforcement import examine, judge
-from worker.enforcement.rules import CodeBlocks, Command, LlmJudge
+from worker.enforcement.rules import CodeBlocks, CommandRule, LlmJudge
 from worker.enforcement.rules.llm_judge import prompt, read_verdict, verdicts
 from worker.enforcement.validators import services
-from worker.enforcement.validators.services import CannotRun, Ended, Program, Question, Reply, Spent
+from worker.enforcement.validators.services import CannotRun, Ended, JudgingCost, JudgingProgram, ModelReply, Question
 
 NONCE = "0123456789abcdef"
 
@@ -23,17 +23,17 @@ class Provided:
     def __init__(self) -> None:
         self.ended = Ended(0)
         self.reply: Callable[[str], str] = lambda nonce: json.dumps({"nonce": nonce, "success": True})
-        self.programs: list[Program] = []
+        self.programs: list[JudgingProgram] = []
         self.questions: list[Question] = []
 
-    def run(self, program: Program) -> Ended:
+    def run(self, program: JudgingProgram) -> Ended:
         self.programs.append(program)
         return self.ended
 
-    def ask(self, question: Question) -> Reply:
+    def ask(self, question: Question) -> ModelReply:
         self.questions.append(question)
         nonce = re.findall(r'"nonce": "([0-9a-f]+)"', question.prompt)[-1]
-        return Reply(text=self.reply(nonce), spent=Spent(input_tokens=10, output_tokens=2, cost_usd=0.001))
+        return ModelReply(text=self.reply(nonce), spent=JudgingCost(input_tokens=10, output_tokens=2, cost_usd=0.001))
 
 
 @pytest.fixture
@@ -45,13 +45,13 @@ def provided() -> Iterator[Provided]:
     services.provide(services.NOTHING)
 
 
-def found(rule: Command | LlmJudge | CodeBlocks, answer: str, **context: object) -> list[tuple[str, int, str]]:
+def found(rule: CommandRule | LlmJudge | CodeBlocks, answer: str, **context: object) -> list[tuple[str, int, str]]:
     issues = examine(answer, [rule], {"locale": "en", **context})
     return [(issue.code, issue.line, str(issue.severity)) for issue in issues]
 
 
 def test_a_program_accepts_by_its_exit_code(provided: Provided) -> None:
-    rule = Command(command=("check",), accepts=(0, 3))
+    rule = CommandRule(command=("check",), accepts=(0, 3))
     provided.ended = Ended(3, ("1: bad",))
     assert found(rule, "text") == []
     provided.ended = Ended(1, ("it is bad",))
@@ -63,7 +63,7 @@ def test_lines_that_a_program_names_become_issues_with_their_line_and_weight(pro
     provided.ended = Ended(
         1, ("answer.md:2:5: error: wrong", "./answer.md:3: warning: odd", "other.md:1: not ours", "4: bare")
     )
-    assert found(Command(command=("check",)), "text") == [
+    assert found(CommandRule(command=("check",)), "text") == [
         ("COMMAND_FOUND", 2, "error"),
         ("COMMAND_FOUND", 3, "warning"),
         ("COMMAND_FOUND", 4, "error"),
@@ -72,11 +72,14 @@ def test_lines_that_a_program_names_become_issues_with_their_line_and_weight(pro
 
 def test_a_program_that_names_only_warnings_still_rejects(provided: Provided) -> None:
     provided.ended = Ended(1, ("answer.md:3: warning: odd",))
-    assert [code for code, *_ in found(Command(command=("check",)), "text")] == ["COMMAND_FOUND", "COMMAND_REJECTED"]
+    assert [code for code, *_ in found(CommandRule(command=("check",)), "text")] == [
+        "COMMAND_FOUND",
+        "COMMAND_REJECTED",
+    ]
 
 
 def test_a_program_gets_the_answer_and_the_agents_files_and_not_the_marker(provided: Provided) -> None:
-    found(Command(command=("check",)), "text\n\n<!-- STEP: done -->", files={"ADR-1.md": "x"})
+    found(CommandRule(command=("check",)), "text\n\n<!-- STEP: done -->", files={"ADR-1.md": "x"})
     (program,) = provided.programs
     assert program.stdin.strip() == program.files["answer.md"].strip() == "text"
     assert program.files["output/ADR-1.md"] == "x"
@@ -84,13 +87,13 @@ def test_a_program_gets_the_answer_and_the_agents_files_and_not_the_marker(provi
 
 def test_each_block_of_a_language_is_judged_alone_and_lines_count_in_the_answer(provided: Provided) -> None:
     provided.ended = Ended(1, ("block.py:1: error: bad",))
-    rule = Command(command=("check",), fence="python", file="block.py")
+    rule = CommandRule(command=("check",), fence="python", file="block.py")
     assert [line for _, line, _ in found(rule, "a\n\n```py\nx\n```\n\n```python\ny\n```\n```json\n{}\n```\n")] == [4, 8]
     assert [program.stdin for program in provided.programs] == ["x\n", "y\n"]
 
 
 def test_without_a_host_such_rules_are_issues_of_their_own() -> None:
-    rules = [Command(command=("check",)), LlmJudge(model="m", criteria="c"), CodeBlocks(languages=("shell",))]
+    rules = [CommandRule(command=("check",)), LlmJudge(model="m", criteria="c"), CodeBlocks(languages=("shell",))]
     assert [issue.code for issue in examine("a\n```sh\nls\n```\n", rules)] == ["VALIDATOR_ERROR"] * 3
 
 
@@ -111,7 +114,7 @@ def test_the_same_answer_is_asked_about_once(provided: Provided) -> None:
 
 def test_what_a_judge_uses_is_on_the_attempt_and_a_kept_verdict_costs_nothing(provided: Provided) -> None:
     rule = LlmJudge(model="m", criteria="c")
-    assert judge([], "one", [rule]).spent == Spent(input_tokens=10, output_tokens=2, cost_usd=0.001)
+    assert judge([], "one", [rule]).spent == JudgingCost(input_tokens=10, output_tokens=2, cost_usd=0.001)
     assert not judge([], "one", [rule]).spent
 
 
