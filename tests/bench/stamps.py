@@ -57,14 +57,13 @@ def stamped(owner: Any, name: str, begins: str = "", ends: str = "", of: Callabl
 
 def _engine() -> None:
     from api_client.store.connection import _Line
+    from worker.turns import publisher, service
     from worker.turns.agent_run import AgentRun
     from worker.turns.engine import Engine
     from worker.turns.loops.loop import Loop
-    from worker.turns.publisher import Publisher
     from worker.turns.record.ledger import Ledger
     from worker.turns.service import TurnService
     from worker.turns.tasks import celery_internals
-    from worker.turns.validation import Validation
 
     stamped(celery_internals, "_hand_on", "Celery thread: message can be read", "Celery thread: message handed on")
     stamped(celery_internals, "_ask", ends="Celery thread: next message asked for")
@@ -75,8 +74,8 @@ def _engine() -> None:
     stamped(_Line, "_send", ends="loop: command sent")
     stamped(_Line, "data_received", "loop: reply arrives")
     stamped(AgentRun, "run", "loop: agent begins", "loop: agent ended")
-    stamped(Validation, "at_once", "loop: judging begins", "loop: judged")
-    stamped(Publisher, "_write", "files thread: begins", "files thread: ended")
+    stamped(service, "at_once", "loop: judging begins", "loop: judged")
+    stamped(publisher, "_write", "files thread: begins", "files thread: ended")
 
 
 def _client() -> None:

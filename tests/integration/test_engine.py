@@ -35,6 +35,7 @@ from worker.turns.leases.host import Host, obstacle
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.loops.loop import Loop
 from worker.turns.loops.threads import Threads
+from worker.turns.parts import EngineParts
 from worker.turns.record import ledger as product
 from worker.turns.service import TurnService
 from worker.turns.slots import Slots
@@ -119,15 +120,17 @@ class Bench:
         self._watch.enter_context(nothing_blocks(self.loop))
         self.on_loop = product.Ledger(settings, "w")
         self.service = TurnService(
-            settings,
-            self.on_loop,
-            self.leases,
-            Threads(4, 2),
-            lambda spec: (self.runner, ""),
-            SimpleNamespace(judge=judge_case, repair=repair_case),
-            lambda *what: self.announced.append(what),
-            lambda *what: self.isolated.append(what),
-            self.host,
+            EngineParts(
+                settings=settings,
+                ledger=self.on_loop,
+                leases=self.leases,
+                threads=Threads(4, 2),
+                host=self.host,
+                runners=lambda spec: (self.runner, ""),
+                judges=SimpleNamespace(judge=judge_case, repair=repair_case),
+                announce=lambda *what: self.announced.append(what),
+                isolate=lambda *what: self.isolated.append(what),
+            )
         )
 
     async def submit(self, *plays: Play, **more: object) -> str:

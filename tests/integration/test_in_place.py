@@ -97,7 +97,7 @@ async def test_a_process_that_ends_hands_over_instead_of_going_on(bench: Bench) 
 
 
 async def test_the_delivery_before_the_last_strike_is_left_to_a_process_that_does_nothing_else(bench: Bench) -> None:
-    bench.service._settings = replace(bench.settings, strikes=1)
+    bench.service.parts = replace(bench.service.parts, settings=replace(bench.settings, strikes=1))
     turn_id = await bench.submit(says(NO_MARKER), says(GOOD))
     bench.carry_out_one(Link(RUN, 1), turn_id)
     assert bench.announced == [(Link(VALIDATE, 1), turn_id, "s")]

@@ -27,7 +27,7 @@ from worker.enforcement.child import MOST_CHARACTERS
 from worker.enforcement.policy import Attempt
 from worker.files.workspace import delivery_name, written
 from worker.runners.base import Emit, Order, RunResult, Stop
-from worker.turns import folders
+from worker.turns import folders, publisher
 from worker.turns.judges import Case
 from worker.turns.loops.threads import Threads
 
@@ -112,14 +112,14 @@ async def test_a_pause_of_judging_keeps_the_answer_and_judges_it_afterwards(benc
 
 
 async def test_the_time_of_judging_is_counted_and_the_runs_events_bear_the_time_of_its_end(bench: Bench) -> None:
-    judge = bench.service._links._validation._judges.judge
-    assert isinstance(bench.service._links._validation._judges, SimpleNamespace)
+    judge = bench.service.parts.judges.judge
+    assert isinstance(bench.service.parts.judges, SimpleNamespace)
 
     def slowly(case: Case) -> Attempt:
         time.sleep(0.03)
         return judge(case)
 
-    bench.service._links._validation._judges.judge = slowly
+    bench.service.parts.judges.judge = slowly
     turn = await bench.outcome(says(NO_MARKER), says(GOOD))
     events = await bench.client.reader.events(turn.turn_id)
     ended = {(event.kind, event.data["attempt"]): event.at_ms for event in events if "attempt" in event.data}
@@ -160,21 +160,21 @@ async def test_an_answer_that_was_sealed_with_its_run_is_finished_by_the_next_ho
     assert len(bench.runner.orders) == 1, "nobody pays twice"
 
 
-async def test_a_machine_that_gets_sick_while_it_publishes_leaves_the_judging_to_another_one(bench: Bench) -> None:
-    publish = bench.service._links._validation._publisher.publish
-
+async def test_a_machine_that_gets_sick_while_it_publishes_leaves_the_judging_to_another_one(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def sick(*_: object) -> None:
         bench.trouble = "no space left"
         raise OSError("no space left")
 
-    bench.service._links._validation._publisher.publish = sick  # type: ignore[method-assign, assignment]
     turn_id = await bench.submit(says(GOOD))
-    bench.carry_out_one(FIRST, turn_id)
+    with monkeypatch.context() as sickly:
+        sickly.setattr(publisher, "publish", sick)
+        bench.carry_out_one(FIRST, turn_id)
     turn = await bench.client.reader.get(turn_id)
     assert (turn.state, turn.next, bench.announced) == (TurnState.RAN, str(JUDGE), [(JUDGE, turn_id, "s")])
     bench.trouble = ""
     bench.host.look()
-    bench.service._links._validation._publisher.publish = publish  # type: ignore[method-assign]
     bench.carry_out(*reversed(bench.announced.pop()[:2]))
     assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
     assert len(bench.runner.orders) == 1

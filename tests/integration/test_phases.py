@@ -184,7 +184,7 @@ async def test_an_agent_that_never_finishes_is_escalated_too(bench: PhaseBench) 
 async def test_a_verifier_without_a_verdict_is_asked_again_and_never_lets_a_phase_pass(bench: PhaseBench) -> None:
     bench.settings.models["judge"] = "scripted:" + str(_script(bench.settings.root, "Sieht gut aus!"))
     verifying = replace(bench.settings, verifier_model="judge")
-    bench.service._links._settings = verifying
+    bench.service.parts = replace(bench.service.parts, settings=verifying)
     turn = await bench.phase(writes(GOOD_CODE), verify_agent=True)
     while turn.outcome is None:
         found = bench.ledger.reap(turn.turn_id, may_take=True)

@@ -34,7 +34,7 @@ def another_reports(settings: Settings, **more: Any) -> None:
 def give_ability(bench: Bench, settings: Settings) -> None:
     ability = Ability(settings)
     ability.look()
-    bench.service._ability = ability
+    bench.service.parts = replace(bench.service.parts, ability=ability)
 
 
 async def test_a_set_up_error_goes_to_another_worker_once_and_ends_the_turn_where_there_is_none(bench: Bench) -> None:

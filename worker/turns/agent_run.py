@@ -15,7 +15,6 @@ from api_client.contract.event_kinds import Body
 from api_client.contract.failpoints import FailpointError, arrive, reach
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
-from api_client.policies.kept import StoredPolicies
 from worker.enforcement.feedback import go_on_feedback
 from worker.enforcement.going_on import known
 from worker.files.template import text_of
@@ -24,7 +23,6 @@ from worker.runners.base import (
     Adopts,
     AgentEvent,
     AnyRunner,
-    BuildRunner,
     Emit,
     ErrorKind,
     Order,
@@ -40,11 +38,9 @@ from worker.runners.guard.marks import sweep_before
 from worker.runners.guard.processes import shared
 from worker.turns import folders
 from worker.turns.continuation import Continuation
-from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
-from worker.turns.loops.threads import Threads
+from worker.turns.parts import EngineParts
 from worker.turns.phases import phase_folders
-from worker.turns.record.ledger import Ledger
 from worker.turns.writer import EventWriter
 
 log = structlog.get_logger()
@@ -63,23 +59,13 @@ class AgentRun:
 
     def __init__(
         self,
-        settings: Settings,
-        ledger: Ledger,
-        threads: Threads,
-        runners: BuildRunner,
-        host: Host,
+        parts: EngineParts,
         lease: Lease,
-        policies: StoredPolicies,
         history: Sequence[AttemptRecord],
         broken: Sequence[AttemptRecord] = (),
     ) -> None:
-        self._settings = settings
-        self._ledger = ledger
-        self._threads = threads
-        self._runners = runners
-        self._host = host
+        self._parts = parts
         self._lease = lease
-        self._policies = policies
         self._turn = lease.claim.turn
         self._history = history
         self.prompt = history[-1].feedback if history else self._turn.request.prompt
@@ -96,26 +82,26 @@ class AgentRun:
             Fenced: another worker has the turn.
         """
         try:
-            runner, order = await self._threads.files(self._ready, True) if self._blocks() else self._ready(False)
-            await self._lease.confirm(self._ledger)
+            runner, order = await self._parts.threads.files(self._ready, True) if self._blocks() else self._ready(False)
+            await self._lease.confirm(self._parts.ledger)
         except (SettingsError, PhaseError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
             return config_error(str(error))
         except (DeliveryTaken, OSError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
-            host = isinstance(error, OSError) and await self._threads.files(
-                self._host.blamed, error, self._turn.delivery
+            host = isinstance(error, OSError) and await self._parts.threads.files(
+                self._parts.host.blamed, error, self._turn.delivery
             )
             return not_begun(str(error), host=host)
-        writer = EventWriter(self._ledger, self._lease.claim)
+        writer = EventWriter(self._parts.ledger, self._lease.claim)
         try:
             continuation = Continuation(self._so_far, writer.emit) if self._so_far else None
             emit = continuation.emit if continuation else writer.emit
             result = await self._adopted(runner, order, emit) or await self._played(runner, order, emit)
-            if self._host.heard(result.completion):
-                await self._threads.files(self._host.look)
+            if self._parts.host.heard(result.completion):
+                await self._parts.threads.files(self._parts.host.look)
             if result.completion.kind is ErrorKind.HOST:
-                result = await self._threads.files(self._host.weighed, result, self._turn.delivery)
+                result = await self._parts.threads.files(self._parts.host.weighed, result, self._turn.delivery)
             return continuation.ended(result) if continuation else result
         finally:
             self.unsent = await writer.close()
@@ -124,7 +110,7 @@ class AgentRun:
         """The result of an earlier delivery whose agent finished and whose worker died with it: nobody pays twice."""
         if order.delivery == 1 or self._lease.went_on or not order.recorded or not isinstance(runner, Adopts):
             return None
-        result = await self._threads.files(self._finished_before, runner, order)
+        result = await self._parts.threads.files(self._finished_before, runner, order)
         if result:
             emit(AgentEvent(kind="output", text=result.text))
             await arrive("run.adopted")
@@ -147,7 +133,7 @@ class AgentRun:
         try:
             result: object = await self._run_by(runner, order, emit)  # whatever a plug-in returns
         except Exception as error:
-            await self._threads.runs(shared().end, order.mark)
+            await self._parts.threads.runs(shared().end, order.mark)
             if self._lease.reason or isinstance(error, MemoryError | FailpointError):
                 raise  # this worker stops, fails, or lost the turn: another delivery follows
             log.exception("runner.raised", runner=runner.name)
@@ -157,7 +143,7 @@ class AgentRun:
             return not_begun(said, host=False) if isinstance(error, OSError) else config_error(said)
         if isinstance(result, RunResult):
             return result
-        await self._threads.runs(shared().end, order.mark)
+        await self._parts.threads.runs(shared().end, order.mark)
         return config_error(f"runner {runner.name!r} returned {type(result).__name__}; it must return a RunResult")
 
     async def _run_by(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
@@ -169,26 +155,30 @@ class AgentRun:
         def emit_from_thread(event: AgentEvent) -> None:
             loop.call_soon_threadsafe(emit, event)
 
-        return await self._threads.runs(cast("Runner", runner).run, order, emit_from_thread, self._lease)
+        return await self._parts.threads.runs(cast("Runner", runner).run, order, emit_from_thread, self._lease)
 
     def _blocks(self) -> bool:
         """True if making ready has to wait: for files, for the rest of an earlier delivery, or for the store."""
         turn, lease = self._turn, self._lease
         if turn.request.phase is not None or lease.lapsed or (turn.delivery > 1 and not lease.went_on):
             return True
-        if folders.works_in_files(self._settings, turn, self._runners):
+        if folders.works_in_files(self._parts.settings, turn, self._parts.runners):
             return True
-        return not lease.went_on and has_answer(folders.folder_of(self._settings, turn))
+        return not lease.went_on and has_answer(folders.folder_of(self._parts.settings, turn))
 
     def _ready(self, may_block: bool) -> tuple[AnyRunner, Order]:
         """The runner and its order, before the turn is confirmed to be ours. Raises as ``_prepared``."""
         reach("run.claimed")
         attempt = self._lease.claim.link.attempt
-        if may_block and self._lease.went_on and folders.may_be_recorded(self._settings, self._turn, self._runners):
-            folders.forget_runs(self._settings, self._turn, range(attempt - 1, attempt))
+        if (
+            may_block
+            and self._lease.went_on
+            and folders.may_be_recorded(self._parts.settings, self._turn, self._parts.runners)
+        ):
+            folders.forget_runs(self._parts.settings, self._turn, range(attempt - 1, attempt))
         if self._turn.request.phase is not None:
             self._require_gates()
-            self.prompt = phase_folders.asked(self._turn, self._settings.root, self._history)
+            self.prompt = phase_folders.asked(self._turn, self._parts.settings.root, self._history)
         prepared = self._prepared(may_block)
         reach("folder.made")
         return prepared
@@ -199,12 +189,14 @@ class AgentRun:
         Raises:
             SettingsError: they may not.
         """
-        if refused := phase_folders.fence_of(self._settings, self._turn).refusal(phase_folders.phase_of(self._turn)):
+        if refused := phase_folders.fence_of(self._parts.settings, self._turn).refusal(
+            phase_folders.phase_of(self._turn)
+        ):
             raise SettingsError([refused])
 
     def _confirm(self) -> None:
         if self._lease.lapsed:  # else the loop need not be asked
-            self._threads.asked(self._lease.confirm(self._ledger))
+            self._parts.threads.asked(self._lease.confirm(self._parts.ledger))
 
     def _needs_folder(self, runner: AnyRunner) -> bool:
         return self._turn.request.phase is not None or needs_folder(runner)
@@ -237,11 +229,11 @@ class AgentRun:
         """
         turn = self._turn
         name = turn.stage_model or turn.request.model
-        settings = self._settings.of_model(name)
+        settings = self._parts.settings.of_model(name)
         model = settings.models.get(name)
         if model is None:
             raise SettingsError([f"this worker offers no model {name!r}; see HELIX_MODELS"])
-        runner, option = self._runners(model)
+        runner, option = self._parts.runners(model)
         attempt = self._lease.claim.link.attempt
         if may_block:
             self._begin(settings, runner)
@@ -272,7 +264,7 @@ class AgentRun:
         """The text of the turn's session template, as it was at the submit; after an escalation, that model's."""
         turn = self._turn
         if turn.request.template and not turn.stage_model:
-            text = self._policies.template(turn)
+            text = self._parts.policies.template(turn)
             if text is not None:
                 return text
             log.warning("prompt.gone", template=turn.request.template)

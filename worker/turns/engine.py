@@ -33,6 +33,7 @@ from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
 from worker.turns.loops.loop import Loop
 from worker.turns.loops.threads import Threads
 from worker.turns.loops.watching import Watch, Watcher
+from worker.turns.parts import EngineParts
 from worker.turns.record.ledger import Ledger
 from worker.turns.service import TurnService
 from worker.turns.slots import Seat, Slots
@@ -91,16 +92,18 @@ class Engine:
         self._ledger = Ledger(settings, self.name)
         self._threads = Threads(settings.run_slots, settings.check_slots)
         self.service = TurnService(
-            settings,
-            self._ledger,
-            self.leases,
-            self._threads,
-            build_runner,
-            Judges(settings.validation_seconds),
-            self.announce,
-            isolated.carry_out,
-            self.host,
-            self._ability,
+            EngineParts(
+                settings=settings,
+                ledger=self._ledger,
+                leases=self.leases,
+                threads=self._threads,
+                host=self.host,
+                runners=build_runner,
+                judges=Judges(settings.validation_seconds),
+                announce=self.announce,
+                isolate=isolated.carry_out,
+                ability=self._ability,
+            )
         )
         self._taken, self._took_at = 0, 0.0
         self._stories: set[TaskStory] = set()

@@ -16,16 +16,13 @@ import structlog
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive, reach
-from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.files import session, workspace
 from worker.files.session_fence import FencedPlace, Place, fenced_writes, place
 from worker.turns import folders
-from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
-from worker.turns.loops.threads import Threads
+from worker.turns.parts import EngineParts
 from worker.turns.phases import phase_folders
-from worker.turns.record.ledger import Ledger
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.moves import Move
 
@@ -35,124 +32,123 @@ log = structlog.get_logger()
 _TRIES = 3
 
 
-class Publisher:
-    """Publishes what was accepted. One per worker process."""
+async def finish(parts: EngineParts, lease: Lease) -> Move:
+    """Publish what an earlier holder accepted and did not commit: some of it may lie there, all, or nothing.
 
-    def __init__(self, settings: Settings, ledger: Ledger, threads: Threads, host: Host) -> None:
-        self._settings = settings
-        self._ledger = ledger
-        self._threads = threads
-        self._host = host
+    Raises:
+        Fenced: as ``publish``.
+    """
+    accepted = Accepted.from_json(lease.claim.accepted, lease.claim.facts)
+    try:
+        return await publish(parts, lease, accepted)
+    except SettingsError as error:  # its folder went after the seal: the record keeps the answer
+        log.error("answer.not_published", error=str(error))
+        return accepted.move
 
-    async def finish(self, lease: Lease) -> Move:
-        """Publish what an earlier holder accepted and did not commit: some of it may lie there, all, or nothing.
 
-        Raises:
-            Fenced: as ``publish``.
-        """
-        accepted = Accepted.from_json(lease.claim.accepted, lease.claim.facts)
-        try:
-            return await self.publish(lease, accepted)
-        except SettingsError as error:  # its folder went after the seal: the record keeps the answer
-            log.error("answer.not_published", error=str(error))
-            return accepted.move
+def accept_with_files(
+    parts: EngineParts, lease: Lease, move: Move, record: AttemptRecord, files: Mapping[str, str] | None = None
+) -> Move:
+    """As ``publish``, from a thread, with the files of the answer that this attempt did not write itself."""
+    turn = lease.claim.turn
+    mended = dict[str, str]()
+    if move.outcome and move.outcome.success:
+        mended = folders.written_before(parts.settings, turn, record, files or {})
+    accepted = Accepted(move=move, delivery=folders.delivery_of(turn, record), mended=mended)
+    return parts.threads.asked(publish(parts, lease, accepted))
 
-    def accept_with_files(
-        self, lease: Lease, move: Move, record: AttemptRecord, files: Mapping[str, str] | None = None
-    ) -> Move:
-        """As ``publish``, from a thread, with the files of the answer that this attempt did not write itself."""
-        turn = lease.claim.turn
-        mended = dict[str, str]()
-        if move.outcome and move.outcome.success:
-            mended = folders.written_before(self._settings, turn, record, files or {})
-        accepted = Accepted(move=move, delivery=folders.delivery_of(turn, record), mended=mended)
-        return self._threads.asked(self.publish(lease, accepted))
 
-    async def publish(
-        self, lease: Lease, accepted: Accepted, files: Mapping[str, str] | None = None, ended: Iterable[int] = ()
-    ) -> Move:
-        """Seal and publish a success before its commit; other moves just go on. Returns the move to commit.
+async def publish(
+    parts: EngineParts,
+    lease: Lease,
+    accepted: Accepted,
+    files: Mapping[str, str] | None = None,
+    ended: Iterable[int] = (),
+) -> Move:
+    """Seal and publish a success before its commit; other moves just go on. Returns the move to commit.
 
-        A turn that was cancelled before the seal is not published; the commit ends it as it must.
+    A turn that was cancelled before the seal is not published; the commit ends it as it must.
 
-        Args:
-            lease: the turn's.
-            accepted: what is sealed.
-            files: all files that belong to the answer, by name; None: those of the delivery, and repaired ones.
-            ended: attempts whose recordings nobody needs once it is sealed.
+    Args:
+        parts: the engine's.
+        lease: the turn's.
+        accepted: what is sealed.
+        files: all files that belong to the answer, by name; None: those of the delivery, and repaired ones.
+        ended: attempts whose recordings nobody needs once it is sealed.
 
-        Raises:
-            Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.
-            SettingsError: a phase's folder is not there; nothing was sealed, unless it was before.
-            OSError: this machine is sick: another one can publish it.
-            JudgingPaused: no answer may be accepted now.
-        """
-        turn, move = lease.claim.turn, accepted.move
-        if move.outcome is None or not move.outcome.success:
-            return move
-        await arrive("answer.accepted")
-        if turn.request.phase is not None:
-            await self._threads.files(folders.folder_of, self._settings, turn)
-        if await self._ledger.seal(lease.claim, self._sealed(lease, accepted)):
-            await self._threads.files(self._write, lease, accepted, files, ended)
+    Raises:
+        Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.
+        SettingsError: a phase's folder is not there; nothing was sealed, unless it was before.
+        OSError: this machine is sick: another one can publish it.
+        JudgingPaused: no answer may be accepted now.
+    """
+    turn, move = lease.claim.turn, accepted.move
+    if move.outcome is None or not move.outcome.success:
         return move
+    await arrive("answer.accepted")
+    if turn.request.phase is not None:
+        await parts.threads.files(folders.folder_of, parts.settings, turn)
+    if await parts.ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(move.attempt))):
+        await parts.threads.files(_write, parts, lease, accepted, files, ended)
+    return move
 
-    def _write(self, lease: Lease, accepted: Accepted, files: Mapping[str, str] | None, ended: Iterable[int]) -> None:
-        """Write a sealed answer. Raises as ``publish``."""
-        turn = lease.claim.turn
-        try:
-            for _ in range(_TRIES):
-                try:
-                    self._write_once(lease, accepted, files)
-                    break
-                except FileNotFoundError as error:
-                    # A later holder ended our right to write; or one that is late itself did: then it is still ours.
-                    log.warning("answer.publishing_again", error=str(error))
-            else:
-                log.error("answer.not_published", error="something in the folder is missing again and again")
-        except OSError as error:
-            if self._host.look() and not lease.claim.accepted:
-                raise
-            # The record keeps the answer; a full disk must not cost its user an accepted one.
-            log.error("answer.not_published", error=str(error))
-        reach("answer.published")
-        folders.forget_runs(self._settings, turn, ended)
 
-    def _write_once(self, lease: Lease, accepted: Accepted, files: Mapping[str, str] | None) -> None:
-        turn, token = lease.claim.turn, lease.claim.token
-        session_folder = folders.folder_of(self._settings, turn)
-        with place(session_folder, token) as here:
-            if here is not None and (turn.request.phase is None or isinstance(here, FencedPlace)):
-                if lease.lapsed:
-                    self._threads.asked(lease.confirm(self._ledger))
-                self._put(here, turn, accepted, files)
-                return
-        with fenced_writes(session_folder, token) as holder:
-            lease.acknowledge(self._threads.asked(self._ledger.confirm(lease.claim)))
-            holder.take()
-            self._put(holder, turn, accepted, files)
+def _write(
+    parts: EngineParts, lease: Lease, accepted: Accepted, files: Mapping[str, str] | None, ended: Iterable[int]
+) -> None:
+    """Write a sealed answer. Raises as ``publish``."""
+    turn = lease.claim.turn
+    try:
+        for _ in range(_TRIES):
+            try:
+                _write_once(parts, lease, accepted, files)
+                break
+            except FileNotFoundError as error:
+                # A later holder ended our right to write; or one that is late itself did: then it is still ours.
+                log.warning("answer.publishing_again", error=str(error))
+        else:
+            log.error("answer.not_published", error="something in the folder is missing again and again")
+    except OSError as error:
+        if parts.host.look() and not lease.claim.accepted:
+            raise
+        # The record keeps the answer; a full disk must not cost its user an accepted one.
+        log.error("answer.not_published", error=str(error))
+    reach("answer.published")
+    folders.forget_runs(parts.settings, turn, ended)
 
-    @staticmethod
-    def _sealed(lease: Lease, accepted: Accepted) -> str:
-        return accepted.to_json(lease.claim.facts(accepted.move.attempt))
 
-    def _put(self, holder: Place, turn: Turn, accepted: Accepted, files: Mapping[str, str] | None) -> None:
-        """Put the answer and its files where people and the session's next run find them. Raises as ``publish``.
-
-        A run that is stored with its verdict is not in ``turn`` yet: the next turn goes on in the move's agent session.
-        """
-        if isinstance(holder, FencedPlace) and turn.request.phase is not None:
-            phase_folders.publish_output(holder, turn, accepted.delivery)
+def _write_once(parts: EngineParts, lease: Lease, accepted: Accepted, files: Mapping[str, str] | None) -> None:
+    turn, token = lease.claim.turn, lease.claim.token
+    session_folder = folders.folder_of(parts.settings, turn)
+    with place(session_folder, token) as here:
+        if here is not None and (turn.request.phase is None or isinstance(here, FencedPlace)):
+            if lease.lapsed:
+                parts.threads.asked(lease.confirm(parts.ledger))
+            _put(parts, here, turn, accepted, files)
             return
-        if files is None:
-            own = workspace.written_files(holder.path / "attempts" / accepted.delivery)
-            files = {**own, **accepted.mended}
-        answer, changed = accepted.move.answer, accepted.move.fields.values
-        session.accept(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
-        workspace.publish(
-            holder,
-            answer.response,
-            attempt_id=accepted.delivery,
-            files=files,
-            durable=self._settings.durability == "power",
-        )
+    with fenced_writes(session_folder, token) as holder:
+        lease.acknowledge(parts.threads.asked(parts.ledger.confirm(lease.claim)))
+        holder.take()
+        _put(parts, holder, turn, accepted, files)
+
+
+def _put(parts: EngineParts, holder: Place, turn: Turn, accepted: Accepted, files: Mapping[str, str] | None) -> None:
+    """Put the answer and its files where people and the session's next run find them. Raises as ``publish``.
+
+    A run that is stored with its verdict is not in ``turn`` yet: the next turn goes on in the move's agent session.
+    """
+    if isinstance(holder, FencedPlace) and turn.request.phase is not None:
+        phase_folders.publish_output(holder, turn, accepted.delivery)
+        return
+    if files is None:
+        own = workspace.written_files(holder.path / "attempts" / accepted.delivery)
+        files = {**own, **accepted.mended}
+    answer, changed = accepted.move.answer, accepted.move.fields.values
+    session.accept(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
+    workspace.publish(
+        holder,
+        answer.response,
+        attempt_id=accepted.delivery,
+        files=files,
+        durable=parts.settings.durability == "power",
+    )

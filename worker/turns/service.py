@@ -6,7 +6,6 @@ reads as if each link ran once, and may die at any line.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Protocol
 
@@ -18,26 +17,19 @@ from api_client.contract.counters import label
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive
 from api_client.contract.phases.phase_checks import PhaseError
-from api_client.contract.settings import Settings
 from api_client.contract.tasks import JUDGED_BY, PHASE_RUN, PHASE_VERIFY, QUEUES, RUN_QUEUE, VALIDATE, Link
 from api_client.contract.turn import Failing, Outcome
 from api_client.contract.values.worker_reports import WorkerReport, worker_of
-from worker.runners.ability import Ability
-from worker.runners.base import BuildRunner
-from worker.turns import flower_text, folders
-from worker.turns.leases.host import Host
-from worker.turns.leases.lease import Lease, LeaseKeeper
-from worker.turns.links import Links
-from worker.turns.loops.threads import Threads
-from worker.turns.publisher import Publisher
+from worker.turns import flower_text, folders, links, publisher
+from worker.turns.leases.lease import Lease
+from worker.turns.parts import EngineParts
 from worker.turns.record.claim import Claim, Committed, Fenced, JudgingPaused
-from worker.turns.record.ledger import Ledger
 from worker.turns.slots import Seat, nowhere
 from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.after_run import elsewhere, given_back
 from worker.turns.transitions.judged_run import JudgedRun
 from worker.turns.transitions.moves import Move
-from worker.turns.validation import Judging
+from worker.turns.validation import at_once
 
 log = structlog.get_logger()
 
@@ -47,9 +39,6 @@ _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted 
 _SOON_SECONDS = 0.5
 
 _SUCCESSES = frozenset(outcome.value for outcome in Outcome if outcome.success)
-
-#: Announces a turn's next link to Celery: the link, the turn's id, its session's. Blocks.
-Announce = Callable[[Link, str, str], None]
 
 
 class TaskReport(Protocol):
@@ -99,29 +88,8 @@ class NoTaskReport:
 class TurnService:
     """Carries out the links of turns' chains. One per worker process, in its event loop."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        ledger: Ledger,
-        leases: LeaseKeeper,
-        threads: Threads,
-        runners: BuildRunner,
-        judges: Judging,
-        announce: Announce,
-        isolate: Announce,
-        host: Host,
-        ability: Ability | None = None,
-    ) -> None:
-        self._settings = settings
-        self._ledger = ledger
-        self._leases = leases
-        self._threads = threads
-        self._announce = announce
-        self._isolate = isolate
-        self._host = host
-        self._ability = ability or Ability()
-        self._publisher = Publisher(settings, ledger, threads, host)
-        self._links = Links(settings, ledger, threads, runners, judges, self._publisher, host)
+    def __init__(self, parts: EngineParts) -> None:
+        self.parts = parts
 
     async def carry_out(
         self,
@@ -143,14 +111,14 @@ class TurnService:
         """
         report, seat = report or NoTaskReport(), seat or nowhere()
         await arrive("task.received")
-        if self._host.sick:  # received before it was known: leave it to another worker
-            report.end(f"not here: {self._host.sick}")
-            await self._threads.files(self._announce, link, turn_id, session_id)
+        if self.parts.host.sick:  # received before it was known: leave it to another worker
+            report.end(f"not here: {self.parts.host.sick}")
+            await self.parts.threads.files(self.parts.announce, link, turn_id, session_id)
             return
         claim = await self._claimed(link, turn_id, session_id, alone, report)
         if claim is None:
             return
-        with self._leases.hold(claim) as lease:
+        with self.parts.leases.hold(claim) as lease:
             while following := await self._carried_out(lease, seat, alone, report):
                 lease.go_on(following)
                 seat.settle(QUEUES[following.link.task])
@@ -162,7 +130,7 @@ class TurnService:
         claim = lease.claim
         link, turn = claim.link, claim.turn
         try:
-            attempts = await self._ledger.attempts(claim)
+            attempts = await self.parts.ledger.attempts(claim)
             report.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
             move = await self._set_up(lease, await self._work(lease, attempts))
             await arrive("link.decided")
@@ -175,8 +143,8 @@ class TurnService:
         if not outcome and move.next and move.next.task == JUDGED_BY.get(link.task):
             await arrive("run.committed")
         following = done if isinstance(done, Claim) else None
-        at_once = link != claim.link
-        await self._links.settle(lease, following, published=at_once and outcome in _SUCCESSES)
+        judged = link != claim.link
+        await links.settle(self.parts, lease, following, published=judged and outcome in _SUCCESSES)
         if isinstance(done, Committed):
             await self._go_on(claim, move, done)
         return following
@@ -194,7 +162,7 @@ class TurnService:
         link, turn = lease.claim.link, lease.claim.turn
         judged: JudgedRun | None = None
         if move.next and move.next.task == VALIDATE and self._stays(lease, move, seat, alone):
-            judged = await self._links.judged_at_once(lease, move, attempts)
+            judged = await at_once(self.parts, lease, move, attempts)
         if judged is None:
             return link, move, await self._store(lease, move, seat, alone, report)
         report.end(flower_text.ending(turn, link, move, ""))
@@ -210,8 +178,8 @@ class TurnService:
     async def _store(self, lease: Lease, move: Move, seat: Seat, alone: bool, report: TaskReport) -> Claim | Committed:
         stays, lease.giving_back = self._stays(lease, move, seat, alone), True
         if stays:
-            return await self._ledger.advance(lease.claim, move, report.following(move.next))
-        return await self._ledger.commit(lease.claim, move)
+            return await self.parts.ledger.advance(lease.claim, move, report.following(move.next))
+        return await self.parts.ledger.commit(lease.claim, move)
 
     def _stays(self, lease: Lease, move: Move, seat: Seat, alone: bool) -> bool:
         """Return whether this process carries out the next link at once, in place; it needs a free slot for that.
@@ -221,7 +189,7 @@ class TurnService:
         """
         if move.next is None or move.outcome or move.delay_ms or move.park_seconds or move.next == lease.claim.link:
             return False
-        if alone or lease.reason or self._host.sick or lease.claim.turn.strikes >= self._settings.strikes - 1:
+        if alone or lease.reason or self.parts.host.sick or lease.claim.turn.strikes >= self.parts.settings.strikes - 1:
             return False
         return seat.may_go_on(QUEUES[move.next.task])
 
@@ -231,11 +199,11 @@ class TurnService:
         """The claim; None when the turn cannot be taken."""
         try:
             lack = await self._lack(link, turn_id)
-            claim = await self._ledger.claim(
-                turn_id, session_id, link, alone=alone, task=report.task_id, models=self._ability.labels, lack=lack
+            claim = await self.parts.ledger.claim(
+                turn_id, session_id, link, alone=alone, task=report.task_id, models=self.parts.ability.labels, lack=lack
             )
         except (ResponseError, ValueError) as error:
-            await self._ledger.put_aside(turn_id, error)
+            await self.parts.ledger.put_aside(turn_id, error)
             report.end("its record is damaged")
             return None
         if isinstance(claim, Claim):
@@ -246,19 +214,19 @@ class TurnService:
         report.end(f"nothing to do: {claim.why.replace('_', ' ')}")
         if claim.why == "elsewhere" and await self._who_can(link, turn_id):
             # Soon again, until one of those takes it; where nobody can, the wait for each announcement doubles.
-            await self._ledger.put_off(turn_id, _SOON_SECONDS)
+            await self.parts.ledger.put_off(turn_id, _SOON_SECONDS)
         if claim.why == "alone":
-            await self._threads.runs(self._isolate, link, turn_id, session_id)
+            await self.parts.threads.runs(self.parts.isolate, link, turn_id, session_id)
         return None
 
     async def _lack(self, link: Link, turn_id: str) -> str:
         """Return why this worker cannot carry out a link of a phase: it has not its folder. Empty where it has."""
         if link.task not in {PHASE_RUN, PHASE_VERIFY}:
             return ""
-        turn = await self._ledger.turn(turn_id)
+        turn = await self.parts.ledger.turn(turn_id)
         try:
             if turn:
-                await self._threads.files(folders.folder_of, self._settings, turn)
+                await self.parts.threads.files(folders.folder_of, self.parts.settings, turn)
         except (SettingsError, PhaseError) as error:
             log.warning("turn.not_here", turn_id=turn_id, link=str(link), error=str(error)[:200])
             return str(error)
@@ -266,13 +234,13 @@ class TurnService:
 
     async def _who_can(self, link: Link, turn_id: str) -> list[WorkerReport]:
         """The processes of other workers that may carry out a link that this one leaves to them."""
-        turn = await self._ledger.turn(turn_id)
+        turn = await self.parts.ledger.turn(turn_id)
         if turn is None:
             return []
         model, queue = label(turn.stage_model or turn.request.model), QUEUES[link.task]
         return [
             each
-            for each in await self._ledger.others()
+            for each in await self.parts.ledger.others()
             if queue in each.queues
             and not (each.sick or each.quiet or each.stalled or each.worker in turn.lacks)
             and not (queue == RUN_QUEUE and each.cannot_run(model))
@@ -289,17 +257,17 @@ class TurnService:
         failing = move.fields.values.get("failing")
         if not isinstance(failing, Failing) or (failing.outcome, failing.code) != (Outcome.ERROR, "config"):
             return move
-        cannot = await self._threads.files(self._ability.look)
+        cannot = await self.parts.threads.files(self.parts.ability.look)
         model = turn.stage_model or turn.request.model
         here = (model in cannot and QUEUES[link.task] == RUN_QUEUE) or bool(await self._lack(link, turn.turn_id))
         if not here and not await self._who_can(link, turn.turn_id):
             return move
         log.error("turn.not_here", link=str(link), error=failing.reason[:200])
-        name = self._ledger.worker
+        name = self.parts.ledger.worker
         return elsewhere(turn, given_back(turn, link, "set_up"), f"{worker_of(name).partition('@')[0]}-")
 
     async def _fenced(self, claim: Claim, report: TaskReport) -> None:
-        if await self._ledger.knows(claim.turn.turn_id):
+        if await self.parts.ledger.knows(claim.turn.turn_id):
             log.warning("turn.fenced", link=str(claim.link))
         else:
             log.error("turn.record_lost", link=str(claim.link), hint=_RECORD_LOST)
@@ -311,24 +279,24 @@ class TurnService:
         if done.outcome:
             log.info("turn.finished", outcome=done.outcome, attempt=claim.link.attempt)
             await arrive("turn.finished")
-            if done.head and (head_link := await self._ledger.next_link(done.head)):
-                await self._threads.files(self._announce, head_link, done.head, session_id)
+            if done.head and (head_link := await self.parts.ledger.next_link(done.head)):
+                await self.parts.threads.files(self.parts.announce, head_link, done.head, session_id)
             return
         if move.next is not None and not move.delay_ms:
-            await self._threads.files(self._announce, move.next, turn_id, session_id)
+            await self.parts.threads.files(self.parts.announce, move.next, turn_id, session_id)
 
     async def _work(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         """Carry out the claimed link. A wrong set-up ends the turn as an error of kind ``config``."""
         link = lease.claim.link
         try:
             if lease.claim.accepted:
-                return await self._publisher.finish(lease)
-            return await self._links.work(lease, attempts)
+                return await publisher.finish(self.parts, lease)
+            return await links.work(self.parts, lease, attempts)
         except (SettingsError, PhaseError) as error:
             log.error("turn.set_up_wrong", link=str(link), error=str(error)[:200])
             return cannot_judge(link, str(error))
         except OSError as error:
-            if not await self._threads.files(self._host.look):
+            if not await self.parts.threads.files(self.parts.host.look):
                 raise
             log.warning("turn.given_back", link=str(link), error=str(error)[:200])
             return given_back(lease.claim.turn, link, "host")

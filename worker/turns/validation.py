@@ -11,28 +11,22 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import structlog
 
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.failpoints import arrive
 from api_client.contract.issues.issue import ValidationIssue
-from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Turn
-from api_client.policies.kept import StoredPolicies
 from worker.enforcement.examine import refused
 from worker.enforcement.policies import PolicyFile
-from worker.enforcement.policy import Attempt, Repaired, decide, demote
-from worker.runners.base import BuildRunner
-from worker.turns import folders
+from worker.enforcement.policy import Attempt, decide, demote
+from worker.turns import folders, publisher
 from worker.turns.folders import AnswerFiles
 from worker.turns.judges import CannotJudge, Case
-from worker.turns.leases.host import Host
 from worker.turns.leases.lease import Lease
-from worker.turns.loops.threads import Threads
-from worker.turns.publisher import Publisher
+from worker.turns.parts import EngineParts
 from worker.turns.record.claim import JudgingPaused
 from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.after_judging import after_validation, cannot_judge, with_shadow
@@ -46,178 +40,149 @@ log = structlog.get_logger()
 SHADOW_SECONDS = 120.0
 
 
-class Judging(Protocol):
-    """The judge and repairer of answers: ``judges.Judges``, or a test's own."""
+async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+    """Judge the attempt's answer with the active validators, and decide. In the loop, where that takes no time.
 
-    def judge(self, case: Case) -> Attempt:
-        """Judge a new attempt.
+    Raises:
+        Fenced: another worker has the turn.
+    """
+    turn, link = lease.claim.turn, lease.claim.link
+    *before, this = attempts
+    if this.number != link.attempt:
+        raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
+    found = await _collected(parts, turn, attempts)
+    try:
+        case = case_of(parts, turn, this.text, found.files, before)
+        quick = case.bounded
+        attempt = parts.judges.judge(case) if quick else await parts.threads.checks(parts.judges.judge, case)
+        shadow = await _in_shadow(parts, turn, case, attempt, lease.deadline - time.monotonic())
+    except CannotJudge as error:
+        return cannot_judge(link, str(error))
+    attempt = _with_files(attempt, found, turn)
+    await arrive("validation.started")
 
-        Raises:
-            CannotJudge: the validators cannot be made.
-        """
-        ...
+    def decided() -> Move:
+        move = _decided(turn, link, case, attempt, this)
+        return with_shadow(turn, with_judging(turn, move, attempt.spent), shadow)
 
-    def repair(self, case: Case) -> Repaired:
-        """Repair a judged answer. Raises as ``judge``."""
-        ...
+    move = decided() if quick else await parts.threads.checks(decided)
+    if move.outcome is None or not move.outcome.success:
+        return move
+    accepted = Accepted(move=move, delivery=folders.delivery_of(turn, this), mended=found.not_own)
+    return await publisher.publish(parts, lease, accepted, found.files)
 
 
-class Validation:
-    """Judges the answers of a worker process's turns. Used in its loop; ``case`` also in threads."""
+async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequence[AttemptRecord]) -> JudgedRun | None:
+    """Judge the answer of a run that has just ended, and is not stored yet; None: it is to be stored first.
 
-    def __init__(
-        self,
-        settings: Settings,
-        threads: Threads,
-        runners: BuildRunner,
-        judges: Judging,
-        publisher: Publisher,
-        policies: StoredPolicies,
-        host: Host,
-    ) -> None:
-        self._settings = settings
-        self._threads = threads
-        self._runners = runners
-        self._judges = judges
-        self._publisher = publisher
-        self._policies = policies
-        self._host = host
+    ``attempts`` are those before, and what is known of this one. An accepted answer is published, and then nothing
+    is recorded any more of the runs that this holder has to forget.
 
-    async def validate(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-        """Judge the attempt's answer with the active validators, and decide. In the loop, where that takes no time.
-
-        Raises:
-            Fenced: another worker has the turn.
-        """
-        turn, link = lease.claim.turn, lease.claim.link
-        *before, this = attempts
-        if this.number != link.attempt:
-            raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
-        found = await self._collected(turn, attempts)
-        try:
-            case = self.case(turn, this.text, found.files, before)
-            quick = case.bounded
-            attempt = self._judges.judge(case) if quick else await self._threads.checks(self._judges.judge, case)
-            shadow = await self._in_shadow(turn, case, attempt, lease.deadline - time.monotonic())
-        except CannotJudge as error:
-            return cannot_judge(link, str(error))
-        attempt = _with_files(attempt, found, turn)
-        await arrive("validation.started")
-
-        def decided() -> Move:
-            move = _decided(turn, link, case, attempt, this)
-            return with_shadow(turn, with_judging(turn, move, attempt.spent), shadow)
-
-        move = decided() if quick else await self._threads.checks(decided)
-        if move.outcome is None or not move.outcome.success:
-            return move
-        accepted = Accepted(move=move, delivery=folders.delivery_of(turn, this), mended=found.not_own)
-        return await self._publisher.publish(lease, accepted, found.files)
-
-    async def at_once(self, lease: Lease, run: Move, attempts: Sequence[AttemptRecord]) -> JudgedRun | None:
-        """Judge the answer of a run that has just ended, and is not stored yet; None: it is to be stored first.
-
-        ``attempts`` are those before, and what is known of this one. An accepted answer is published, and then nothing
-        is recorded any more of the runs that this holder has to forget.
-
-        Raises:
-            Fenced: another worker has the turn.
-        """
-        turn = lease.claim.turn
-        applied = turn.request.applied
-        if applied and applied.shadow:
+    Raises:
+        Fenced: another worker has the turn.
+    """
+    turn = lease.claim.turn
+    applied = turn.request.applied
+    if applied and applied.shadow:
+        return None
+    await parts.policies.load(turn)
+    began = time.monotonic()
+    this = AttemptRecord(number=run.attempt, **run.facts.values)
+    before = [record for record in attempts if record.number < run.attempt]
+    try:
+        case = case_of(parts, turn, this.text, {}, before)
+        if not case.bounded:
             return None
-        began = time.monotonic()
-        this = AttemptRecord(number=run.attempt, **run.facts.values)
-        before = [record for record in attempts if record.number < run.attempt]
-        try:
-            case = self.case(turn, this.text, {}, before)
+        found = await _collected(parts, turn, [*before, this])
+        if found.files:
+            case = replace(case, context={**case.context, "files": found.files})
             if not case.bounded:
                 return None
-            found = await self._collected(turn, [*before, this])
-            if found.files:
-                case = replace(case, context={**case.context, "files": found.files})
-                if not case.bounded:
-                    return None
-            attempt = _with_files(self._judges.judge(case), found, turn)
-        except (CannotJudge, OSError):
-            return None
-        await arrive("validation.started")
-        verdict = _decided(turn, Link(VALIDATE, run.attempt), case, attempt, this)
-        both = JudgedRun.of(run, verdict, judged_ms=int((time.monotonic() - began) * 1000))
-        if verdict.outcome is None or not verdict.outcome.success:
-            return both
-        accepted = Accepted(move=both.move, delivery=folders.delivery_of(turn, this), mended=found.not_own)
-        ended = folders.unforgotten(self._settings, lease.claim, self._runners, went_on=lease.went_on)
-        try:
-            await self._publisher.publish(lease, accepted, found.files, ended)
-        except JudgingPaused:
-            return None
-        except OSError as error:
-            if not await self._threads.files(self._host.look):
-                raise
-            log.warning("answer.not_published", error=str(error)[:200])  # another machine judges and publishes it
-            return None
+        attempt = _with_files(parts.judges.judge(case), found, turn)
+    except (CannotJudge, OSError):
+        return None
+    await arrive("validation.started")
+    verdict = _decided(turn, Link(VALIDATE, run.attempt), case, attempt, this)
+    both = JudgedRun.of(run, verdict, judged_ms=int((time.monotonic() - began) * 1000))
+    if verdict.outcome is None or not verdict.outcome.success:
         return both
+    accepted = Accepted(move=both.move, delivery=folders.delivery_of(turn, this), mended=found.not_own)
+    ended = folders.unforgotten(parts.settings, lease.claim, parts.runners, went_on=lease.went_on)
+    try:
+        await publisher.publish(parts, lease, accepted, found.files, ended)
+    except JudgingPaused:
+        return None
+    except OSError as error:
+        if not await parts.threads.files(parts.host.look):
+            raise
+        log.warning("answer.not_published", error=str(error)[:200])  # another machine judges and publishes it
+        return None
+    return both
 
-    async def _collected(self, turn: Turn, attempts: Sequence[AttemptRecord]) -> AnswerFiles:
-        """The files that belong to the answer of the last of these attempts. Raises as ``folders.kept``."""
-        if not folders.works_in_files(self._settings, turn, self._runners):
-            return AnswerFiles()
-        return await self._threads.files(folders.kept, self._settings, turn, attempts)
 
-    async def _in_shadow(
-        self, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
-    ) -> tuple[ValidationIssue, ...]:
-        """Judge the answer by the rules in shadow. Nothing that happens to them concerns the turn.
+async def _collected(parts: EngineParts, turn: Turn, attempts: Sequence[AttemptRecord]) -> AnswerFiles:
+    """The files that belong to the answer of the last of these attempts. Raises as ``folders.kept``."""
+    if not folders.works_in_files(parts.settings, turn, parts.runners):
+        return AnswerFiles()
+    return await parts.threads.files(folders.kept, parts.settings, turn, attempts)
 
-        They may take ``SHADOW_SECONDS`` together, and never more than half of the turn's remaining time.
-        """
-        applied = turn.request.applied
-        if applied is None or not applied.shadow:
-            return ()
-        policy = replace(case.policy, order={}, caps={})
-        other = replace(case, text=attempt.answer, history=(), names=applied.shadow, policy=policy, fresh=False)
-        try:
-            if other.bounded:
-                found = self._judges.judge(other)
-            else:
-                async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
-                    found = await self._threads.checks(self._judges.judge, other)
-        except Exception as error:  # whatever a rule does, the turn goes on
-            log.warning("shadow.failed", rules=applied.shadow, error=f"{type(error).__name__}: {error}"[:200])
-            return ()
-        return demote(found.issues, policy)
 
-    def case(self, turn: Turn, text: str, files: Mapping[str, str], before: Sequence[AttemptRecord]) -> Case:
-        """Return what the judges are asked about an answer; ``before`` are the turn's attempts before it.
+async def _in_shadow(
+    parts: EngineParts, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
+) -> tuple[ValidationIssue, ...]:
+    """Judge the answer by the rules in shadow. Nothing that happens to them concerns the turn.
 
-        Raises:
-            CannotJudge: the turn's policy file is not there, or cannot be used.
-        """
-        request = turn.request
-        return Case(
-            text=text,
-            history=tuple(judged(before)),
-            names=request.validators,
-            root=self._settings.root,
-            context={
-                "files": files,
-                "locale": request.locale,
-                "session_id": request.session_id,
-                "prompt": request.prompt,
-            },
-            policy=policy_of(turn),
-            file=self._file(turn),
-            fresh=asked_anew(before),
-            feedback=before[-1].feedback if before and not asked_anew(before) else "",
-        )
+    They may take ``SHADOW_SECONDS`` together, and never more than half of the turn's remaining time.
+    """
+    applied = turn.request.applied
+    if applied is None or not applied.shadow:
+        return ()
+    policy = replace(case.policy, order={}, caps={})
+    other = replace(case, text=attempt.answer, history=(), names=applied.shadow, policy=policy, fresh=False)
+    try:
+        if other.bounded:
+            found = parts.judges.judge(other)
+        else:
+            async with asyncio.timeout(min(SHADOW_SECONDS, seconds_left / 2)):
+                found = await parts.threads.checks(parts.judges.judge, other)
+    except Exception as error:  # whatever a rule does, the turn goes on
+        log.warning("shadow.failed", rules=applied.shadow, error=f"{type(error).__name__}: {error}"[:200])
+        return ()
+    return demote(found.issues, policy)
 
-    def _file(self, turn: Turn) -> PolicyFile | None:
-        try:
-            return self._policies.known(turn)
-        except ValueError as error:
-            raise CannotJudge(str(error)) from None
+
+def case_of(
+    parts: EngineParts, turn: Turn, text: str, files: Mapping[str, str], before: Sequence[AttemptRecord]
+) -> Case:
+    """Return what the judges are asked about an answer; ``before`` are the turn's attempts before it.
+
+    Raises:
+        CannotJudge: the turn's policy file is not there, or cannot be used.
+    """
+    request = turn.request
+    return Case(
+        text=text,
+        history=tuple(judged(before)),
+        names=request.validators,
+        root=parts.settings.root,
+        context={
+            "files": files,
+            "locale": request.locale,
+            "session_id": request.session_id,
+            "prompt": request.prompt,
+        },
+        policy=policy_of(turn),
+        file=_file(parts, turn),
+        fresh=asked_anew(before),
+        feedback=before[-1].feedback if before and not asked_anew(before) else "",
+    )
+
+
+def _file(parts: EngineParts, turn: Turn) -> PolicyFile | None:
+    try:
+        return parts.policies.known(turn)
+    except ValueError as error:
+        raise CannotJudge(str(error)) from None
 
 
 def _with_files(attempt: Attempt, found: AnswerFiles, turn: Turn) -> Attempt:

@@ -1,0 +1,62 @@
+"""The parts of a worker process's engine that carrying out a turn needs, as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import Link
+from api_client.contract.values.redaction import redactor
+from api_client.policies.kept import StoredPolicies
+from worker.enforcement.policy import Attempt, Repaired
+from worker.runners.ability import Ability
+from worker.runners.base import BuildRunner
+from worker.turns.judges import Case
+from worker.turns.leases.host import Host
+from worker.turns.leases.lease import LeaseKeeper
+from worker.turns.loops.threads import Threads
+from worker.turns.record.ledger import Ledger
+
+#: Announces a turn's next link to Celery: the link, the turn's id, its session's. Blocks.
+Announce = Callable[[Link, str, str], None]
+
+
+class Judging(Protocol):
+    """The judge and repairer of answers: ``judges.Judges``, or a test's own."""
+
+    def judge(self, case: Case) -> Attempt:
+        """Judge a new attempt.
+
+        Raises:
+            CannotJudge: the validators cannot be made.
+        """
+        ...
+
+    def repair(self, case: Case) -> Repaired:
+        """Repair a judged answer. Raises as ``judge``."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineParts:
+    """What one worker process has to carry out turns with. ``isolate`` carries a link out in a process of its own."""
+
+    settings: Settings
+    ledger: Ledger
+    leases: LeaseKeeper
+    threads: Threads
+    host: Host
+    runners: BuildRunner
+    judges: Judging
+    announce: Announce
+    isolate: Announce
+    ability: Ability = field(default_factory=Ability)
+    #: What the parts above make.
+    policies: StoredPolicies = field(init=False)
+    redact: Callable[[str], str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "policies", StoredPolicies(self.ledger.policy))
+        object.__setattr__(self, "redact", redactor(self.settings))
