@@ -41,7 +41,7 @@ class Judging(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineParts:
-    """What one worker process has to carry out turns with. ``isolate`` carries a link out in a process of its own."""
+    """What one worker process has to carry out turns with. ``isolate`` carries a link out in a separate process."""
 
     settings: Settings
     ledger: Ledger
