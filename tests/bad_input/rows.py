@@ -33,7 +33,7 @@ _JSON = f"{_BAD}test_json_that_readers_would_not_agree_on_is_refused"
 _ONE_KEY = "unit/web/test_access.py::test_without_a_known_key_there_is_one_answer"
 _ASK = "unit/web/test_ask.py::"
 _PHASE = "unit/verification/test_phase.py::"
-_HEADER = "unit/enforcement/test_header_limits.py::"
+_HEADER = "unit/enforcement/test_adr.py::"
 _FOREIGN = "unit/enforcement/test_foreign_input.py::"
 _WORKSPACE = "unit/runners/test_workspace.py::"
 _MAIN = "unit/cli/test_main.py::"
@@ -170,14 +170,14 @@ ROWS: dict[int, Row] = {
     41: Row(
         "prompts of background tasks, forged ones and ones that hurt",
         (
-            "unit/web/test_background.py::test_the_header_decides",
-            "unit/web/test_background.py::test_what_a_user_wrote_is_a_turn_whatever_it_looks_like",
+            "unit/web/test_ask.py::test_the_header_decides",
+            "unit/web/test_ask.py::test_what_a_user_wrote_is_a_turn_whatever_it_looks_like",
             "unit/web/test_hostile_texts.py::test_no_background_request_holds_up_the_loop",
         ),
     ),
     42: Row(
         "line ends and frames in a text",
-        ("unit/web/test_wire.py::test_line_ends_of_every_kind_stay_inside_the_string",),
+        ("unit/web/test_reply.py::test_line_ends_of_every_kind_stay_inside_the_string",),
     ),
     43: Row(
         "an event object in an agent's text",
@@ -192,7 +192,7 @@ ROWS: dict[int, Row] = {
         "forged markers",
         (
             "bad_input/test_agent.py::test_45_a_step_is_one_of_the_six_words_in_ascii",
-            "unit/enforcement/test_step.py::test_a_users_marker_and_trigger_words_name_no_step",
+            "unit/enforcement/test_step_marker.py::test_a_users_marker_and_trigger_words_name_no_step",
             "unit/enforcement/test_step_marker.py::test_a_marker_in_code_or_a_quote_does_not_count",
             "unit/enforcement/test_step_marker.py::test_the_last_of_several_markers_counts_and_several_are_a_warning",
         ),
@@ -278,7 +278,7 @@ ROWS: dict[int, Row] = {
         "texts that regular expressions choke on",
         (
             f"{_FOREIGN}test_twice_the_text_takes_about_twice_the_time",
-            "unit/web/test_marker.py::test_twice_the_text_takes_about_twice_the_time",
+            "unit/web/test_reply.py::test_twice_the_text_takes_about_twice_the_time",
             "unit/web/test_hostile_texts.py::test_no_text_of_a_body_holds_up_the_loop",
         ),
     ),
@@ -287,7 +287,7 @@ ROWS: dict[int, Row] = {
         (
             "unit/enforcement/test_file_existence.py::test_a_path_that_leaves_the_project_is_outside",
             "unit/enforcement/test_file_existence.py::test_whether_something_exists_outside_cannot_be_asked",
-            "unit/enforcement/test_paths.py::test_a_name_no_file_can_have_is_never_looked_up",
+            "unit/enforcement/test_file_existence.py::test_a_name_no_file_can_have_is_never_looked_up",
             f"{_PHASE}test_what_is_wrong_with_a_phase_is_said_in_a_sentence",
         ),
     ),
@@ -333,8 +333,8 @@ ROWS: dict[int, Row] = {
     66: Row(
         "an agent's output: invalid, endless, cut lines",
         (
-            "unit/runners/test_claude_stream.py::test_a_strange_line_breaks_nothing",
-            "unit/runners/test_transcript.py::test_a_line_that_means_nothing_is_skipped_and_counted",
+            "unit/runners/test_claude_run_files.py::test_a_strange_line_breaks_nothing",
+            "unit/runners/test_claude_answer.py::test_a_line_that_means_nothing_is_skipped_and_counted",
             "fault/test_scripted_runner.py::test_a_line_without_an_end_is_a_limit_error",
             "fault/test_scripted_runner.py::test_separators_inside_a_text_do_not_cut_it",
             "fault/test_scripted_runner.py::test_half_a_line_at_the_end_is_skipped_and_counted",
@@ -343,7 +343,7 @@ ROWS: dict[int, Row] = {
     67: Row(
         "two results, strange figures",
         (
-            "unit/runners/test_claude_stream.py::test_the_last_result_counts",
+            "unit/runners/test_claude_run_files.py::test_the_last_result_counts",
             "bad_input/test_agent.py::test_67_a_number_that_makes_no_sense_counts_as_nothing",
             "unit/runners/test_claude_run_files.py::test_only_a_transcript_of_the_runs_own_home_is_kept",
         ),
@@ -353,7 +353,7 @@ ROWS: dict[int, Row] = {
         "sequences that drive a terminal, forged log lines",
         (
             "unit/cli/test_timeline.py::test_what_an_agent_writes_never_drives_the_terminal",
-            "unit/enforcement/test_validate_command.py::test_an_answer_cannot_drive_the_terminal",
+            "unit/enforcement/test_isolation.py::test_an_answer_cannot_drive_the_terminal",
             "unit/test_logs.py::test_an_exception_is_one_line_in_json",
         ),
     ),

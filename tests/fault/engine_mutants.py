@@ -64,7 +64,7 @@ MUTANTS = [
         _LEASES + "calm.py",
         "if abs(drift) > _JUMP_SECONDS:",
         "if False:",
-        _UNIT + "test_clocks.py",
+        _UNIT + "test_lease.py",
         "test_a_clock_that_was_set_back_is_told_once",
     ),
     EngineMutant(
@@ -72,7 +72,7 @@ MUTANTS = [
         _LEASES + "calm.py",
         "self.jumped_back = drift < -_JUMP_SECONDS",
         "self.jumped_back = False",
-        _UNIT + "test_clocks.py",
+        _UNIT + "test_lease.py",
         "test_a_clock_that_was_set_back_is_told_once",
     ),
     EngineMutant(
@@ -153,7 +153,7 @@ MUTANTS = [
         _LEASES + "lease.py",
         "return not stuck",
         "return True",
-        _UNIT + "test_threads.py",
+        _UNIT + "test_loop.py",
         "test_leases_are_kept_no_more_when_the_main_loop_is_stuck_and_again_when_it_turns",
     ),
     EngineMutant(
@@ -161,7 +161,7 @@ MUTANTS = [
         _LEASES + "lease.py",
         'if found == "fenced" and not lease.giving_back:',
         "if False:",
-        _UNIT + "test_threads.py",
+        _UNIT + "test_loop.py",
         "test_of_one_round_each_lease_learns_its_own",
     ),
     EngineMutant(
@@ -169,7 +169,7 @@ MUTANTS = [
         _LEASES + "lease.py",
         " and not lease.giving_back:",
         ":",
-        _UNIT + "test_threads.py",
+        _UNIT + "test_loop.py",
         "test_a_turn_that_its_holder_is_giving_back_is_not_reported_as_lost_and_one_that_went_on_is",
     ),
     EngineMutant(
@@ -177,7 +177,7 @@ MUTANTS = [
         "worker/runners/guard/supervision.py",
         "if ended.code == 0 and not ended.cause and not self._forgot:",
         "if False:",
-        "tests/unit/runners/test_supervision.py",
+        "tests/unit/runners/test_runner_registry.py",
         "test_an_agent_that_had_finished_when_its_lease_was_found_over_was_not_ended_and_is_heard_to_its_last_line",
     ),
     EngineMutant(
@@ -193,7 +193,7 @@ MUTANTS = [
         _LEASES + "lease.py",
         "            if self._all_stop:",
         "            if False:",
-        _UNIT + "test_threads.py",
+        _UNIT + "test_loop.py",
         "test_a_turn_that_was_claimed_just_before_all_were_told_to_stop_stops_too",
     ),
     # Numbered commands, and what a store forgets
@@ -202,7 +202,7 @@ MUTANTS = [
         _RECORD + "command.py",
         "self.commands[known : number - 1]",
         "self.commands[known + 1 : number - 1]",
-        _UNIT + "test_outbox.py",
+        _UNIT + "test_queue.py",
         "test_what_a_store_has_forgotten_is_sent_again_in_order",
     ),
     EngineMutant(
@@ -218,7 +218,7 @@ MUTANTS = [
         _RECORD + "changes.py",
         "if (yield from self._sent(claim, forgotten)) == Paused():",
         "if False:",
-        _UNIT + "test_outbox.py",
+        _UNIT + "test_queue.py",
         "test_a_holder_sends_again_what_the_store_forgot_and_then_goes_on",
     ),
     EngineMutant(
@@ -235,7 +235,7 @@ MUTANTS = [
         _RECORD + "claim.py",
         " if number != move.attempt}",
         "}",
-        _UNIT + "test_known_attempts.py",
+        _UNIT + "test_record.py",
         "test_an_attempt_that_changes_again_is_read_again",
     ),
     EngineMutant(
@@ -325,7 +325,7 @@ MUTANTS = [
         _TURNS + "writer.py",
         "        left, self._waiting = self._waiting, []\n",
         "        left, self._waiting = [], []\n",
-        _UNIT + "test_writer.py",
+        _UNIT + "test_record.py",
         "test_what_waits_when_the_agent_ends_is_left_to_the_commit",
     ),
     EngineMutant(
@@ -333,7 +333,7 @@ MUTANTS = [
         _TURNS + "writer.py",
         "self._closing = _size(self._waiting) <= _LEFT",
         "self._closing = True",
-        _UNIT + "test_writer.py",
+        _UNIT + "test_record.py",
         "test_a_long_rest_is_appended_in_pieces_and_not_left_to_the_commit",
     ),
     EngineMutant(
@@ -341,7 +341,7 @@ MUTANTS = [
         _TURNS + "writer.py",
         "        if self._fault:\n            raise self._fault\n",
         "",
-        _UNIT + "test_threads.py",
+        _UNIT + "test_loop.py",
         "test_a_run_whose_log_cannot_be_written_does_not_count",
     ),
     EngineMutant(
@@ -358,7 +358,7 @@ MUTANTS = [
         _TURNS + "slots.py",
         "            if self._busy.get(queue, 0) >= self._limits.get(queue, 0):\n                return False\n",
         "",
-        _UNIT + "test_slots.py",
+        _UNIT + "test_queue.py",
         "test_a_turn_that_was_judged_does_not_run_again_in_place_where_no_slot_is_free_for_it",
     ),
     EngineMutant(
@@ -366,7 +366,7 @@ MUTANTS = [
         _TURNS + "slots.py",
         "            self._on_free()",
         "            pass",
-        _UNIT + "test_slots.py",
+        _UNIT + "test_queue.py",
         "test_a_message_that_came_too_late_to_be_left_alone_has_a_seat_beyond_the_limit",
     ),
     EngineMutant(
@@ -374,7 +374,7 @@ MUTANTS = [
         _TURNS + "tasks/next_queue.py",
         "if self._in_a_row < PREFERRED_IN_A_ROW:",
         "if True:",
-        _UNIT + "test_next_queue.py",
+        _UNIT + "test_queue.py",
         "test_it_gets_three_of_four_places_while_others_wait",
     ),
     EngineMutant(
@@ -382,7 +382,7 @@ MUTANTS = [
         _LEASES + "announced.py",
         "    elif head.at > turn.at:\n        return None\n",
         "    elif True:\n        return None\n",
-        _UNIT + "test_waiting.py",
+        _UNIT + "test_queue.py",
         "test_it_is_looked_at_again_before_its_deadline_and_within_a_bounded_time",
     ),
     EngineMutant(
@@ -390,7 +390,7 @@ MUTANTS = [
         _LEASES + "announced.py",
         "    elif head.at > turn.at:\n        return None\n",
         "",
-        _UNIT + "test_waiting.py",
+        _UNIT + "test_queue.py",
         "test_a_message_that_is_not_there_any_more_is_announced_again[head1]",
     ),
     # Hand-overs
@@ -480,7 +480,7 @@ MUTANTS = [
         _TURNS + "folders.py",
         "range(attempt if went_on else 1, attempt + 1)",
         "range(attempt, attempt + 1)",
-        _UNIT + "test_recorded_runs.py",
+        _UNIT + "test_record.py",
         "test_a_holder_removes_what_is_recorded_of_its_own_run_and_of_those_before_it_that_others_held",
     ),
 ]

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 
+import pytest
+
+from api_client.contract.settings import Settings
+from api_client.contract.words.spoken import _ENGLISH, _GERMAN, spoken
+from api_client.figures.versions import FEWEST, compare
 from api_client.policies.flows import RolledBack, active, flow_of
+from tests.bench.rules.splits import called_real, session
+from worker.cli.installation.scenes import SCENES
 
 SESSIONS = [f"s-{number}" for number in range(4000)]
 
@@ -42,3 +50,62 @@ def test_where_no_version_with_a_weight_is_left_the_others_get_turns() -> None:
 def test_what_is_stored_of_a_rollback_reads_back() -> None:
     said = RolledBack(at=1.5, by="anna@host", why="too slow")
     assert RolledBack.from_json(said.to_json()) == said
+
+
+# Two versions beside each other: equal ones are rarely called different, different ones are.
+
+
+def test_of_a_thousand_splits_of_equal_turns_at_most_five_percent_are_called_different() -> None:
+    assert called_real(1000) <= 50
+
+
+def test_a_version_that_fails_more_often_is_found_and_few_sessions_say_nothing() -> None:
+    drawn = random.Random(16)
+    turns = [turn for n in range(300) for turn in session(drawn, f"a{n}", "v2")]
+    turns += [turn for n in range(300) for turn in session(drawn, f"b{n}", "v3", failing=0.15)]
+    found = {figure.name: figure for figure in compare(turns, "v2", "v3").figures}
+    assert found["failure"].real
+    assert found["failure"].change.low > 0.05
+    few = [turn for turn in turns if int(turn.session_id[1:]) < FEWEST - 1]
+    assert not any(figure.real for figure in compare(few, "v2", "v3").figures)
+
+
+# The language of a question is seen from its commonest words.
+
+FENCE = "```\nthe connection was refused by the server, and it is not there\n```"
+
+
+@pytest.mark.parametrize(
+    ("question", "language"),
+    [
+        *((scene.message[language], language) for scene in SCENES for language in ("de", "en")),
+        ("Hallo", "de"),
+        ("Warum?", "de"),
+        ("Ich will kündigen", "de"),
+        ("Was ist das?", "de"),
+        ("Explain it.", "en"),
+        ("Which workers die?", "en"),
+        (f"Erkläre mir diesen Fehler:\n{FENCE}", "de"),
+        ('Translate "der Hund und die Katze" into Latin, please', "en"),
+        ("> das ist nicht wahr und war es nie\n\nCheck this", "en"),
+        ("ADR-007", ""),
+        ("", ""),
+        ("¿Cómo funciona esto?", ""),
+        ("Pourquoi le serveur ne répond pas ?", ""),
+    ],
+)
+def test_a_question_shows_its_language(question: str, language: str) -> None:
+    assert spoken([question]) == language
+
+
+def test_the_newest_message_that_shows_a_language_decides() -> None:
+    assert spoken(["ok", "Und warum?", "Write an ADR."]) == "de"
+    assert spoken(["ok", "Why is that?", "Schreib ein ADR."]) == "en"
+
+
+def test_no_word_is_of_both_languages() -> None:
+    assert not _GERMAN & _ENGLISH
+
+
+def test_without_a_sign_it_is_english() -> None:
+    assert Settings().locale == "en"

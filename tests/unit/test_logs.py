@@ -6,6 +6,7 @@ import ast
 import io
 import json
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -21,6 +22,8 @@ from hypothesis import strategies as st
 
 from api_client.api_keys import PREFIX
 from api_client.contract.settings import Settings, load
+from api_client.contract.values.redaction import redactor
+from api_client.private_file import write_private
 from worker.logs import configure_logging, plain_lines
 
 ROOT = Path(__file__).parents[2]
@@ -244,3 +247,64 @@ def test_no_module_of_the_client_logs_past_it() -> None:
         inside = file.relative_to(package)
         if inside.parts[0] != "web" and file.name != "module_log.py":  # the relay is a program: it sets structlog up
             assert "structlog" not in file.read_text(), file
+
+
+# Secrets in texts: what looks like a credential is masked, whatever else stands there.
+
+_SECRET = "Ab1cD2eF3gH4iJ5kL6mN7oP8qR9sT0uVwXyZ"
+
+
+@pytest.mark.parametrize(
+    "beginning", [f"{key}{sign}" for key in ("sk", "pk", "rk", "ghp", "gho", "xoxb", "xoxp") for sign in "-_"]
+)
+@pytest.mark.parametrize("before", ["", "key=", "ganz am Ende: "])
+def test_a_key_is_masked_behind_its_beginning_in_a_text_without_any_other(beginning: str, before: str) -> None:
+    assert redactor(Settings())(f"{before}{beginning}{_SECRET}") == f"{before}{beginning}***"
+
+
+@pytest.mark.parametrize("word", ["Bearer", "bearer", "BEARER", "bEaReR"])
+def test_a_bearer_token_is_masked_in_any_letter_case(word: str) -> None:
+    assert redactor(Settings())(f"authorization: {word} {_SECRET}") == f"authorization: {word} ***"
+
+
+def test_our_own_keys_and_logins_in_addresses_are_masked() -> None:
+    redact = redactor(Settings())
+    assert redact(f"helix-{_SECRET}") == "helix-***"
+    assert redact("redis://user:hidden@db:6379") == "redis://user:***@db:6379"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "turn_id=t0-8f3a", "risk-averse", "task_identifier", f"disk-{_SECRET}", "Bearer x"]
+)
+def test_ordinary_words_stay(text: str) -> None:
+    assert redactor(Settings())(text) == text
+
+
+# One way to write a private file: whole or not at all.
+
+
+def test_a_private_file_is_replaced_whole_readable_by_its_user_alone_and_leaves_nothing_beside(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text("old")
+    path.chmod(0o644)
+    write_private(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_write_that_fails_names_the_file_and_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text("old")
+
+    def full(_fd: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="cannot be written: No space left on device") as caught:
+        write_private(path, b"new")
+    assert caught.value.filename == str(path)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
+import hiredis
 import pytest
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from api_client.store import heed_cancellation
+from api_client.store.connecting import NOT_YET
+from api_client.store.connection import Subscription
 
 
 async def test_a_loop_whose_cancellation_was_swallowed_ends_all_the_same() -> None:
@@ -25,3 +31,97 @@ async def test_a_loop_whose_cancellation_was_swallowed_ends_all_the_same() -> No
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 60)
+
+
+# What a connection that listens to channels makes of the bytes that come.
+
+
+class Wire:
+    """The connection below, which keeps what is written."""
+
+    def __init__(self) -> None:
+        self.transport: Any = self
+        self.reader = hiredis.Reader(replyError=_error, notEnoughData=NOT_YET)
+        self.written: list[bytes] = []
+        self.closed = 0
+
+    def set_protocol(self, _: object) -> None:
+        pass
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def _error(text: str) -> ResponseError:
+    return NoPermissionError(text) if text.startswith("NOPERM") else ResponseError(text)
+
+
+class Heard:
+    """What the listener was called with, in order."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def subscribed(self, channel: bytes) -> None:
+        self.calls.append(("subscribed", channel))
+
+    def heard(self, channel: bytes, data: bytes) -> None:
+        self.calls.append(("heard", channel, data))
+
+    def lost(self, error: Exception) -> None:
+        self.calls.append(("lost", type(error)))
+
+
+def said(*words: bytes | int, kind: bytes = b"*") -> bytes:
+    """A reply of the server: an array, or (kind ``>``) what RESP3 says instead."""
+    parts = [b":%d\r\n" % word if isinstance(word, int) else b"$%d\r\n%s\r\n" % (len(word), word) for word in words]
+    return b"%s%d\r\n%s" % (kind, len(words), b"".join(parts))
+
+
+async def made() -> tuple[Subscription, Wire, Heard]:
+    wire, heard = Wire(), Heard()
+    return Subscription(wire, heard), wire, heard  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", [b"*", b">"], ids=["RESP2", "RESP3"])
+async def test_messages_come_whole_and_in_order_however_the_bytes_are_cut(kind: bytes) -> None:
+    line, wire, heard = await made()
+    line.subscribe(b"a")
+    assert wire.written == [b"*2\r\n$9\r\nSUBSCRIBE\r\n$1\r\na\r\n"]
+    data = said(b"subscribe", b"a", 1, kind=kind) + b"".join(
+        said(b"message", b"a", b"%d" % number, kind=kind) for number in range(3)
+    )
+    for at in range(len(data)):
+        line.data_received(data[at : at + 1])
+    assert heard.calls == [("subscribed", b"a"), *(("heard", b"a", b"%d" % number) for number in range(3))]
+
+
+async def test_a_channel_that_was_left_and_is_listened_to_again_is_confirmed_by_its_last_confirmation() -> None:
+    line, _, heard = await made()
+    line.subscribe(b"a")
+    line.unsubscribe(b"a")
+    line.subscribe(b"a")
+    line.data_received(said(b"subscribe", b"a", 1) + said(b"unsubscribe", b"a", 0))
+    assert not heard.calls, "between the two nothing is heard"
+    line.data_received(said(b"subscribe", b"a", 1))
+    assert heard.calls == [("subscribed", b"a")]
+
+
+async def test_a_lost_connection_is_said_once_and_a_refusal_is_one() -> None:
+    line, wire, heard = await made()
+    line.connection_lost(None)
+    line.connection_lost(OSError("again"))
+    assert (heard.calls, wire.closed, line.usable) == ([("lost", RedisConnectionError)], 1, False)
+    line, wire, heard = await made()
+    line.data_received(b"-NOPERM no such channel\r\n" + said(b"message", b"a", b"x"))
+    assert (heard.calls, wire.closed) == ([("lost", NoPermissionError)], 1)
+
+
+async def test_a_connection_that_was_ended_says_nothing_more() -> None:
+    line, wire, heard = await made()
+    line.end()
+    line.connection_lost(None)
+    assert (heard.calls, wire.closed, line.usable) == ([], 1, False)

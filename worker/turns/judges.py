@@ -2,9 +2,8 @@
 
 A regular expression that runs away holds the interpreter's lock, and with it every lease of the process it runs in. So
 validators run in child processes, but for our own on texts of ordinary length: their work grows with the text alone
-(tests/unit/enforcement/test_foreign_input.py and test_bounded.py), and takes less time than handing it over. A child
-that overruns is killed, and its validators are reported as VALIDATOR_ERROR, one by one, so that only those that
-overran are blamed.
+(tests/unit/enforcement/test_foreign_input.py), and takes less time than handing it over. A child that overruns is
+killed, and its validators are reported as VALIDATOR_ERROR, one by one, so that only those that overran are blamed.
 """
 
 from __future__ import annotations

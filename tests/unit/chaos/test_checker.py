@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS
 from tests.chaos.checker import INVARIANTS, judge
+from tests.chaos.checker.counters import _BOUNDS, folded
+from tests.chaos.history import HISTORY, WITNESS, Recorder, read
 from tests.unit.chaos.histories import (
     PHASE,
     SECOND,
@@ -164,3 +171,86 @@ def test_a_fault_that_found_nothing_to_hit_is_not_counted() -> None:
     history.add(6.0, "fault", "invoke", name="fault-1", kind="kill agent", seconds=0, pids=[9])
     history.add(6.0, "fault", "fail", name="fault-1", kind="kill agent", seconds=0)
     assert judge(history.made()).kills == {"kill engine": 1}
+
+
+# The checker's own sums: it can tell every counter of the table from a log, and nothing else.
+
+USED = {"input_tokens": 10, "output_tokens": 1, "cost_usd": 0.5}
+ISSUES = [{"code": "BAD", "validator": "rule", "severity": "error"}, {"code": "POOR", "severity": "warning"}]
+LOG: list[tuple[str, dict[str, Any]]] = [
+    ("turn.queued", {}),
+    ("attempt.started", {"attempt": 1, "delivery": 1}),
+    ("attempt.lost", {"attempt": 1, "during": "running", "silent_ms": 5}),
+    ("attempt.started", {"attempt": 1, "delivery": 2}),
+    ("attempt.lost", {"attempt": 1, "during": "shutdown", "usage": USED}),
+    ("attempt.started", {"attempt": 1, "delivery": 3}),
+    ("attempt.completed", {"attempt": 1, "verdict": "complete", "usage": USED}),
+    ("attempt.rejected", {"attempt": 1, "issues": ISSUES}),
+    ("turn.escalated", {"attempt": 1, "stage": 2}),
+    ("turn.parked", {"attempt": 1}),
+    ("turn.decided", {"attempt": 1, "kind": "reject"}),
+    ("turn.finished", {"outcome": "failed", "step": "", "error": {"issues": ISSUES}}),
+]
+
+
+def told(**request: Any) -> dict[str, int]:
+    record = {"model": "m", "flow": "v2", "policy": "1a", "request": json.dumps({"validators": ["rule"], **request})}
+    return dict(folded(record, [{"at": 1000 * n, "kind": kind, "data": data} for n, (kind, data) in enumerate(LOG)]))
+
+
+def test_every_counter_of_the_table_is_told_from_the_log_with_its_labels() -> None:
+    found = {**told(), **told(phase={"id": "p"})}
+    names: dict[str, int] = {}
+    for field in found:
+        name, *labels = field.split("|")
+        bucket = name.endswith(".le")
+        names[name.removesuffix(".le").removesuffix(".ms")] = len(labels) - bucket
+    # Rules in shadow leave no event: the log is the same with and without them. Breakers belong to models.
+    assert names == {
+        name: len(counted.labels) for name, counted in COUNTERS.items() if not name.startswith(("shadow.", "breaker."))
+    }
+    assert _BOUNDS == BOUNDS_MS
+    assert f"time.turn.le|{BEYOND}" not in found
+
+
+def test_runs_that_were_given_back_are_paid_for_and_wasted() -> None:
+    found = told()
+    assert (found["tokens.input|m"], found["tokens.failed|m"]) == (20, 22)
+    assert (found["cost.all|m"], found["cost.failed|m"]) == (1_000_000, 1_000_000)
+    assert found["code.rejected|BAD|escalate"] == found["code.gave_up|BAD"] == 1
+
+
+# A history is what was written, in the order of time, however its writers ended.
+
+
+def test_lines_are_read_back_in_the_order_of_time_with_the_agents_own(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.write("submit", "invoke", key="k1")
+        recorder.write("submit", "ok", key="k1", turn="t0-1")
+    first = read(tmp_path)[0]
+    executed = {"turn": "t0-1", "attempt": 1, "delivery": 1, "event": "start", "at": 1.0}
+    (tmp_path / WITNESS).write_text(json.dumps({**executed, "monotonic": first["t"] / 1e9 - 1}) + "\n")
+    lines = read(tmp_path)
+    assert [(line["f"], line["type"]) for line in lines] == [
+        ("execution", "start"),
+        ("submit", "invoke"),
+        ("submit", "ok"),
+    ]
+    assert first.keys() >= {"t", "wall", "pid"}
+
+
+def test_a_last_line_cut_off_by_its_writers_death_is_left_out(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.write("run")
+    with (tmp_path / HISTORY).open("a") as file:
+        file.write('{"t": 1, "f": "sub')
+    assert [line["f"] for line in read(tmp_path)] == ["run"]
+
+
+def test_a_broken_line_in_the_middle_is_no_history(tmp_path: Path) -> None:
+    with Recorder(tmp_path) as recorder:
+        recorder.write("run")
+        (tmp_path / HISTORY).open("a").write("nonsense\n")
+        recorder.write("phase")
+    with pytest.raises(ValueError, match="line 2"):
+        read(tmp_path)

@@ -2,23 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from api_client.contract.policy import Content
 from tests.unit.enforcement.samples import ADR, BODY, HEADER, codes, header_with
 from worker.enforcement import (
     Accept,
     ADRStructureValidator,
+    Attempt,
+    Fallback,
     FileExistenceValidator,
+    Part,
+    Policy,
+    ResponseValidator,
     Retry,
     StepMarkerValidator,
     ValidationIssue,
+    assemble,
     build_feedback,
     decide,
     examine,
     judge,
 )
+from worker.enforcement.policies import AppliesTo
+from worker.enforcement.policies.chosen import fits
+from worker.enforcement.repaired import repair_attempt
+from worker.enforcement.rules import JsonSchema, Regex
 
 RULES = (StepMarkerValidator(), ADRStructureValidator(), FileExistenceValidator(Path(__file__).parent))
 MARKER = "<!-- STEP: generate -->"
@@ -353,3 +368,241 @@ def test_the_feedback_names_exactly_what_is_to_be_sent() -> None:
 def test_the_last_paragraph_of_a_section_is_content_where_it_speaks_of_the_subject(last: str, is_content: bool) -> None:
     judged = after(without("Entscheidung"), f"## Entscheidung\n\n{TEXT}\n\n{last}")
     assert (last in judged) is is_content
+
+
+# A right later answer is taken however short it is, and a rule's own error asks for nothing.
+
+CHATTER = "Here is what I think about the export of orders, before I come to the steps that you asked for. " * 4
+JSON = '{"title": "Export", "steps": ["split"]}'
+SCHEMA = {"type": "object", "required": ["title"]}
+
+
+def second(rule: ResponseValidator, first: str, reply: str) -> tuple[str, object]:
+    """The answer after a second reply, and what is decided then."""
+    history = [judge([], first, [rule])]
+    assert isinstance(decide(history), Retry)
+    history.append(judge(history, reply, [rule]))
+    return history[-1].answer, decide(history)
+
+
+@pytest.mark.parametrize(
+    "reply", [JSON, f"```json\n{JSON}\n```", f"```\n{JSON}\n```", f"Here is the JSON:\n\n```json\n{JSON}\n```"]
+)
+def test_where_the_whole_answer_is_json_a_short_one_is_taken(reply: str) -> None:
+    assert second(JsonSchema(schema=SCHEMA, where="whole"), CHATTER + JSON, reply) == (JSON, Accept(2))
+
+
+@pytest.mark.parametrize("pattern", ["^(yes|no)$", r"\A(yes|no)\Z", r"(?i)^[a-z]{2,3}$"])
+def test_where_the_whole_answer_is_one_value_it_is_taken(pattern: str) -> None:
+    assert second(Regex(must=(pattern,)), CHATTER, "yes") == ("yes", Accept(2))
+
+
+@pytest.mark.parametrize("pattern", ["Source:", "^Source: .+$", "^Status: (ok|late)$"])
+def test_a_line_that_a_pattern_wants_in_an_answer_does_not_replace_the_answer(pattern: str) -> None:
+    answer, decision = second(Regex(must=(pattern,)), CHATTER, "Source: x" if "Source" in pattern else "Status: ok")
+    assert answer == CHATTER
+    assert isinstance(decision, Retry)
+
+
+@pytest.mark.parametrize(
+    "reply", [JSON, f"```json\n{JSON}\n```", f"```\n{JSON}\n```", f"Sure:\n\n```json\n{JSON}\n```"]
+)
+@pytest.mark.parametrize("where", ["fence", "any"])
+def test_a_json_block_that_was_asked_for_is_taken_with_its_fence_or_without(reply: str, where: str) -> None:
+    answer, decision = second(JsonSchema(schema=SCHEMA, where=where), CHATTER.strip(), reply)
+    assert answer == f"{CHATTER.strip()}\n\n```json\n{JSON}\n```\n"
+    assert decision == Accept(2)
+
+
+def test_a_block_that_names_no_language_is_named() -> None:
+    first = f"Before.\n\n```\n{JSON}\n```\n\nAfter."
+    answer, _ = second(JsonSchema(schema=SCHEMA, where="fence"), first, JSON)
+    assert answer == first.replace("```\n{", "```json\n{")
+
+
+class Wants(ResponseValidator):
+    """Finds BAD in a part."""
+
+    name = "wants"
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        found = "BAD" in response
+        return [ValidationIssue("BAD", "bad", "write GOOD", part=Part.lines(2))] if found else []
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "the cache is GOOD",
+        "```text\nthe cache is GOOD\n```",
+        "first\nthe cache is GOOD\nlast",
+        "Here it is:\n\nthe cache is GOOD",
+    ],
+)
+def test_lines_are_taken_in_a_block_bare_and_in_the_whole_answer(reply: str) -> None:
+    assert second(Wants(), "first\nthe cache is BAD\nlast", reply) == ("first\nthe cache is GOOD\nlast", Accept(2))
+
+
+@pytest.mark.parametrize("reply", ["Sorry, I cannot do that.", "first\nsecond\nthird\nfourth", "Done."])
+def test_talk_and_other_lines_are_not_taken_for_lines(reply: str) -> None:
+    assert second(Wants(), "first\nthe cache is BAD\nlast", reply)[0] == "first\nthe cache is BAD\nlast"
+
+
+@pytest.mark.parametrize(
+    ("answer", "judges"), [(JSON, True), (f"{JSON}\n\n<!-- STEP: done -->", True), ("[1]", True), (CHATTER, False)]
+)
+def test_a_condition_on_json_covers_a_bare_answer(answer: str, judges: bool) -> None:
+    assert fits(AppliesTo(content=(Content.JSON,)), answer) is judges
+
+
+class Broken(ResponseValidator):
+    """Cannot judge for so many times."""
+
+    name = "broken"
+
+    def __init__(self, times: int) -> None:
+        self.times = times
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> Sequence[ValidationIssue]:  # type: ignore[override]
+        self.times -= 1
+        if self.times >= 0:
+            raise RuntimeError("no model")
+        return []
+
+
+def test_a_rule_that_cannot_judge_is_asked_once_more_and_the_agent_is_not() -> None:
+    rules = [Broken(1)]
+    first = judge([], "fine", rules)
+    assert decide([first]) == Fallback(1, ("VALIDATOR_ERROR",))
+    assert repair_attempt(first, [first], rules).accepted
+    assert not repair_attempt(first, [first], [Broken(9)]).accepted
+    lenient = Policy(lenient=frozenset({"broken"}))
+    assert decide([first], lenient) == Accept(1)
+
+
+def test_beside_another_error_a_rule_that_cannot_judge_asks_for_nothing() -> None:
+    decision = decide([judge([], "A long answer. " * 30, [Broken(9), StepMarkerValidator()])])
+    assert isinstance(decision, Retry)
+    assert "VALIDATOR_ERROR" not in decision.feedback
+    assert "Send only the STEP marker" in decision.feedback
+
+
+def test_talk_does_not_replace_a_short_answer() -> None:
+    class NoCache(Wants):
+        def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+            return [ValidationIssue("NO", "no", "without")] if "Cache" in response else []
+
+    assert second(NoCache(), "Nimm einen Cache.", "Sorry, I cannot help with that request.")[0] == "Nimm einen Cache."
+    assert second(NoCache(), "Nimm einen Cache.", "Nimm einen Index.") == ("Nimm einen Index.", Accept(2))
+
+
+# Surgical retry (docs/enforcement.md): a repair is spliced in, a fragment never replaces an answer.
+
+ALL = (StepMarkerValidator(), ADRStructureValidator())
+LONG = "Das ist eine ausführliche Antwort auf die Frage. " * 20
+
+
+def spliced(first: str, second: str) -> str:
+    """The answer that counts when the agent says this first and that then."""
+    return judge([judge([], first, ALL)], second, ALL).answer
+
+
+def test_the_first_text_is_the_answer() -> None:
+    assert assemble([], "Hallo") == "Hallo"
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<!-- STEP: what -->",
+        "\n<!-- STEP: WHAT -->\n",
+        "```html\n<!-- STEP: what -->\n```",
+        "Hier ist der Marker: <!-- STEP: what -->",
+        "Entschuldigung, hier kommt er.\n\n<!-- STEP: what -->",
+    ],
+)
+def test_a_bare_marker_is_put_under_the_answer_before(reply: str) -> None:
+    assert spliced(LONG, reply) == f"{LONG}\n\n<!-- STEP: what -->"
+
+
+def test_a_bare_marker_replaces_the_wrong_one() -> None:
+    assert spliced(f"{LONG}\n<!-- STEP: foo -->\n", "<!-- STEP: why -->") == f"{LONG}\n<!-- STEP: why -->\n"
+
+
+@pytest.mark.parametrize("reply", ["Erledigt.", "OK", "", "Der Marker ist <!-- STEP: quatsch -->"])
+def test_a_fragment_changes_nothing(reply: str) -> None:
+    assert spliced(LONG, reply) == LONG
+
+
+def test_a_whole_new_answer_does_not_replace_one_of_which_a_part_was_asked() -> None:
+    new = "Eine andere, ebenfalls vollständige Antwort. " * 15 + "\n\n<!-- STEP: done -->"
+    assert spliced(LONG, new) == f"{LONG}\n\n<!-- STEP: done -->"
+    assert spliced("Kurz?", "Auch kurz. <!-- STEP: what -->") == "Kurz?\n\n<!-- STEP: what -->"
+
+
+def test_a_missing_section_goes_where_it_belongs_and_the_rest_stays() -> None:
+    section = "## Entscheidung\n\nWir nehmen einen Cache."
+    without = ADR.replace(section + "\n\n", "") + "\n<!-- STEP: generate -->\n"
+    assert spliced(without, section) == ADR + "\n<!-- STEP: generate -->\n"
+
+
+@pytest.mark.parametrize(
+    "reply", ["{}", "Hier der Abschnitt:\n\n{}", "```markdown\n{}\n```", "{}\n\n<!-- STEP: generate -->"]
+)
+def test_a_missing_last_section_goes_before_the_marker(reply: str) -> None:
+    head, tail = ADR.split("## Akzeptanzkriterien")
+    section = "## Akzeptanzkriterien" + tail.rstrip()
+    assert spliced(f"{head}<!-- STEP: done -->", reply.format(section)) == f"{head}{section}\n\n<!-- STEP: done -->"
+
+
+def test_an_empty_section_is_filled() -> None:
+    empty = ADR.replace("Die Suche ist langsam.\n\n", "") + "\n<!-- STEP: done -->"
+    answer = spliced(empty, "## Kontext\n\nDie Suche ist langsam.")
+    assert examine(answer, ALL) == []
+    assert answer.replace("\nDie Suche ist langsam.\n", "", 1) == empty
+
+
+def test_a_missing_header_goes_before_the_adr() -> None:
+    assert spliced(f"Vorab.\n{BODY}\n<!-- STEP: done -->", HEADER) == f"Vorab.\n\n{HEADER}{BODY}\n<!-- STEP: done -->"
+
+
+def test_a_broken_header_is_replaced_and_the_body_stays() -> None:
+    broken = ADR.replace('title: "Ein Cache"\n', "") + "\n<!-- STEP: done -->"
+    assert spliced(broken, HEADER) == ADR + "\n<!-- STEP: done -->"
+
+
+def test_several_parts_are_spliced_together() -> None:
+    section = "## Kontext\n\nDie Suche ist langsam."
+    answer = spliced(ADR.replace(section + "\n\n", ""), f"{section}\n\n<!-- STEP: generate -->")
+    assert examine(answer, ALL) == []
+
+
+def test_parts_nobody_asked_for_are_not_taken() -> None:
+    without = f"{ADR}\n"
+    assert spliced(without, "<!-- STEP: done -->\n") == f"{ADR}\n<!-- STEP: done -->"
+    assert "Neu" not in spliced(without, "## Konsequenzen\n\nNeu")
+
+
+def test_a_fragment_after_an_incomplete_attempt_is_spliced_into_the_best_complete_one() -> None:
+    history = [judge([], LONG, ALL)]
+    history.append(judge(history, "Das F", ALL, complete=False))
+    assert judge(history, "<!-- STEP: done -->", ALL).answer == f"{LONG}\n\n<!-- STEP: done -->"
+
+
+def test_an_accepted_answer_before_is_no_base_for_splicing() -> None:
+    accepted = Attempt(number=1, text=LONG, answer=LONG)
+    assert assemble([accepted], "Neu") == "Neu"
+
+
+def test_windows_line_endings_are_kept_when_a_part_is_spliced() -> None:
+    base = ADR.replace("## Kontext\n\nDie Suche ist langsam.\n\n", "").replace("\n", "\r\n")
+    answer = spliced(base, "## Kontext\n\nDie Suche ist langsam.\n\n<!-- STEP: done -->")
+    assert answer.count("\n") == answer.count("\r\n")
+    assert examine(answer, ALL) == []
+
+
+@settings(deadline=None)
+@given(st.text(alphabet="ab #-`>\n<!", max_size=60), st.text(alphabet="ab #-`>\n<!STEP: done", max_size=40))
+def test_whatever_is_said_a_long_answer_is_never_lost(noise: str, reply: str) -> None:
+    base = f"{LONG}\n\n{noise}"
+    assert spliced(base, reply).startswith(LONG)

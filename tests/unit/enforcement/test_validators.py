@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import re
+import string
 import sys
 from collections.abc import Mapping
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import httpx2
+import openai
 import pytest
 
+import worker.enforcement
 from api_client.contract import offered
 from tests.unit.enforcement.samples import codes
 from worker.enforcement import (
+    CODES,
+    ResponseEnforcer,
     ResponseValidator,
     Severity,
     StepMarkerValidator,
@@ -23,6 +32,10 @@ from worker.enforcement import (
     examine,
     offered_validators,
 )
+from worker.enforcement.rules.codes import RULE_CODES
+from worker.enforcement.sse import error_object
+from worker.enforcement.validators.codes import clip, issue
+from worker.pytest_plugin import Rules
 
 
 class MyValidator(ResponseValidator):
@@ -175,3 +188,179 @@ def test_validators_of_ones_own_are_found_through_entry_points(tmp_path: Path, m
             build_validators(["other"], root=tmp_path)
     finally:
         offered._installed.cache_clear()
+
+
+# The closed table of codes, and the documents that list it.
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+#: ADR-038's eight.
+SEEDS = {
+    "MISSING_STEP_MARKER",
+    "INVALID_STEP",
+    "MISSING_ADR_FIELD",
+    "INVALID_YAML",
+    "MISSING_YAML_HEADER",
+    "MISSING_ADR_SECTION",
+    "INSUFFICIENT_CRITERIA",
+    "FILE_NOT_FOUND",
+}
+
+
+def values_for(code: str) -> dict[str, str]:
+    """A value for each name in the code's templates."""
+    texts = (*CODES[code].de, *CODES[code].en)
+    return {name: "wert" for text in texts for _, name, _, _ in string.Formatter().parse(text) if name}
+
+
+def test_the_seeds_codes_are_all_there_with_their_severity() -> None:
+    assert set(CODES) >= SEEDS
+    assert [code for code in SEEDS if CODES[code].severity is Severity.WARNING] == ["INSUFFICIENT_CRITERIA"]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_code_has_words_in_both_languages_with_the_same_values(code: str) -> None:
+    entry, values = CODES[code], values_for(code)
+    german, english = issue(code, "de", **values), issue(code, "en", **values)  # type: ignore[arg-type]
+    assert german.severity is english.severity is entry.severity
+    assert german.message != english.message
+    assert "{" not in german.message + german.fix_hint + english.message + english.fix_hint
+    assert entry.when.endswith(".")
+
+
+def test_every_code_of_the_table_is_used_and_no_other() -> None:
+    package = Path(worker.enforcement.__file__).parent
+    source = "\n".join(file.read_text() for file in package.rglob("*.py") if file.name != "codes.py")
+    written = set(re.findall(r'"([A-Z]+(?:_[A-Z]+)+)"', source))
+    assert {*CODES, *RULE_CODES} <= written
+    assert {code for code in written if f' issue("{code}"' in source} <= set(CODES)
+    assert {code for code in written if f'rule_issue("{code}"' in source} <= set(RULE_CODES)
+
+
+def test_the_document_lists_every_code_with_its_severity_occasion_and_repair() -> None:
+    text = (DOCS / "enforcement.md").read_text()
+    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.+) \|$", text, re.MULTILINE))
+    assert list(rows) == list(CODES)
+    for code, entry in CODES.items():
+        severity, when, _, _, repair = (cell.strip() for cell in rows[code].split(" | "))
+        assert (severity, when, repair) == (str(entry.severity), entry.when, entry.repair or "Only the agent.")
+
+
+def test_the_documents_example_messages_are_what_users_see() -> None:
+    text = (DOCS / "enforcement.md").read_text()
+    for code, cells in re.findall(r"^\| `([A-Z_]+)` \| (.+) \|$", text, re.MULTILINE):
+        message = cells.split(" | ")[3].strip()
+        pattern = re.escape(CODES[code].en[0])
+        assert re.fullmatch(re.sub(r"\\\{\w+\\\}", ".+", pattern), message), code
+
+
+def test_the_example_of_a_validator_in_the_documents_works() -> None:
+    (example,) = re.findall(r"```python\n(from collections.*?)```", (DOCS / "validators.md").read_text(), re.DOTALL)
+    space: dict[str, object] = {}
+    exec(example, space)
+    assert len([line for line in example.splitlines() if line.startswith(("class", " "))]) <= 12
+    made = space["CitesSource"]
+    assert isinstance(made, type)
+    validator = made()
+    assert isinstance(validator, ResponseValidator)
+    (found,) = validator.validate("Ohne Beleg.", {})
+    assert isinstance(found, ValidationIssue)
+    assert validator.validate("Siehe [1](https://example.org).", {}) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"), [("a\nb", "a b"), ("\x1b[2J", " [2J"), ("x" * 100, "x" * 79 + "…"), ("ä", "ä"), ("", "")]
+)
+def test_foreign_text_in_messages_is_short_and_printable(text: str, shown: str) -> None:
+    assert clip(text) == shown
+
+
+# The fixture ``helix_turns``, as authors of rules use it, and use it wrongly.
+
+GOOD = "Text.\n\n<!-- STEP: done -->"
+
+
+def test_a_policy_file_is_named_by_a_path_or_its_text_is_given(tmp_path: Path) -> None:
+    text = "rules: [step_marker]"
+    file = tmp_path / "policy.yaml"
+    file.write_text(text)
+    for policy in (file, str(file), text):
+        Rules(policy=policy).assert_rejected("Text.", "MISSING_STEP_MARKER")
+    with pytest.raises(FileNotFoundError):
+        Rules(policy="none.yaml")
+
+
+@pytest.mark.parametrize("wrong", [42, None, StepMarkerValidator, Path("rule.py")], ids=repr)
+def test_what_is_no_validator_is_refused_at_once(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="is not a validator"):
+        Rules(wrong)
+
+
+def test_an_agent_is_asked_again_in_a_plain_test() -> None:
+    assert Rules("step_marker").run("Text.", GOOD).attempts == 2
+
+
+async def test_an_agent_is_asked_again_in_an_asynchronous_test() -> None:
+    assert Rules("step_marker").run("Text.", GOOD).attempts == 2
+
+
+# A rejected answer on the wire: what an OpenAI client can read, with ADR-038's lines in it.
+
+ISSUES = [
+    ValidationIssue("A_CODE", 'erste Zeile\nzweite "Zeile"\r\n\r\ndata: [DONE]', "f"),
+    ValidationIssue("B", "m", "f"),
+]
+
+
+async def frames() -> list[str]:
+    enforcer = ResponseEnforcer(SimpleNamespace(run_session=None, continue_session=None))
+    return [frame async for frame in enforcer.stream_enforcement_error(ISSUES)]
+
+
+def data_of(frame: str) -> Any:
+    assert frame.startswith("data: ")
+    assert frame.endswith("\n\n")
+    return json.loads(frame[6:-2])
+
+
+async def test_every_frame_is_one_event_of_json_and_the_last_is_done() -> None:
+    *events, done = await frames()
+    assert done == "data: [DONE]\n\n"
+    for frame in events:
+        assert frame.count("\n") == 2
+        data_of(frame)
+
+
+async def test_the_chunks_say_the_adrs_lines() -> None:
+    chunks = [data_of(frame) for frame in (await frames())[:-1]]
+    text = "".join(c["choices"][0]["delta"].get("content", "") for c in chunks if "choices" in c)
+    assert text.startswith("[ENFORCEMENT ERROR]\nThe LLM response could not be validated:\n- A_CODE: erste Zeile")
+    assert text.endswith("- B: m\nPlease try again or contact the administrator.\n")
+
+
+async def test_the_error_is_an_object_without_choices() -> None:
+    error = data_of((await frames())[-2])
+    assert error == {"error": error_object(ISSUES)}
+    assert error["error"]["code"] == "A_CODE"
+    assert error["error"]["message"] == "The LLM response could not be validated: A_CODE, B"
+    assert error_object(ISSUES, "de")["message"] == "Die LLM-Response konnte nicht validiert werden: A_CODE, B"
+
+
+async def test_the_openai_client_reads_the_lines_and_then_raises_the_error() -> None:
+    body = "".join(await frames())
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        return httpx2.Response(200, headers={"content-type": "text/event-stream"}, text=body)
+
+    client = openai.OpenAI(
+        api_key="k", base_url="http://test/v1", http_client=httpx2.Client(transport=httpx2.MockTransport(answer))
+    )
+    stream = client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}], stream=True)
+    seen: list[str] = []
+
+    def read() -> None:
+        seen.extend(chunk.choices[0].delta.content or "" for chunk in stream)
+
+    with pytest.raises(openai.APIError, match="could not be validated: A_CODE"):
+        read()
+    assert "".join(seen).startswith("[ENFORCEMENT ERROR]\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.runners.base import Order
+from worker.runners.base import ErrorKind, Order, Verdict, Why
 from worker.runners.claude import cli_transcript
 from worker.runners.claude.answer import Left, left_by
 from worker.runners.claude.cli_sessions import Base
 from worker.runners.claude.cli_stream import ClaudeStream
 from worker.runners.claude.cli_transcript import NotReadable, recorded
-from worker.runners.claude.hooks import STOP
+from worker.runners.claude.completion_gate import Evidence, judge
+from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, Mark
+from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, Transcript
+from worker.runners.transcript import judge as judge_transcript
 
 RECORDED = Path(__file__).parent / "claude_transcripts"
 SESSION = "00000000-0000-5000-8000-000000000001"
@@ -279,3 +283,305 @@ def test_a_base_that_cannot_be_read_proves_nothing(run: Run, tmp_path: Path) -> 
     assert "No such file" in run.left().missing
     run.base.transcript.write_bytes(transcript("tool"))  # type: ignore[union-attr]
     assert "does not hold this run's prompt" in run.left().missing
+
+
+# The completion gate over evidence: what is complete, and which lack of evidence makes which verdict.
+
+SUCCESS = {"subtype": "success", "is_error": False, "terminal_reason": "completed"}
+MINE = Mark(run="t.1.1", session="s-1")
+GOOD = Evidence(
+    run="t.1.1", session="s-1", exit_code=0, marks={START: MINE, STOP: MINE, END: MINE}, result=SUCCESS, text="Gut."
+)
+
+
+def failed(**result: Any) -> Evidence:
+    return replace(GOOD, exit_code=1, result={"subtype": "success", "is_error": True, **result}, marks={START: MINE})
+
+
+def test_all_the_evidence_makes_a_run_complete() -> None:
+    completion = judge(GOOD, {"bytes": 3})
+    assert completion.verdict is Verdict.COMPLETE
+    assert completion.evidence["hooks"] == [START, STOP, END]
+    assert completion.evidence["bytes"] == 3
+
+
+def test_a_lost_standard_output_is_no_harm_and_is_recorded() -> None:
+    completion = judge(replace(GOOD, result={}))
+    assert completion.verdict is Verdict.COMPLETE
+    assert completion.evidence["stdout_lost"] is True
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"exit_code": None}, "nobody knows"),
+        ({"exit_code": -9}, "signal 9"),
+        ({"exit_code": 143}, "exit code 143"),
+        ({"text": " \n"}, "said nothing"),
+        ({"result": {"subtype": "error_during_execution", "is_error": True}}, "error_during_execution"),
+        ({"result": SUCCESS | {"terminal_reason": "aborted_streaming"}}, "aborted_streaming"),
+        ({"result": SUCCESS | {"stop_reason": "pause_turn"}}, "stopped before the answer was whole: pause_turn"),
+        ({"result": {}, "stop_reason": "max_tokens"}, "stopped before the answer was whole: max_tokens"),
+        ({"missing": "the transcript is torn"}, "may not be whole: the transcript is torn"),
+        ({"result": {}, "missing": "no transcript"}, "may not be whole: no transcript"),
+        ({"marks": {START: MINE, END: MINE}}, "without the hook Stop"),
+        ({"marks": {START: MINE, STOP: MINE}}, "without the hook SessionEnd"),
+        ({"marks": {START: MINE, STOP: replace(MINE, run="t.1.2"), END: MINE}}, "without the hook Stop of this run"),
+        ({"marks": {START: MINE, STOP: MINE, END: replace(MINE, session="s-2")}}, "without the hook SessionEnd"),
+        ({"marks": {START: replace(MINE, run=""), STOP: MINE, END: MINE}}, "without the hook SessionStart"),
+        ({"marks": {**GOOD.marks, STOP_FAILURE: MINE}}, "ended in a failure"),
+        ({"marks": {**GOOD.marks, STOP: replace(MINE, background=1)}}, "background tasks"),
+    ],
+)
+def test_each_missing_piece_makes_it_incomplete(change: dict[str, Any], reason: str) -> None:
+    completion = judge(replace(GOOD, **change))
+    assert (completion.verdict, completion.kind) == (Verdict.INCOMPLETE, None)
+    assert reason in completion.reason
+
+
+def test_a_success_without_any_hook_is_a_matter_of_set_up_and_no_retry() -> None:
+    completion = judge(replace(GOOD, marks={}))
+    assert completion.kind is ErrorKind.CONFIG
+    assert "hooks did not load" in completion.reason
+
+
+@pytest.mark.parametrize("ending", ["api_error", "image_error", "prompt_too_long", "completed", "anything_new"])
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(400, "permanent"), (401, "permanent"), (403, "permanent"), (404, "permanent"), (413, "permanent"),
+     (408, "transient"), (429, "transient"), (500, "transient"), (503, "transient"), (529, "transient")],
+)  # fmt: skip
+def test_an_error_of_the_service_passes_or_lasts_by_its_status_whatever_the_cli_says_of_its_ending(
+    status: int, kind: str, ending: str
+) -> None:
+    completion = judge(failed(terminal_reason=ending, api_error_status=status, result="API Error"))
+    assert completion.kind == kind
+    assert completion.busy is (status in {429, 529})
+
+
+def test_an_error_without_a_status_passes() -> None:
+    assert judge(failed(terminal_reason="api_error", api_error_status=None, result="x")).kind is ErrorKind.TRANSIENT
+
+
+@pytest.mark.parametrize(
+    ("error", "ending"), [("max_output_tokens", "api_error"), ("", "prompt_too_long"), ("max_output_tokens", "x")]
+)
+def test_an_answer_or_a_question_too_long_for_the_model_is_a_limit(error: str, ending: str) -> None:
+    assert judge(replace(failed(terminal_reason=ending, result="too long"), error=error)).kind is ErrorKind.LIMIT
+
+
+def test_a_folder_that_takes_no_marks_is_the_machine_s_fault_and_is_named() -> None:
+    full = replace(GOOD, marks={}, unwritable="[Errno 28] No space left on device")
+    completion = judge(full)
+    assert completion.kind is ErrorKind.HOST
+    assert completion.reason == "the run's folder cannot be written: [Errno 28] No space left on device"
+    assert judge(replace(full, marks={START: MINE}, exit_code=1)).kind is ErrorKind.HOST
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "busy"),
+    [("rate_limit", "transient", True), ("server_error", "transient", False), ("invalid_request", "permanent", False),
+     ("authentication_failed", "config", False), ("max_output_tokens", "limit", False), ("something", None, False)],
+)  # fmt: skip
+def test_an_error_whose_result_was_lost_is_known_from_its_hook(error: str, kind: str | None, busy: bool) -> None:
+    marks = {START: MINE, STOP_FAILURE: replace(MINE, error=error, message="API Error"), END: MINE}
+    completion = judge(replace(GOOD, exit_code=1, result={}, marks=marks, text=""))
+    assert (completion.kind, completion.busy) == (kind, busy)
+    assert kind is None or completion.reason == "API Error"
+    assert kind or completion.verdict is Verdict.INCOMPLETE
+    foreign = {**marks, STOP_FAILURE: replace(marks[STOP_FAILURE], run="t.1.2")}
+    assert judge(replace(GOOD, exit_code=1, result={}, marks=foreign, text="")).verdict is Verdict.INCOMPLETE
+
+
+JARGON = '[claude-code:unrecognized_model] {"model": "claude-x"}'
+
+
+def test_what_the_cli_writes_for_other_programs_reaches_no_reason() -> None:
+    completion = judge(replace(failed(terminal_reason="api_error", result="API Error: 400"), stderr=JARGON))
+    assert completion.reason == "API Error: 400"
+    silent = failed(terminal_reason="api_error", api_error_status=400)
+    assert judge(replace(silent, stderr=f"{JARGON}\nno such model\n{JARGON}")).reason == "no such model"
+    assert "unrecognized_model" not in judge(replace(silent, stderr=JARGON)).reason
+    refused = replace(GOOD, exit_code=1, result={}, marks={}, text="", stderr=f"{JARGON}\nerror: unknown option '--x'")
+    assert judge(refused).reason == "error: unknown option '--x'"
+
+
+@pytest.mark.parametrize(
+    ("error", "said", "kind"),
+    [("authentication_failed", "x", "config"), ("", "Not logged in · Please run /login", "config"),
+     ("invalid_request", "x", "permanent"), ("unknown", "socket hang up", "transient")],
+)  # fmt: skip
+def test_an_error_without_a_status_goes_by_what_the_cli_says(error: str, said: str, kind: str) -> None:
+    assert judge(replace(failed(terminal_reason="api_error", result=said), error=error)).kind == kind
+
+
+def test_the_wish_to_wait_goes_with_passing_errors_only() -> None:
+    busy = replace(failed(terminal_reason="api_error", api_error_status=429), retry_after=7.0)
+    assert judge(busy).retry_after == 7.0
+    assert judge(replace(busy, result={**busy.result, "api_error_status": 400})).retry_after == 0.0
+
+
+@pytest.mark.parametrize("subtype", ["error_max_turns", "error_max_budget_usd"])
+def test_a_limit_of_the_agent_is_a_limit(subtype: str) -> None:
+    assert judge(failed(subtype=subtype)).kind is ErrorKind.LIMIT
+
+
+def test_a_session_that_is_gone_is_told_apart() -> None:
+    gone = failed(subtype="error_during_execution", errors=["No conversation found with session ID: x"])
+    assert judge(replace(gone, text="", marks={END: MINE})).kind is ErrorKind.SESSION_LOST
+
+
+def test_an_answer_may_talk_about_lost_conversations() -> None:
+    talking = replace(GOOD, text="No conversation found", result=SUCCESS | {"result": "No conversation found"})
+    assert judge(talking).verdict is Verdict.COMPLETE
+
+
+@pytest.mark.parametrize(
+    ("stderr", "kind"),
+    [("error: unknown option '--x'", "config"), ("cannot be used with root/sudo privileges", "config"),
+     ("Error: Session ID 1 is already in use.", "transient"), ("panic", None)],
+)  # fmt: skip
+def test_a_start_that_was_refused_goes_by_its_complaint(stderr: str, kind: str | None) -> None:
+    refused = replace(GOOD, exit_code=1, result={}, marks={}, text="", stderr=stderr)
+    completion = judge(refused)
+    assert completion.kind == kind
+    assert kind or completion.verdict is Verdict.INCOMPLETE
+
+
+MARKS = st.builds(Mark, run=st.sampled_from(["t.1.1", "t.1.2", ""]), session=st.sampled_from(["s-1", "s-2"]),
+                  background=st.integers(0, 1))  # fmt: skip
+RESULTS = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries(
+        {"subtype": st.sampled_from(["success", "error_max_turns", "error_x"]), "is_error": st.booleans()},
+        optional={"terminal_reason": st.sampled_from(["completed", "api_error", "max_turns"]),
+                  "api_error_status": st.sampled_from([None, 400, 429]),
+                  "stop_reason": st.sampled_from([None, "end_turn", "pause_turn"])},
+    ),
+)  # fmt: skip
+
+
+@given(
+    st.builds(
+        Evidence,
+        run=st.just("t.1.1"),
+        session=st.just("s-1"),
+        exit_code=st.sampled_from([0, 1, 143, -9, None]),
+        marks=st.dictionaries(st.sampled_from([START, STOP, STOP_FAILURE, END]), MARKS),
+        result=RESULTS,
+        text=st.sampled_from(["", " ", "Gut."]),
+        missing=st.sampled_from(["", "torn"]),
+        stop_reason=st.sampled_from(["", "end_turn", "max_tokens"]),
+    )
+)
+def test_nothing_but_the_whole_evidence_is_ever_complete(evidence: Evidence) -> None:
+    if judge(evidence).verdict is Verdict.COMPLETE:
+        assert evidence.exit_code == 0
+        assert {START, STOP, END} <= set(evidence.own)
+        assert STOP_FAILURE not in evidence.marks
+        assert not evidence.result or (not evidence.result["is_error"] and evidence.result["subtype"] == "success")
+        assert evidence.text.strip()
+        assert not evidence.missing
+        assert (evidence.result.get("stop_reason") or evidence.stop_reason) in {"", None, "end_turn"}
+        assert not evidence.marks[STOP].background
+
+
+def test_a_refusal_that_the_provider_reports_is_a_verdict_of_its_own() -> None:
+    for refused in (
+        replace(GOOD, result=SUCCESS | {"stop_reason": "refusal"}),
+        replace(GOOD, result={}, stop_reason="refusal"),
+    ):
+        completion = judge(refused)
+        assert (completion.verdict, completion.why) == (Verdict.REFUSED, Why.REFUSED)
+        assert "the model refused" in completion.reason
+
+
+def told(*events: dict[str, Any]) -> Transcript:
+    transcript = Transcript()
+    for event in events:
+        transcript.take(event)
+    return transcript
+
+
+SAID = {"event": "output", "text": "x"}
+RESULT = {"event": "result"}
+
+
+@pytest.mark.parametrize(
+    ("events", "code", "verdict"),
+    [
+        ([SAID, RESULT], 0, "complete"),
+        ([SAID], 0, "incomplete"),
+        ([RESULT], 0, "incomplete"),
+        ([SAID, RESULT], 1, "incomplete"),
+        ([SAID, RESULT], -9, "incomplete"),
+        ([SAID, RESULT], None, "incomplete"),
+        ([SAID, {"event": "reset"}, RESULT], 0, "incomplete"),
+    ],
+)
+def test_complete_takes_exit_code_zero_and_a_result_and_a_text(
+    events: list[dict[str, Any]], code: int | None, verdict: str
+) -> None:
+    assert judge_transcript(told(*events), code, {}).verdict == verdict
+
+
+def test_the_verdict_carries_its_evidence() -> None:
+    completion = judge_transcript(told(SAID), -9, {"bytes": 3})
+    assert completion.reason == "the agent was killed by signal 9"
+    assert completion.evidence == {"bytes": 3, "exit_code": -9, "result": False, "skipped_lines": 0}
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe", b"not json", b"[1]", b"3", b'"x"', b"{", b'{"event": "odd"}', b"{}"])
+def test_a_line_that_means_nothing_is_skipped_and_counted(line: bytes) -> None:
+    transcript = Transcript()
+    assert transcript.take_line(line) == []
+    assert (transcript.skipped, transcript.text) == (1, "")
+
+
+def test_deep_nesting_is_skipped_like_any_other_nonsense() -> None:
+    transcript = Transcript()
+    assert transcript.take_line(b"[" * 200_000) == []
+    assert transcript.skipped == 1
+
+
+def test_a_lone_surrogate_does_not_get_into_the_answer() -> None:
+    transcript = Transcript()
+    transcript.take_line(b'{"event": "output", "text": "a\\ud800b"}')
+    assert transcript.text == "a?b"
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["event", "text", "kind", "usage", "detail", "retry_after"]),
+        st.recursive(
+            st.none()
+            | st.booleans()
+            | st.integers()
+            | st.floats()
+            | st.text()
+            | st.sampled_from(["output", "result", "error", "usage", "reset", "tool", "transient"]),
+            lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+            max_leaves=5,
+        ),
+    )
+)
+def test_whatever_an_agent_tells_there_is_a_verdict(event: dict[str, Any]) -> None:
+    transcript = Transcript()
+    transcript.take_line(json.dumps(event).encode())
+    assert judge_transcript(transcript, 0, {}).verdict in Verdict
+
+
+def test_an_answer_has_a_limit() -> None:
+    transcript = told({"event": "output", "text": "x" * MAX_ANSWER})
+    with pytest.raises(AnswerTooLong):
+        transcript.take(SAID)
+
+
+def test_what_was_taken_back_does_not_count_towards_the_limit() -> None:
+    long = {"event": "output", "text": "x" * MAX_ANSWER}
+    assert len(told(long, {"event": "reset"}, long).text) == MAX_ANSWER
+
+
+def test_an_error_outweighs_everything_else() -> None:
+    completion = judge_transcript(told(SAID, RESULT, {"event": "error", "kind": "transient", "retry_after": 3}), 0, {})
+    assert (completion.kind, completion.retry_after) == (ErrorKind.TRANSIENT, 3.0)

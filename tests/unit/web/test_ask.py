@@ -4,19 +4,34 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
+from base64 import b64encode
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+import httpx2
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionChunk
 from starlette.datastructures import Headers
+from starlette.requests import Request
 
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest
+from api_client.contract.values.image import MAX_IMAGES, images_named, read_image
+from api_client.contract.words.error_codes import ERROR_CODES, words_of
+from api_client.relay_state.allowances import NoAllowance
 from api_client.turns.submission import digest
 from api_client.web.bodies.ask import Ask, read_ask
 from api_client.web.bodies.response_input import read_response_ask
 from api_client.web.errors import ApiError
+from api_client.web.language import readable
+from api_client.web.openwebui.background import TITLE_CHARS, answer_task, background_task, title_of
+from tests.unit.web.conftest import caller
+from tests.unit.web.fake import FakeTurns, app_with
+from worker.cli.installation.openwebui import icon
 
 SETTINGS = Settings(validators=("step_marker", "house_style"), max_attempts=4, deadline_seconds=90)
 
@@ -229,3 +244,373 @@ def test_what_a_request_leaves_open_is_as_its_models_block_says() -> None:
     assert other.policy == {"step_marker": ("fail",)}
     assert read_ask({**body, "model": "scripted"}, Headers({}), settings, "o").request.max_attempts == 3
     assert read_ask({**body, "model": "other", "max_attempts": 1}, Headers({}), settings, "o").request.max_attempts == 1
+
+
+# Images and files in a chat: what reaches the turn, what is refused, and that the chat goes on.
+
+PAGE = {"x-owui-chat-id": "c", "x-owui-message-id": "m", "x-owui-task": ""}
+PNG = "data:image/png;base64," + b64encode(icon("a")).decode()
+
+
+def image(url: str = PNG) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
+
+
+def user(*parts: dict[str, Any], text: str = "Was ist das?") -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": text}, *parts]}
+
+
+async def post(turns: FakeTurns, *messages: dict[str, Any], vision: bool = False, **more: Any) -> httpx2.Response:
+    app = app_with(turns, vision_models=("scripted",) if vision else ())
+    async with caller(app, **PAGE) as http:
+        return await http.post("/v1/chat/completions", json={"model": "scripted", "messages": messages, **more})
+
+
+async def test_an_image_to_a_model_without_eyes_is_refused_in_the_users_language(turns: FakeTurns) -> None:
+    refused = await post(turns, user(image()))
+    assert refused.status_code == 400
+    error = refused.json()["error"]
+    assert (error["code"], error["param"]) == ("image_not_read", "messages[0].content[1]")
+    assert error["message"].startswith("Dieses Modell liest keine Bilder.")
+    english = await post(turns, user(image()), locale="en")
+    assert english.json()["error"]["message"].startswith("This model does not read images.")
+    assert turns.submitted == []
+
+
+async def test_a_chat_goes_on_after_an_image_that_was_refused(turns: FakeTurns) -> None:
+    answer = await post(turns, user(image()), {"role": "user", "content": "Dann ohne Bild"})
+    assert answer.status_code == 200
+    [request] = turns.submitted
+    assert [message["content"] for message in request.messages] == [
+        "Was ist das?\n[Hier stand ein Bild. Es liegt dir nicht vor.]",
+        "Dann ohne Bild",
+    ]
+    assert request.images == ()
+
+
+async def test_other_parts_of_earlier_messages_are_left_out_with_a_note(turns: FakeTurns) -> None:
+    await post(turns, user({"type": "input_audio"}), {"role": "user", "content": "Weiter"}, locale="en")
+    assert "[Something other than text stood here." in turns.submitted[0].messages[0]["content"]
+
+
+async def test_a_model_with_eyes_gets_the_image_and_the_message_names_its_file(turns: FakeTurns) -> None:
+    await post(turns, user(image()), vision=True)
+    [request] = turns.submitted
+    [found] = request.images
+    assert found.content == icon("a")
+    assert images_named(request.prompt) == [found.name]
+    assert TurnRequest.from_json(request.to_json()) == request
+
+
+async def test_an_earlier_image_keeps_its_name_and_is_not_stored_again(turns: FakeTurns) -> None:
+    said = [user(image()), {"role": "assistant", "content": "Ein Ring."}, {"role": "user", "content": "Welche Farbe?"}]
+    await post(turns, said[0], vision=True)
+    await post(turns, *said, vision=True)
+    first, second = turns.submitted
+    assert second.messages[0] == first.messages[0]
+    assert second.images == ()
+
+
+async def test_an_image_of_a_question_that_failed_comes_with_the_next_one(turns: FakeTurns) -> None:
+    await post(turns, user(image()), {"role": "user", "content": "Noch einmal"}, vision=True)
+    assert len(turns.submitted[0].images) == 1
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1/secret.png",
+        "file:///etc/passwd",
+        "data:image/png;base64,!!!",
+        "data:image/png;base64," + b64encode(b"<svg onload=alert(1)>").decode(),
+        "data:image/png;base64," + "A" * (7 * 2**20),
+        "",
+    ],
+)
+async def test_what_is_no_image_is_refused_and_never_fetched(turns: FakeTurns, url: str) -> None:
+    refused = await post(turns, user(image(url)), vision=True)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "image_unreadable")
+    later = await post(turns, user(image(url)), {"role": "user", "content": "Weiter"}, vision=True)
+    assert later.status_code == 200, "the chat goes on"
+
+
+async def test_the_images_of_one_message_are_bounded(turns: FakeTurns) -> None:
+    many = [image("data:image/png;base64," + b64encode(icon(str(one))).decode()) for one in range(MAX_IMAGES + 1)]
+    assert (await post(turns, user(*many), vision=True)).json()["error"]["code"] == "image_unreadable"
+    assert (await post(turns, user(*many[1:]), vision=True)).status_code == 200
+    assert len(turns.submitted[0].images) == MAX_IMAGES
+
+
+def test_the_kind_of_an_image_is_read_from_its_bytes() -> None:
+    wrong = PNG.replace("image/png", "image/jpeg")
+    assert read_image(wrong).name == read_image(PNG).name
+    assert read_image(PNG).name.endswith(".png")
+    webp = "data:image/webp;base64," + b64encode(b"RIFF\0\0\0\0WEBPVP8 ").decode()
+    assert read_image(webp).name.endswith(".webp")
+
+
+async def test_a_text_file_reaches_the_turn(turns: FakeTurns) -> None:
+    data = "data:text/markdown;base64," + b64encode("# Plan\nGrün".encode()).decode()
+    await post(turns, user({"type": "file", "file": {"filename": "plan.md", "file_data": data}}))
+    assert turns.submitted[0].prompt == "Was ist das?\nplan.md:\n\n# Plan\nGrün"
+    binary = {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,AAAA"}}
+    refused = await post(turns, user(binary))
+    assert refused.json()["error"]["code"] == "unsupported_content"
+
+
+async def test_a_file_that_open_webui_puts_into_its_prompt_is_a_turn(turns: FakeTurns) -> None:
+    """Open WebUI 0.12.4 sends a text file inside a prompt that begins like those of its background requests."""
+    inlined = (
+        "### Task:\nRespond to the user query using the provided context\n\n<context>Plan</context>\n\nWas steht da?"
+    )
+    await post(turns, {"role": "user", "content": inlined})
+    assert turns.submitted[0].prompt == inlined
+
+
+async def test_the_responses_api_reads_images_too(turns: FakeTurns) -> None:
+    said = [
+        {"role": "user", "content": [{"type": "input_text", "text": "?"}, {"type": "input_image", "image_url": PNG}]}
+    ]
+    body = {"model": "scripted", "input": said}
+    async with caller(app_with(turns, vision_models=("scripted",))) as http:
+        assert (await http.post("/v1/responses", json=body)).status_code == 200
+    assert len(turns.submitted[0].images) == 1
+    async with caller(app_with(turns)) as http:
+        assert (await http.post("/v1/responses", json=body)).json()["error"]["code"] == "image_not_read"
+
+
+async def test_the_models_list_says_who_reads_images() -> None:
+    app = app_with(FakeTurns(), models={"blind": "scripted", "eyes": "scripted"}, vision_models=("eyes",))
+    async with caller(app) as http:
+        models = (await http.get("/v1/models")).json()["data"]
+        one = (await http.get("/v1/models/eyes")).json()
+    assert {model["id"]: model["info"]["meta"]["capabilities"]["vision"] for model in models} == {
+        "blind": False,
+        "eyes": True,
+    }
+    assert one == models[1]
+
+
+async def test_errors_before_an_answer_speak_the_callers_language(turns: FakeTurns) -> None:
+    empty = {"model": "scripted", "messages": [{"role": "user", "content": " "}]}
+    async with caller(app_with(turns)) as http:
+
+        async def said(body: dict[str, Any], **headers: str) -> str:
+            named = {name.replace("_", "-"): value for name, value in headers.items()}
+            answer = await http.post("/v1/chat/completions", json=body, headers=named)
+            return str(answer.json()["error"]["message"])
+
+        assert await said(empty) == "messages[0].content: says nothing"
+        assert (await said(empty, x_owui_chat_id="c")).startswith("The last message is empty.")
+        german = {**empty, "messages": [{"role": "user", "content": "Wo ist die Rechnung?"}, *empty["messages"]]}
+        assert (await said(german, x_owui_chat_id="c")).startswith("Die letzte Nachricht ist leer.")
+        assert await said(german) == "messages[1].content: says nothing"
+        assert await said({**german, "locale": "en"}, x_owui_chat_id="c") == await said(empty, x_owui_chat_id="c")
+        assert (await said({**empty, "locale": "de"})).startswith("Die letzte Nachricht ist leer.")
+        assert (await said(empty, x_helix_locale="de")).startswith("Die letzte Nachricht ist leer.")
+        assert await said(german, x_helix_locale="en", x_owui_chat_id="c") == await said(empty, x_owui_chat_id="c")
+        unknown = await said({**german, "model": "x"}, x_owui_chat_id="c")
+        assert unknown.startswith("Dieses Modell wird nicht angeboten.")
+        assert unknown.endswith("there is: scripted)")
+
+
+@pytest.mark.parametrize("code", sorted(ERROR_CODES))
+def test_every_error_before_a_stream_speaks_the_language_of_the_chat(code: str) -> None:
+    asked = Request({"type": "http", "method": "POST", "headers": [(b"x-owui-chat-id", b"c")]})
+    happened = words_of(code, "de")[0]
+    said = readable(ApiError(400, "details", code=code), asked, "de")
+    filled_in = any("{" in words for words in words_of(code, "de"))  # by who raises it, in the turn's language
+    assert said == "details" if filled_in else said.startswith(happened)
+    assert not readable(ApiError(400, "details", code=code), asked, "en").startswith(happened)
+
+
+async def test_a_limit_is_told_in_words_a_user_can_act_on(turns: FakeTurns) -> None:
+    turns.allowances.refusal = NoAllowance("rate", 4.2)
+    settings = {"api_keys": ("k",), "turns_per_minute": 1}
+    body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
+    async with caller(app_with(turns, **settings), authorization="Bearer k") as http:
+        page = await http.post("/v1/chat/completions", json=body, headers=PAGE)
+        program = await http.post("/v1/chat/completions", json=body)
+    assert (page.status_code, program.status_code) == (429, 429)
+    assert page.json()["error"]["message"] == "Zu viele Anfragen in kurzer Zeit. Versuche es in 5 s erneut."
+    assert program.json()["error"]["message"] == "at most 1 turns a minute are allowed; try again in 5 s"
+
+
+# The title of a chat by its first message: 60 first messages as people write them, German and English.
+
+FIRST_MESSAGES = [
+    # The prompts of the imported model, and what people make of them.
+    ("Schreibe ein ADR: Caching", "Schreibe ein ADR: Caching"),
+    ("Schreibe ein ADR: Wahl der Datenbank für die Stückliste", "Schreibe ein ADR: Wahl der Datenbank für die…"),
+    ("Prüfe diesen Entwurf: https://example.org/adr.md", "Prüfe diesen Entwurf"),
+    ("Write an ADR: message queue", "Write an ADR: message queue"),
+    ("Review this design: we keep sessions in Redis. Is that safe?", "Review this design: we keep sessions in Redis"),
+    # Colons, semicolons and introductions.
+    ("Frage: Wie lösche ich einen Branch?", "Frage: Wie lösche ich einen Branch"),
+    ("Question: how do I undo a commit?", "Question: how do I undo a commit"),
+    ("Kurze Frage:\nWie starte ich den Worker?", "Kurze Frage: Wie starte ich den Worker"),
+    ("Aufgabe: Tests; Umfang: nur die API", "Aufgabe: Tests; Umfang: nur die API"),
+    ("TODO: Log aufräumen", "TODO: Log aufräumen"),
+    # Greetings.
+    ("Hallo! Wie richte ich Celery ein?", "Wie richte ich Celery ein"),
+    ("Hallo zusammen, warum ist der Build rot?", "warum ist der Build rot"),
+    ("Hi, can you explain leases?", "can you explain leases"),
+    ("Guten Morgen! Ich brauche ein Deployment.", "Ich brauche ein Deployment"),
+    ("Good morning, what changed in Redis 8?", "what changed in Redis 8"),
+    ("Hey Claude, wie geht ein Rebase?", "wie geht ein Rebase"),
+    ("Hallo", "Hallo"),
+    ("Hi!", "Hi"),
+    ("Hallo Welt in Rust, wie geht das?", "Hallo Welt in Rust, wie geht das"),
+    ("Moin,\n\ndie Queue läuft voll", "die Queue läuft voll"),
+    ("Dear team, the relay is slow", "the relay is slow"),
+    # Abbreviations and titles.
+    ("Dr. Müller will wissen, ob wir ISO 27001 erfüllen.", "Dr. Müller will wissen, ob wir ISO 27001 erfüllen"),
+    ("Kann man z.B. mit Redis Locks bauen? Und wie?", "Kann man z.B. mit Redis Locks bauen"),
+    ("Was heißt d. h. im Protokoll Nr. 5 genau?", "Was heißt d. h. im Protokoll Nr. 5 genau"),
+    ("Use e.g. Postgres or MySQL. Which one?", "Use e.g. Postgres or MySQL"),
+    ("Compare Kafka vs. RabbitMQ for us", "Compare Kafka vs. RabbitMQ for us"),
+    ("Wir haben ca. 500 Geräte usw. im Feld. Hilf mir.", "Wir haben ca. 500 Geräte usw. im Feld"),
+    ("Prof. Dr. Klein fragt nach dem Encoder", "Prof. Dr. Klein fragt nach dem Encoder"),
+    ("Mr. Smith wants a report. Write it.", "Mr. Smith wants a report"),
+    # Numbers, versions, names with dots.
+    ("1. Was ist Redis? 2. Wozu?", "Was ist Redis? 2. Wozu"),
+    ("v1.2: was ist neu?", "v1.2: was ist neu"),
+    ("v1.2 ist da", "v1.2 ist da"),
+    ("Am 3. Mai ging der Server aus. Warum?", "Am 3. Mai ging der Server aus"),
+    ("Node.js oder Python 3.13 für den Worker?", "Node.js oder Python 3.13 für den Worker"),
+    ("Why does 0.1 + 0.2 fail?", "Why does 0.1 + 0.2 fail"),
+    ("ISO 8601 erklären", "ISO 8601 erklären"),
+    ("2024 vs 2025: costs", "2024 vs 2025: costs"),
+    # Short first sentences go on.
+    ("Ja. Und jetzt die Tests bitte.", "Ja. Und jetzt die Tests bitte"),
+    ("Danke! Wie teste ich das?", "Danke! Wie teste ich das"),
+    ("Hilfe!!! Alles ist weg", "Hilfe!!! Alles ist weg"),
+    ("Stop. Start over with Flask.", "Stop. Start over with Flask"),
+    ("Warum gehen uns bei einem Neustart Nachrichten verloren? Ja?", "Warum gehen uns bei einem Neustart Nachrichten…"),
+    # Markup, lists, code, addresses.
+    ("# Überschrift der Aufgabe\nMehr dazu", "Überschrift der Aufgabe"),
+    ("**Warum** ist das `None`?", "Warum ist das None"),
+    ("- Datenbank wählen\n- Schema entwerfen", "Datenbank wählen"),
+    ("> Zitat aus der Mail\nWas meint er?", "Zitat aus der Mail"),
+    ("```python\nprint(1)\n```\nWas tut das?", "Was tut das"),
+    ("```python\ndef total(rows):\n    return sum(rows)\n```", "def total(rows)"),
+    ("Sieh https://example.org/a an. Gut?", "Sieh an. Gut"),
+    ("https://www.example.org/docs/leases", "example.org/docs/leases"),
+    ("[Handbuch](https://example.org) zusammenfassen", "Handbuch zusammenfassen"),
+    ("<b>Fett</b> gedruckter Titel", "Fett gedruckter Titel"),
+    ("C# oder C++?", "C# oder C++"),
+    ("Was bedeutet a_b in `x_y`?", "Was bedeutet a_b in x_y"),
+    # Quotes, lengths, other letters.
+    ("„Fehler 500“ beim Login", "„Fehler 500“ beim Login"),
+    ('"Connection refused" on port 6379, why?', '"Connection refused" on port 6379, why'),
+    ("x" * 80, "x" * 49 + "…"),
+    ("¿Cómo funciona esto? Gracias.", "¿Cómo funciona esto"),
+    ("请解释租约", "请解释租约"),
+    ("🚀 Launch plan for Q3", "🚀 Launch plan for Q3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("message", "title"), FIRST_MESSAGES)
+def test_a_title_is_what_a_person_would_call_the_chat(message: str, title: str) -> None:
+    assert title_of(message) == title
+
+
+def test_the_table_has_sixty_messages_in_two_languages() -> None:
+    assert len(FIRST_MESSAGES) == len({message for message, _ in FIRST_MESSAGES}) == 60
+
+
+def test_nothing_readable_gives_no_title() -> None:
+    assert title_of("<b>\u202e \x07") == ""
+    assert title_of("") == ""
+
+
+@given(st.text(max_size=300))
+def test_any_text_gives_one_short_printable_line(text: str) -> None:
+    title = title_of(text)
+    assert len(title) <= TITLE_CHARS
+    assert title.isprintable()
+
+
+# Titles, tags and the like are answered without a turn; what somebody wrote always becomes one.
+
+TITLE = """### Task:
+Generate a concise title summarizing the chat history.
+### Chat History:
+<chat_history>
+USER: **Warum** gehen uns bei einem Neustart Nachrichten verloren? Es eilt.
+ASSISTANT: Weil der Worker zu früh bestätigt.
+</chat_history>"""
+OTHERS = 'You have been provided with a set of responses from various models to the latest user query: "a"\n\n...\n\n'
+
+
+def messages(text: str) -> tuple[dict[str, str], ...]:
+    return ({"role": "user", "content": text},)
+
+
+def kind_of(text: str, **headers: str) -> str:
+    return background_task(Headers({name.replace("_", "-"): value for name, value in headers.items()}), messages(text))
+
+
+def answer(kind: str, text: str = TITLE) -> Any:
+    return json.loads(answer_task(kind, messages(text)))
+
+
+def test_the_header_decides() -> None:
+    assert kind_of("anything", x_owui_task="tags_generation") == "tags_generation"
+    assert kind_of(TITLE, x_owui_task="", x_owui_message_id="m") == ""
+    assert kind_of(TITLE, x_owui_task="") == ""  # somebody's program, through Open WebUI
+
+
+def test_without_the_header_the_prompt_decides() -> None:
+    assert kind_of(TITLE) == "title_generation"
+    assert kind_of("You have been provided with a set of responses from") == "moa_response_generation"
+    assert kind_of("Your task is to reflect the speaker's likely facial expression") == "emoji_generation"
+    assert kind_of("### Task:\nSchreibe einen Titel") == ""
+    assert background_task(Headers(), messages(TITLE) * 2) == ""
+
+
+def test_librechat_gets_a_bare_title_without_a_turn() -> None:
+    start = "Provide a concise, 5-word-or-less title for the conversation, using title case conventions. "
+    prompt = f"{start}Only return the title itself.\n\nConversation:\nUser: Hallo! Wie gehen Leases?\nAI: So."
+    assert kind_of(prompt) == "librechat_title"
+    assert answer_task("librechat_title", messages(prompt)) == "Wie gehen Leases"
+    assert answer_task("librechat_title", messages(start)) == "Chat"
+
+
+def test_what_a_user_wrote_is_a_turn_whatever_it_looks_like() -> None:
+    assert kind_of(TITLE, x_owui_message_id="m") == ""
+
+
+def test_the_title_is_the_users_first_sentence() -> None:
+    assert answer("title_generation") == {"title": "Warum gehen uns bei einem Neustart Nachrichten…"}
+
+
+def test_each_kind_is_answered_in_its_form() -> None:
+    assert answer("tags_generation") == {"tags": ["General"]}
+    assert answer("tags_generation", TITLE.replace("Nachrichten", "ADRs")) == {"tags": ["Architecture"]}
+    assert answer("follow_up_generation") == {"follow_ups": []}
+    assert answer("query_generation") == {"queries": ["Warum gehen uns bei einem Neustart Nachrichten…"]}
+    assert answer("autocomplete_generation") == {"text": ""}
+    assert answer("title_generation", "no history") == {"title": "Chat"}
+    assert answer("image_prompt_generation")["prompt"].startswith("**Warum**")
+    assert answer_task("emoji_generation", messages(TITLE)) == "💬"
+    assert answer_task("memory_review", messages(TITLE)) == ""
+    both = f'{OTHERS}Responses from models: """kurz"""\n\n"""die längere"""'
+    assert answer_task("moa_response_generation", messages(both)) == "die längere"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_no_turn_is_made(http: httpx2.AsyncClient, turns: FakeTurns, stream: bool) -> None:
+    body = {"model": "scripted", "stream": stream, "messages": [{"role": "user", "content": TITLE}]}
+    headers = {"x-owui-task": "title_generation", "x-owui-chat-id": "c", "x-owui-user-message-id": "u"}
+    answer = await http.post("/v1/chat/completions", json=body, headers=headers)
+    assert answer.status_code == 200
+    assert turns.submitted == []
+    if stream:
+        *frames, done, _ = answer.text.split("\n\n")
+        chunks = [ChatCompletionChunk.model_validate_json(frame.removeprefix("data: ")) for frame in frames]
+        assert done == "data: [DONE]"
+        text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
+    else:
+        text = answer.json()["choices"][0]["message"]["content"]
+    assert json.loads(text)["title"].startswith("Warum")

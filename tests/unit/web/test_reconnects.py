@@ -20,7 +20,6 @@ from api_client.contract.events import reset
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
 from tests.unit.web.openwebui import Reader
-from tests.unit.web.test_open_questions import PAGE
 from tests.unit.web.test_page import (
     WRONG_FILE,
     completed,
@@ -33,6 +32,7 @@ from tests.unit.web.test_page import (
     rejected,
     started,
 )
+from tests.unit.web.test_turns import CHAT_PAGE
 
 DOCS = Path(__file__).parents[3] / "docs" / "events.md"
 Reduce = Callable[[str, dict[str, Any]], str]
@@ -116,7 +116,7 @@ async def test_a_page_whose_log_begins_anew_shows_nothing_twice() -> None:
     turns = FakeTurns([*begun, reset("lost"), *numbered(started(), output("Hallo."), completed(), end("Hallo."))])
     body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}], "stream": True}
     async with caller(app_with(turns)) as http:
-        answer = await http.post("/v1/chat/completions", json=body, headers=PAGE)
+        answer = await http.post("/v1/chat/completions", json=body, headers=CHAT_PAGE)
     frames = [line.removeprefix("data: ") for line in answer.text.split("\n") if line.startswith("data: ")]
     page = Reader().read(json.loads(frame) for frame in frames if frame != "[DONE]")
     assert page.seen == ["", "Hal", "", "Hallo."]

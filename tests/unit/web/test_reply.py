@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 from itertools import pairwise
 from typing import Any
 
+import httpx2
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from openai.types import CompletionUsage
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.responses import Response, ResponseUsage
 
-from api_client.contract.events import KINDS, Event
+from api_client.contract.events import KINDS, RESET, Event
 from api_client.contract.issues.turn_error import TurnError
-from api_client.contract.marker import read_spans
+from api_client.contract.marker import PATTERN, read_spans
+from api_client.web.bodies.models import StreamMode
 from api_client.web.errors import ApiError
-from api_client.web.streaming.page import PageReply
+from api_client.web.marker import VisibleText
+from api_client.web.openwebui.front_matter import GrowingHeader, fenced, unfenced
+from api_client.web.streaming.page import LivePage, PageReply, page_of
 from api_client.web.streaming.reply import Payload, Reply, opening, turn_error
-from tests.unit.web.fake import event, finished, passed
+from api_client.web.streaming.token_usage import TurnUsage
+from api_client.web.wire import data_frame, encode, event_frame
+from tests.growth import assert_linear
+from tests.unit.web.conftest import caller
+from tests.unit.web.fake import EPOCH, FakeTurns, app_with, event, finished, passed
+from tests.unit.web.openwebui import Reader
+from worker.enforcement import strip_marker
+from worker.enforcement.documents.step import marker_spans
 
 PLAIN = Reply(turn_id="t0-1", model="scripted", created=1, locale="de")
 OPEN_WEBUI = Reply(turn_id="t0-1", model="scripted", created=1, locale="de", status=True)
@@ -215,3 +230,367 @@ def test_the_whole_completion_is_one_of_openais() -> None:
 def test_numbers_of_the_events_stay_in_order() -> None:
     seqs = [item.seq for item in LONG_WAY if item]
     assert all(after == before + 1 for before, after in pairwise(seqs))
+
+
+# Frames that no reader can split in the wrong place, and markers that do not show.
+
+TRICKY = "a\rb\r\nc\n\ndata: x\n\nevent: y\u0085d\u2028e\u2029f\x0bg\x0ch\x1ci\x00"
+
+
+@settings(deadline=None)
+@given(st.text(alphabet=st.characters(), max_size=200))
+def test_a_frame_is_one_line_and_reads_back(text: str) -> None:
+    frame = data_frame({"text": text})
+    assert frame.endswith(b"\n\n")
+    body = frame.decode().removesuffix("\n\n")
+    assert len(body.splitlines()) == 1
+    assert json.loads(body.removeprefix("data: ")) == {"text": text}
+
+
+def test_line_ends_of_every_kind_stay_inside_the_string() -> None:
+    assert len(encode(TRICKY).decode().splitlines()) == 1
+    assert json.loads(encode(TRICKY)) == TRICKY
+
+
+def test_half_a_surrogate_becomes_an_escape() -> None:
+    assert encode("\ud800") == b'"\\ud800"'
+
+
+def test_umlauts_travel_as_they_are() -> None:
+    assert encode("ä") == '"ä"'.encode()
+
+
+def test_a_named_event_carries_its_id() -> None:
+    assert event_frame("turn.queued", {"a": 1}, "1-abc") == b'id: 1-abc\nevent: turn.queued\ndata: {"a":1}\n\n'
+
+
+# The step marker never shows in an answer that is still growing, and each reader ends with the answer itself.
+
+ANSWER = "Erst so.\n\n<!-- STEP: what -->\nDann so: `<!-- STEP: x -->` <b>fett</b>\n\n<!-- STEP: why -->\n"
+SHOWN = "Erst so.\n\nDann so: `<!-- STEP: x -->` <b>fett</b>"
+
+MARKERS = ["<!-- STEP: what -->", "<!-- step:x -->"]
+
+fragments = st.sampled_from(
+    [*"<!-:`> \n\t", "<!--", "<!-", "STEP", "-->", "\n\n", "```", "~~~", "Wort ", "\r\n", "<b>", "- ", *MARKERS]
+)
+
+
+def shown_piece_by_piece(pieces: list[str]) -> list[str]:
+    visible, seen = VisibleText(), [""]
+    for piece in pieces:
+        seen.append(seen[-1] + visible.feed(piece))
+    return seen
+
+
+BROKEN = ["<!-- STEP:\nwhat -->", "<!--\nSTEP: what\n-->", "<!-- STEP: wh\r\nat -->", "<!--\n\nSTEP\n:\nx\n-->"]
+
+
+@pytest.mark.parametrize("marker", BROKEN)
+@pytest.mark.parametrize("before", ["Erst so. ", "Erst so.\n\n", "```\ncode\n```\n"])
+def test_a_marker_broken_over_lines_and_pieces_never_shows(marker: str, before: str) -> None:
+    text = f"{before}{marker}\nDann so."
+    for size in range(1, 12):
+        shown = shown_piece_by_piece([text[start : start + size] for start in range(0, len(text), size)])
+        assert not any("<!" in seen or "STEP" in seen for seen in shown)
+        assert shown[-1] == shown_piece_by_piece([text])[-1]
+        assert shown[-1].endswith("Dann so.")
+
+
+def test_markers_in_quotes_and_fences_of_a_draft_are_shown_as_they_come() -> None:
+    text = "> Zitat <!-- STEP: what --> x\n\n```\n<!-- STEP: why -->\n```\nEnde <!-- STEP: x -->"
+    assert shown_piece_by_piece(list(text))[-1] == text.removesuffix(" <!-- STEP: x -->")
+
+
+def test_what_only_began_like_a_marker_is_shown_line_by_line() -> None:
+    text = "<!-- STEP:\n```\na > b\n<!-- STEP: x -->\n```\nEnde <!-- STEP: y -->"
+    assert shown_piece_by_piece(list(text))[-1] == "<!-- STEP:\n```\na > b\n<!-- STEP: x -->\n```\nEnde"
+
+
+def test_letter_by_letter_no_part_of_a_marker_is_seen() -> None:
+    for seen in shown_piece_by_piece(list(ANSWER)):
+        assert SHOWN.startswith(seen)
+    assert seen == SHOWN
+
+
+def test_text_that_is_no_marker_is_not_held_back() -> None:
+    assert shown_piece_by_piece(["a < b, ", "<p>, <!-- ", "Notiz --> c"]) == [
+        "",
+        "a < b,",
+        "a < b, <p>,",
+        "a < b, <p>, <!-- Notiz --> c",
+    ]
+    assert shown_piece_by_piece(["<!-- STEP: " + "x" * 300])[-1].startswith("<!-- STEP")  # longer than any marker
+
+
+pieces_of_texts = st.lists(fragments | st.text(max_size=3), max_size=25)
+
+
+@settings(max_examples=400, deadline=None)
+@example(["````a ", "<!-- STEP: x -->", " `"])
+@example([" ", "<!-- STEP: what -->", " ", "\n", "a"])
+@given(pieces_of_texts)
+def test_it_does_not_matter_into_which_pieces_a_growing_answer_is_cut(pieces: list[str]) -> None:
+    text, seen = "".join(pieces), shown_piece_by_piece(pieces)
+    assert all(later.startswith(earlier) for earlier, later in itertools.pairwise(seen))
+    tail = ">\n" + "\n" * 12 + "Ende.\n"  # whatever was held back because it might be a marker is decided by now
+    ends = {shown_piece_by_piece(cut)[-1] for cut in ([*pieces, tail], [text + tail], [*text, *tail])}
+    assert len(ends) == 1
+
+
+def finish(text: str, reply: Reply, mode: StreamMode, pieces: list[str]) -> Reader:
+    """A reader's page after these pieces of a draft and the accepted answer."""
+    page = page_of(reply, mode)
+    reader = Reader().read(opening(reply))
+    told = finished(len(pieces) + 2, "passed", response=text).data | {"markers": [list(s) for s in marker_spans(text)]}
+    events = [("attempt.output", {"attempt": 1, "text": piece}) for piece in pieces] + [("turn.finished", told)]
+    for seq, (kind, data) in enumerate([("attempt.started", {"attempt": 1}), *events], 1):
+        reader.read(page.render(event(seq, kind, **data)))
+    return reader
+
+
+@settings(max_examples=400, deadline=None)
+@example(["Beispiel:\n\n    <!-- STEP: what -->\n\nEnde\n<!-- STEP: done -->"], StreamMode.LIVE)
+@example(["> Zitat <!-- STEP: what -->\n\nEnde\n<!-- STEP: done -->"], StreamMode.VALIDATED)
+@example(["a", "<!-- STEP: what -->", "<!-- STEP: what -->", "\n", "b"], StreamMode.LIVE)
+@given(pieces_of_texts, st.sampled_from(StreamMode))
+def test_the_relays_text_is_the_answer_but_for_its_own_marker_streamed_or_not(
+    pieces: list[str], mode: StreamMode
+) -> None:
+    text = "".join(pieces)
+    expected = strip_marker(text)  # the worker's word on it
+    plain, webui = (Reply(turn_id="t0-1", model="m", created=1, locale="de", status=status) for status in (False, True))
+    assert finish(text, plain, mode, pieces).text == expected
+    assert plain.completion(text, marker_spans(text))["choices"][0]["message"]["content"] == expected
+    drawn = finish(text, webui, mode, pieces).text
+    assert drawn == webui.completion(text, marker_spans(text))["choices"][0]["message"]["content"]
+    assert PATTERN.sub("", drawn).split() == PATTERN.sub("", expected).split()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "killer", ["<!-- STEP: ", "<", "<!--" + " " * 200, "a\n", "<!-- STEP:\n\n\n", "<!-- STEP: a\n--> "]
+)
+def test_twice_the_text_takes_about_twice_the_time(killer: str) -> None:
+    texts = {size: killer * (size * 100_000 // len(killer)) for size in (1, 2)}
+    assert_linear(lambda size: shown_piece_by_piece(pieces(texts[size])))
+
+
+def pieces(text: str) -> list[str]:
+    return [text[start : start + 1000] for start in range(0, len(text), 1000)]
+
+
+# A YAML header is a block on a page, and byte for byte itself everywhere else.
+
+HEADER = '---\nadr_id: "043"\ntitle: "Grüße"\nstatus: Proposed\n---'
+ADR = f"{HEADER}\n\n# ADR-043: Cache\n\n---\n\nText.\n"
+FENCED = f"````yaml\n{HEADER}\n````\n\n# ADR-043: Cache\n\n---\n\nText.\n"
+OTHERS = [
+    "",
+    "Text.",
+    "---\n\nText\n---\n",
+    "```yaml\n---\na: b\n---\n```\n",
+    "---\na: b\n",
+    "a\n---\n",
+]
+SECOND = HEADER.replace("043", "044")
+TWO, TWO_SHOWN = f"{ADR}\n{SECOND}\n\n# ADR-044: Queue\n", f"{FENCED}\n````yaml\n{SECOND}\n````\n\n# ADR-044: Queue\n"
+LATER = [
+    f"Text\n{SECOND}\n",  # no empty line before it: what stands there is a heading
+    f"```\n\n{SECOND}\n```\n",
+    "Text\n\n---\nHinweis: nichts\n---\n",
+    "Text\n\n---\nadr_id: 1\n\nText\n\n---\n",
+    "Text\n\n---\nadr_id: 1\n",
+]
+WHOLE = [ADR, TWO, "Hier:\n\n" + TWO]
+BREAKS, KEYS = ["\n", "\n\n", "\r\n", " "], ["-", "---", "a: b", "adr_id: 1", "\n\n---\nadr_id: 1\n---\n"]
+pieces_of_text = st.sampled_from([*BREAKS, *KEYS, "````", "````yaml\n", "```", "Text"])
+texts = st.lists(pieces_of_text, max_size=12).map("".join) | st.sampled_from([*WHOLE, HEADER, *OTHERS, *LATER])
+
+
+def test_a_header_is_fenced_and_nothing_else_changes() -> None:
+    assert fenced(ADR) == FENCED
+    assert fenced("\n" + ADR) == "\n" + FENCED
+    assert fenced(HEADER) == f"````yaml\n{HEADER}\n````"
+
+
+def test_the_header_of_each_further_adr_is_fenced_too() -> None:
+    assert fenced(TWO) == TWO_SHOWN
+    assert fenced("Hier:\n\n" + TWO) == "Hier:\n\n" + TWO_SHOWN
+    assert fenced(TWO.replace("\n", "\r\n")).count("````yaml") == 2
+    assert unfenced(TWO_SHOWN) == TWO
+
+
+@pytest.mark.parametrize("text", [*OTHERS, *LATER])
+def test_what_is_no_header_stays_as_it_is(text: str) -> None:
+    assert fenced(text) == text
+
+
+@given(texts)
+def test_what_comes_back_is_what_was_sent(text: str) -> None:
+    if unfenced(text) == text:  # an agent that writes our own fence is not one we know
+        assert unfenced(fenced(text)) == text
+
+
+@given(texts, st.lists(st.integers(1, 9), max_size=40))
+def test_a_header_that_streams_is_fenced_the_same_way_however_it_is_cut(text: str, sizes: list[int]) -> None:
+    growing, shown, rest = GrowingHeader(), "", text
+    for size in [*sizes, len(text)]:
+        shown, rest = shown + growing.feed(rest[:size]), rest[size:]
+    whole = GrowingHeader()
+    assert shown == whole.feed(text)
+    if text in WHOLE:
+        assert shown == fenced(text)
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_a_header_inside_of_code_streams_as_it_is(size: int) -> None:
+    text = f"So:\n\n```\n\n{SECOND}\n```\n\n~~~yaml\n\n{SECOND}\n~~~\n"
+    growing = GrowingHeader()
+    assert "".join(growing.feed(text[at : at + size]) for at in range(0, len(text), size)) == text == fenced(text)
+
+
+def test_a_draft_that_was_stopped_inside_its_header_comes_back_whole() -> None:
+    growing = GrowingHeader()
+    half = HEADER[:30]
+    assert growing.feed(half) == f"````yaml\n{half}"
+    assert unfenced(f"````yaml\n{half}") == half
+
+
+def test_a_page_shows_the_block_while_it_streams_and_stores_it() -> None:
+    events: list[Event] = [event(1, "attempt.started", attempt=1, delivery=1)]
+    events += [event(2 + at, "attempt.output", attempt=1, text=letter) for at, letter in enumerate(ADR)]
+    events.append(finished(900, "passed", response=f"{ADR}\n<!-- STEP: done -->"))
+    page = LivePage(Reply(turn_id="t0-1", model="m", created=1, locale="de", status=True))
+    reader = Reader().read([payload for item in events for payload in page.render(item)])
+    stored = FENCED.rstrip()
+    assert (reader.text, reader.completed) == (stored, [stored])
+    assert all(FENCED.startswith(seen) for seen in reader.seen), "nothing was shown that had to be taken back"
+
+
+def test_programs_get_the_header_as_it_is() -> None:
+    sent: list[Any] = PageReply(Reply(turn_id="t0-1", model="m", created=1, locale="de")).render(
+        finished(1, "passed", response=ADR)
+    )
+    assert "".join(payload["choices"][0]["delta"].get("content", "") for payload in sent) == ADR
+    events = [event(1, "attempt.started", attempt=1, delivery=1), event(2, "attempt.output", attempt=1, text=ADR)]
+    live = LivePage(Reply(turn_id="t0-1", model="m", created=1, locale="de"))
+    reader = Reader().read([payload for item in events for payload in live.render(item)])
+    assert reader.text.rstrip() == ADR.rstrip(), "also in a draft that streams"
+
+
+async def test_a_history_and_a_continue_hold_the_answer_that_was_accepted(turns: FakeTurns) -> None:
+    page = {"x-owui-chat-id": "c", "x-owui-message-id": "m", "x-owui-task": ""}
+    said = [{"role": "user", "content": FENCED}, {"role": "assistant", "content": FENCED}]
+    body = {"model": "scripted", "messages": [*said, {"role": "user", "content": "Weiter"}]}
+    async with caller(app_with(turns)) as http:
+        await http.post("/v1/chat/completions", json=body, headers=page)
+        await http.post("/v1/chat/completions", json={**body, "messages": said}, headers=page)
+        await http.post("/v1/chat/completions", json=body)
+    history, go_on, program = ([message["content"] for message in request.messages] for request in turns.submitted)
+    assert history[:2] == [FENCED, ADR], "only what the agent said was shown so"
+    assert go_on[1] == ADR
+    assert program[1] == FENCED
+
+
+def test_a_header_that_would_end_the_fence_is_left_as_it_is() -> None:
+    text = "---\na: |\n  x\n````\n---\nText"
+    assert fenced(text) == text
+
+
+# What a turn used reaches every client: real numbers over all attempts, zeros otherwise, never null.
+
+CHAT = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
+
+
+def used(given: int, made: int, cost: float = 0.0) -> dict[str, float]:
+    return {"input_tokens": given, "output_tokens": made, "cost_usd": cost}
+
+
+#: A worker that stopped, a run that broke off, an answer that was rejected, and one that passed.
+USING_TOKENS: list[Event | None] = [
+    event(1, "turn.queued", position=0),
+    event(2, "attempt.started", attempt=1, delivery=1),
+    event(3, "attempt.lost", attempt=1, delivery=1, usage=used(1, 1)),
+    event(4, "attempt.started", attempt=1, delivery=2),
+    event(5, "attempt.completed", attempt=1, verdict="incomplete", usage=used(10, 2, 0.25)),
+    event(6, "attempt.started", attempt=2, delivery=3),
+    event(7, "attempt.completed", attempt=2, verdict="complete", usage=used(100, 20, 0.5)),
+    event(8, "attempt.rejected", attempt=2, issues=[]),
+    event(9, "attempt.started", attempt=3, delivery=4),
+    event(10, "attempt.completed", attempt=3, verdict="complete", usage=used(1000, 200, 1.0)),
+    event(11, "attempt.accepted", attempt=3, issues=[]),
+    finished(12, "passed_after_retry", response="Antwort"),
+]
+DETAILS = {"attempts": 3, "failed_tokens": 2 + 12 + 120, "cost_usd": 1.75}
+
+
+async def post(script: list[Event | None], path: str, body: dict[str, Any]) -> httpx2.Response:
+    async with caller(app_with(FakeTurns(script))) as http:
+        return await http.post(path, json=body)
+
+
+async def test_a_completion_says_what_all_attempts_used() -> None:
+    answer = (await post(USING_TOKENS, "/v1/chat/completions", CHAT)).json()
+    usage = CompletionUsage.model_validate(answer["usage"], strict=True)
+    assert (usage.prompt_tokens, usage.completion_tokens, usage.total_tokens) == (1111, 223, 1334)
+    assert answer["usage"]["turn_details"] == DETAILS
+
+
+async def test_an_agent_that_reports_nothing_used_zero_and_not_null() -> None:
+    answer = (await post(passed("Hallo."), "/v1/chat/completions", CHAT)).json()
+    assert CompletionUsage.model_validate(answer["usage"]).model_dump()["total_tokens"] == 0
+    assert answer["usage"]["turn_details"] == {"attempts": 1, "failed_tokens": 0, "cost_usd": 0.0}
+
+
+async def test_a_stream_ends_with_what_was_used_where_it_is_asked_for() -> None:
+    for asked, mode in [(True, "validated"), (True, "draft"), (False, "validated")]:
+        body = {**CHAT, "stream": True, "stream_mode": mode, "stream_options": {"include_usage": asked}}
+        *frames, done, _ = (await post(USING_TOKENS, "/v1/chat/completions", body)).text.split("\n\n")
+        chunks = [ChatCompletionChunk.model_validate_json(frame.removeprefix("data: ")) for frame in frames]
+        assert done == "data: [DONE]"
+        assert [chunk.usage is not None for chunk in chunks[-2:]] == [False, asked]
+        if asked:
+            assert chunks[-1].choices == []
+            assert chunks[-1].usage
+            assert chunks[-1].usage.total_tokens == 1334
+
+
+async def test_a_response_says_it_too_however_it_is_read() -> None:
+    whole = (await post(USING_TOKENS, "/v1/responses", {"model": "scripted", "input": "Hallo"})).json()
+    usage = ResponseUsage.model_validate(whole["usage"], strict=True)
+    assert (usage.input_tokens, usage.output_tokens, usage.total_tokens) == (1111, 223, 1334)
+    assert whole["usage"]["turn_details"] == DETAILS
+    streamed = await post(USING_TOKENS, "/v1/responses", {"model": "scripted", "input": "Hallo", "stream": True})
+    last = json.loads(streamed.text.strip().splitlines()[-1].removeprefix("data: "))
+    async with caller(app_with(FakeTurns(USING_TOKENS))) as http:
+        read = (await http.get(f"/v1/responses/{whole['id']}")).json()
+    assert last["response"]["usage"] == read["usage"] == whole["usage"]
+
+
+async def test_a_response_that_is_not_done_yet_has_numbers_too() -> None:
+    body = {"model": "scripted", "input": "Hallo", "background": True}
+    answer = (await post(USING_TOKENS[:2], "/v1/responses", body)).json()
+    usage = Response.model_validate(answer).usage
+    assert usage is not None
+    assert usage.total_tokens == 0
+
+
+async def test_a_background_request_costs_nothing() -> None:
+    async with caller(app_with(FakeTurns())) as http:
+        answer = await http.post("/v1/chat/completions", json=CHAT, headers={"x-owui-task": "title_generation"})
+    assert answer.json()["usage"]["total_tokens"] == 0
+
+
+async def test_stream_options_must_be_an_object() -> None:
+    refused = await post(passed("a"), "/v1/chat/completions", {**CHAT, "stream_options": True})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "stream_options")
+
+
+def test_a_log_that_begins_anew_is_not_counted_twice() -> None:
+    spent = TurnUsage()
+    told = [item for item in USING_TOKENS if item]
+    again = Event(seq=0, epoch=EPOCH, at=1, kind=RESET, data={})
+    for item in [*told, again, *told]:
+        spent.take(item)
+    assert spent.usage()["total_tokens"] == 1334

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import re
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
+from fastapi.routing import iter_route_contexts
 
 from api_client.contract.errors import StoreUnavailable
+from api_client.contract.event_kinds import TurnFinished
+from api_client.web.openwebui.failure import failure_text
 from tests.unit.web.conftest import caller
-from tests.unit.web.fake import EPOCH, TURN_ID, FakeTurns, app_with, event, passed
+from tests.unit.web.fake import EPOCH, TURN_ID, FakeTurns, app_with, event, finished, passed
+from worker.enforcement.validators.adr_structure import ADRStructureValidator
 
-BODY = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
+TURN = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
 EVENTS = f"/v1/turns/{TURN_ID}/events"
 
 
@@ -20,7 +29,7 @@ def ids(answer: httpx2.Response) -> list[str]:
 
 
 async def test_submit_returns_at_once_and_says_where_to_look(http: httpx2.AsyncClient, turns: FakeTurns) -> None:
-    answer = await http.post("/v1/turns", json=BODY, headers={"Idempotency-Key": "once"})
+    answer = await http.post("/v1/turns", json=TURN, headers={"Idempotency-Key": "once"})
     assert answer.status_code == 202
     assert answer.json()["turn_id"] == TURN_ID == answer.headers["x-turn-id"]
     assert answer.headers["location"] == f"/v1/turns/{TURN_ID}"
@@ -122,3 +131,171 @@ async def test_models_are_listed_and_shown(http: httpx2.AsyncClient) -> None:
     assert listed["data"][0]["info"] == {
         "meta": {"capabilities": {"builtin_tools": False, "vision": False, "usage": True}}
     }
+
+
+# Every address that programs ask is in docs/http-api.md; the pages are for people.
+
+PAGE = Path(__file__).parents[3] / "docs" / "http-api.md"
+
+
+def test_every_route_for_programs_is_in_its_page() -> None:
+    page = re.sub(r"\{[^}]*\}|ID|<[^>]*>", "*", PAGE.read_text(encoding="utf-8"))
+    paths = {str(context.path) for context in iter_route_contexts(app_with(FakeTurns()).routes)}
+    asked = [path for path in paths if path.startswith(("/v1/", "/healthz", "/readyz", "/metrics"))]
+    assert len(asked) > 20
+    assert [path for path in asked if re.sub(r"\{[^}]*\}", "*", path) not in page] == []
+
+
+# Until its asker has the answer, a question stands for its turn; then it is a new one.
+
+CHAT_PAGE = {"x-owui-task": "", "x-owui-chat-id": "c1", "x-owui-message-id": "m1", "x-owui-user-message-id": "u1"}
+BODY: dict[str, Any] = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
+
+
+async def ask(turns: FakeTurns, **more: Any) -> httpx2.Response:
+    async with caller(app_with(turns)) as http:
+        return await http.post("/v1/chat/completions", json={**BODY, "stream": True, **more}, headers=CHAT_PAGE)
+
+
+def owed(turns: FakeTurns) -> FakeTurns:
+    """The same turns, whose one answer was asked for before and has not arrived."""
+    turns.new_id = lambda _: "t0-" + "6" * 32  # type: ignore[method-assign, assignment]
+    turns.open_questions.claim = lambda *_, **__: _later(TURN_ID)  # type: ignore[method-assign]
+    return turns
+
+
+async def _later(value: str) -> str:
+    return value
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("script", [passed("Gut."), [finished(1, "failed", error={"message": "m"})]])
+async def test_an_ending_that_was_sent_is_delivered(script: Any, stream: bool) -> None:
+    turns = FakeTurns(script)
+    await ask(turns, stream=stream)
+    assert len(turns.submitted) == 1
+    assert turns.open_questions.turns == {}
+
+
+@pytest.mark.parametrize("fault", [StoreUnavailable("away"), ValueError("bug")])
+async def test_an_ending_that_was_lost_is_owed(fault: Exception) -> None:
+    turns = FakeTurns([event(1, "turn.queued", position=0), fault])
+    await ask(turns)
+    assert list(turns.open_questions.turns.values()) == [turns.new_id("")[:-1] + "0"]
+
+
+async def test_an_answer_that_is_owed_is_given_without_another_run() -> None:
+    turns = owed(FakeTurns(passed("Gut.")))
+    answer = await ask(turns)
+    assert turns.submitted == []
+    assert answer.headers["x-turn-id"] == TURN_ID
+    assert answer.text.count('"delta":"Gut."') == 1
+
+
+async def test_an_answer_nobody_came_for_is_not_kept_for_ever() -> None:
+    turns = owed(FakeTurns(passed("Gut.")))
+    turns.finished_at = time.time() - 901
+    await ask(turns)
+    assert len(turns.submitted) == 1
+
+
+async def test_a_turn_without_an_answer_is_run_again() -> None:
+    turns = owed(FakeTurns([finished(1, "error", error={"message": "m"})]))
+    await ask(turns)
+    assert len(turns.submitted) == 1
+
+
+async def test_a_store_that_forgets_nothing_spoils_no_answer() -> None:
+    turns = FakeTurns(passed("Gut."))
+
+    async def away(*_: object) -> None:
+        raise StoreUnavailable("away")
+
+    turns.open_questions.forget = away  # type: ignore[method-assign,assignment]
+    answer = await ask(turns)
+    assert answer.text.endswith("data: [DONE]\n\n")
+    assert "error" not in answer.text
+
+
+async def test_an_idempotency_key_alone_says_what_is_a_repeat() -> None:
+    turns = FakeTurns(passed("Gut."))
+    async with caller(app_with(turns)) as http:
+        await http.post("/v1/chat/completions", json=BODY, headers={**CHAT_PAGE, "idempotency-key": "k"})
+    assert turns.keys == ["k"]
+
+
+# The box below a message without an answer: a plain sentence first, then why, what to do, and the names last.
+
+TWO_ADRS = "# ADR-001: Eins\n\n## Kontext\n\nText.\n\n# ADR-002: Zwei\n\n## Kontext\n\nText.\n"
+
+
+def data(outcome: str, attempts: int = 1, **error: Any) -> TurnFinished:
+    end = finished(1, outcome, error=error).body
+    assert isinstance(end, TurnFinished)
+    return replace(end, attempts=attempts)
+
+
+def issue(message: str, code: str = "MISSING_ADR_SECTION", **more: Any) -> dict[str, Any]:
+    return {"code": code, "message": message, "severity": "error", **more}
+
+
+def test_duplicates_are_merged_and_say_which_adr() -> None:
+    issues = [found.to_dict() for found in ADRStructureValidator().validate(TWO_ADRS, {})]
+    text = failure_text(data("failed", 3, code="failed", issues=issues), "de", "t0-1")
+    assert text.startswith("Auch nach 3 Versuchen hat keine Antwort die Prüfung bestanden. Zuletzt beanstandet: ")
+    assert "(ADR-001: Eins, ADR-002: Zwei)" in text
+    assert len(issues) > 2 * text.count(";")
+    assert "\n" not in text, "Open WebUI shows one paragraph"
+    assert text.endswith("t0-1)")
+
+
+def test_what_is_found_twice_in_the_same_place_is_counted() -> None:
+    twice = failure_text(data("failed", issues=[issue("Es fehlt etwas."), issue("Es fehlt etwas.")]), "de", "t0-1")
+    assert "Zuletzt beanstandet: Es fehlt etwas (2×)." in twice
+    assert twice.count("MISSING_ADR_SECTION") == 1
+    in_file = failure_text(data("failed", issues=[issue("Es fehlt etwas", file="ADR-7.md")]), "de", "t0-1")
+    assert "Es fehlt etwas (ADR-7.md)" in in_file
+    many = failure_text(data("failed", issues=[issue(f"Fehler {n}") for n in range(9)]), "en", "t0-1")
+    assert "and 3 more" in many
+    warned = failure_text(data("failed", issues=[issue("x", severity="warning"), issue("y")]), "en", "t0-1")
+    assert "Found in the last one: y." in warned
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "advice"),
+    [
+        ("failed", "failed", "oder formuliere sie anders"),
+        ("incomplete", "incomplete", "Stelle die Frage noch einmal"),
+        ("error", "transient", "später erneut"),
+        ("error", "permanent", "Administrator"),
+        ("error", "config", "Administrator"),
+        ("error", "limit", "kleinere Aufgabe"),
+        ("error", "session_lost", "erneut"),
+        ("expired", "expired", "weniger auf einmal"),
+        ("dead", "dead", "Administrator"),
+        ("failed", "undecided", "erneut"),
+        ("error", "of a newer version", "Administrator"),
+    ],
+)
+def test_the_advice_fits_the_kind_of_failure(outcome: str, code: str, advice: str) -> None:
+    text = failure_text(data(outcome, code=code, reason="HTTP 529: <internal>"), "de", "t0-1")
+    assert advice in text
+    assert "HTTP 529" not in text
+    assert "[ENFORCEMENT" not in text
+
+
+def test_the_reason_of_a_person_and_of_a_break_are_in_it() -> None:
+    message = "Erste Zeile:\n- Ein Mensch hat das Ergebnis abgelehnt: Bitte mit Kosten.\nLetzte Zeile."
+    text = failure_text(data("failed", code="rejected", message=message), "de", "t0-1")
+    assert "abgelehnt: Bitte mit Kosten." in text
+    message = "Der Agent hat seine Antwort nicht zu Ende gebracht:\n- er brach vorzeitig ab.\nBitte versuche es erneut."
+    text = failure_text(data("incomplete", code="incomplete", message=message), "de", "t0-1")
+    assert text == (
+        "Der Agent hat seine Antwort nicht zu Ende gebracht. Er brach vorzeitig ab. "
+        "Stelle die Frage noch einmal („Neu generieren“). (t0-1)"
+    )
+
+
+def test_the_turn_is_a_link_where_its_page_has_an_address() -> None:
+    text = failure_text(data("failed"), "en", "t0-1", "https://turns.example")
+    assert text.endswith("(https://turns.example/turns/t0-1)")

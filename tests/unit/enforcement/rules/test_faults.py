@@ -1,7 +1,7 @@
 """Each of the twelve rules hangs, raises and eats memory: it is blamed, and the others are heard.
 
 Where an answer, an option or a program brings a rule itself into trouble, it does. Where nothing can, because its work
-is bounded (test_rules.py, test_bounded.py), its own code is broken, and it is called a rule of no known bound.
+is bounded (test_rules.py, ../test_foreign_input.py), its own code is broken, and it is called a rule of no known bound.
 """
 
 from __future__ import annotations

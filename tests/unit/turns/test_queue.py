@@ -1,0 +1,418 @@
+"""An announcement that still waits in its queue is not made again, and one that was lost is."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from api_client.contract.event_kinds import AttemptOutput
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import (
+    CHECK_QUEUE,
+    FAIL,
+    PREFERRED_QUEUE,
+    RETRY,
+    RUN,
+    RUN_QUEUE,
+    VALIDATE,
+    Link,
+    chain_of,
+)
+from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
+from worker.runners.base import Completion, ErrorKind, RunResult, Verdict
+from worker.turns.leases.announced import Announced, Head, announced, look_again_at
+from worker.turns.record.changes import Changes
+from worker.turns.record.claim import Behind, Claim
+from worker.turns.record.command import Command, Outbox
+from worker.turns.slots import Slots
+from worker.turns.tasks.celery_internals import QueueOrder
+from worker.turns.tasks.next_queue import PREFERRED_IN_A_ROW, NextQueue
+from worker.turns.tasks.task_events import Task, TaskEvents, TaskStory
+from worker.turns.transitions.after_run import after_run
+from worker.turns.transitions.backoff import Delays, delay_after
+
+NOW, DELAY = 1_000_000, 5_000
+UNCLAIMED = {"state": "queued", "next": "turn.run/1", "announced": "1"}
+
+
+def turn(at: int, **more: int) -> Announced:
+    return Announced(**{"turn_id": "t", "score": 0.0, "at": at, "queue": RUN_QUEUE, "deadline_at": 0, **more})  # type: ignore[arg-type]
+
+
+def test_while_the_queues_head_was_announced_earlier_nothing_is_announced() -> None:
+    later = look_again_at(turn(NOW - 10_000), Head(NOW - 60_000), NOW, DELAY)
+    assert later == NOW + 50_000, "when its message gets to the head, if the queue goes on as it does"
+
+
+def test_the_head_itself_is_not_announced_again() -> None:
+    assert look_again_at(turn(NOW - 10_000), Head(NOW - 10_000), NOW, DELAY) == NOW + DELAY
+
+
+@pytest.mark.parametrize("head", [None, Head(NOW - 9_999)])
+def test_a_message_that_is_not_there_any_more_is_announced_again(head: Head | None) -> None:
+    assert look_again_at(turn(NOW - 10_000), head, NOW, DELAY) is None
+
+
+def test_behind_a_message_that_is_worth_nothing_it_is_looked_at_soon_again() -> None:
+    assert look_again_at(turn(NOW - 10_000), Head(None), NOW, DELAY) == NOW + DELAY
+
+
+def test_it_is_looked_at_again_before_its_deadline_and_within_a_bounded_time() -> None:
+    waiting = turn(NOW, deadline_at=NOW + 7_000)
+    assert look_again_at(waiting, Head(NOW - 60_000), NOW, DELAY) == NOW + 7_000
+    assert look_again_at(turn(NOW), Head(0), NOW, DELAY) == NOW + 64 * DELAY
+    assert look_again_at(turn(NOW - 1, deadline_at=NOW - 1), Head(0), NOW, DELAY) is None, "it has expired"
+
+
+def test_after_the_clock_was_set_back_it_is_announced() -> None:
+    assert look_again_at(turn(NOW + 3_600_000), Head(NOW - 60_000), NOW, DELAY) is None
+
+
+@pytest.mark.parametrize(("times", "delays"), [("1", 1), ("2", 2), ("4", 8), ("20", 64)])
+def test_when_it_was_announced_follows_from_when_it_is_due(times: str, delays: int) -> None:
+    found = announced("t", float(NOW), UNCLAIMED | {"announced": times}, DELAY)
+    assert found is not None
+    assert found.at == NOW - delays * DELAY
+
+
+@pytest.mark.parametrize("put_off", [False, True], ids=["", "put off"])
+@pytest.mark.parametrize(("created_at", "queue"), [(NOW - DELAY, RUN_QUEUE), (NOW - DELAY - 1, PREFERRED_QUEUE)])
+def test_what_was_announced_after_its_submit_is_in_the_preferred_queue(
+    created_at: int, queue: str, put_off: bool
+) -> None:
+    noted = {"announced": "0", "announced_at": str(NOW - DELAY)} if put_off else {}
+    found = announced("t", float(NOW), UNCLAIMED | noted | {"created_at": str(created_at)}, DELAY)
+    assert found is not None
+    assert found.queue == queue
+
+
+def test_one_that_was_put_off_remembers_when_it_was_announced() -> None:
+    found = announced("t", float(NOW), UNCLAIMED | {"announced": "0", "announced_at": "7"}, DELAY)
+    assert found is not None
+    assert (found.at, found.queue) == (7, RUN_QUEUE)
+    judged = announced("t", float(NOW), {"state": "ran", "next": "turn.validate/1"}, DELAY)
+    assert judged is not None
+    assert judged.queue == CHECK_QUEUE
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"token": "somebody"},
+        {"state": "parked"},
+        {"state": "finished", "next": ""},
+        {"not_before": str(NOW - 1)},
+        {"double_text": "interrupt"},
+        {"next": "no link"},
+    ],
+)
+def test_what_is_held_parked_delayed_or_interrupts_is_left_to_the_reaper(other: dict[str, str]) -> None:
+    assert announced("t", float(NOW), UNCLAIMED | other, DELAY) is None
+
+
+# Which turn comes next: one that has waited before, but only so often in a row while others wait.
+
+QUEUES = (RUN_QUEUE, PREFERRED_QUEUE)
+
+
+def taken(waiting: dict[str, int], count: int) -> list[str]:
+    """From which queues a worker takes its next messages, where so many wait in each: by pops of as many as it may."""
+    which, left = NextQueue(), {queue: deque(range(waiting.get(queue, 0))) for queue in QUEUES}
+    found: list[str] = []
+    while len(found) < count:
+        order = which.order(QUEUES)
+        queue = next(queue for queue in order if left[queue])
+        assert which.most(order) > 0, "a pop takes one at least"
+        for _ in range(min(which.most(order), len(left[queue]))):
+            left[queue].pop()
+            which.took(queue)
+            found.append(queue)
+    return found[:count]
+
+
+def test_what_has_waited_before_goes_first() -> None:
+    assert taken({RUN_QUEUE: 500, PREFERRED_QUEUE: 2}, 4) == [PREFERRED_QUEUE] * 2 + [RUN_QUEUE] * 2
+
+
+def test_it_gets_three_of_four_places_while_others_wait() -> None:
+    found = taken({RUN_QUEUE: 100, PREFERRED_QUEUE: 100}, 40)
+    assert found[:4] == [PREFERRED_QUEUE] * 3 + [RUN_QUEUE]
+    assert found.count(PREFERRED_QUEUE) == 30
+    assert PREFERRED_IN_A_ROW == 3
+
+
+def test_it_gets_every_place_while_nobody_else_waits() -> None:
+    assert taken({PREFERRED_QUEUE: 20}, 20) == [PREFERRED_QUEUE] * 20
+
+
+def test_a_worker_that_judges_asks_its_one_queue() -> None:
+    assert NextQueue().order([CHECK_QUEUE]) == [CHECK_QUEUE]
+
+
+def test_one_pop_takes_three_messages_at_most_and_one_when_preferred_ones_come_after_it() -> None:
+    which = NextQueue()
+    assert (which.most([CHECK_QUEUE]), which.most(which.order(QUEUES))) == (3, 3)
+    which.took(PREFERRED_QUEUE)
+    assert which.most(which.order(QUEUES)) == 2
+    which.took(PREFERRED_QUEUE)
+    which.took(PREFERRED_QUEUE)
+    assert which.order(QUEUES) == [RUN_QUEUE, PREFERRED_QUEUE]
+    assert which.most(which.order(QUEUES)) == 1
+
+
+def test_preferred_turns_take_the_slots_of_the_other_runs() -> None:
+    slots = Slots({RUN_QUEUE: 1, CHECK_QUEUE: 1})
+    assert slots.order([RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE]) == [PREFERRED_QUEUE, RUN_QUEUE, CHECK_QUEUE]
+    for _ in range(PREFERRED_IN_A_ROW):
+        slots.took(PREFERRED_QUEUE)
+    assert slots.order([PREFERRED_QUEUE, RUN_QUEUE]) == [RUN_QUEUE, PREFERRED_QUEUE]
+    slots.enter(RUN_QUEUE)
+    assert slots.order([RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE]
+
+
+def test_kombu_says_from_which_queue_it_took_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    took: list[str] = []
+    monkeypatch.setattr(QueueOrder, "took", staticmethod(took.append))
+    order = QueueOrder([RUN_QUEUE])
+    order.rotate(PREFERRED_QUEUE)
+    assert took == [PREFERRED_QUEUE]
+
+
+def test_retries_and_what_a_reaper_announces_are_preferred_and_first_runs_are_not() -> None:
+    def queues(link: Link, *, preferred: bool = False) -> list[str]:
+        return [item["queue"] for item in chain_of(link, "t", "s", preferred=preferred)]
+
+    assert queues(Link(RUN, 1)) == [RUN_QUEUE, CHECK_QUEUE]
+    assert queues(Link(RUN, 1), preferred=True) == [PREFERRED_QUEUE, CHECK_QUEUE]
+    assert queues(Link(RETRY, 2)) == [PREFERRED_QUEUE, CHECK_QUEUE]
+    assert queues(Link(VALIDATE, 1), preferred=True) == [CHECK_QUEUE]
+
+
+# How many turns one process works on, and when it takes no more messages.
+
+BOTH = (RUN_QUEUE, CHECK_QUEUE)
+
+
+def slots(run: int = 2, check: int = 1) -> tuple[Slots, list[str]]:
+    woken: list[str] = []
+    return Slots({RUN_QUEUE: run, CHECK_QUEUE: check}, lambda: woken.append("woken")), woken
+
+
+def test_messages_are_taken_from_queues_with_a_free_slot_alone() -> None:
+    made, _ = slots(run=1)
+    assert made.order(BOTH) == [RUN_QUEUE, CHECK_QUEUE]
+    seat = made.enter(RUN_QUEUE)
+    assert made.order(BOTH) == [CHECK_QUEUE]
+    seat.leave()
+    assert made.order(BOTH) == [RUN_QUEUE, CHECK_QUEUE]
+
+
+def test_no_more_messages_are_taken_at_once_than_there_are_free_slots() -> None:
+    made, _ = slots(run=2, check=9)
+    assert [made.most([RUN_QUEUE]), made.most([PREFERRED_QUEUE, RUN_QUEUE]), made.most([CHECK_QUEUE])] == [2, 2, 3]
+    made.enter(RUN_QUEUE)
+    assert made.most([PREFERRED_QUEUE, RUN_QUEUE]) == 1
+    made.enter(RUN_QUEUE)
+    assert made.most([RUN_QUEUE]) == 1, "no pop asks for nothing"
+
+
+def test_the_receiver_is_woken_only_when_a_full_queue_has_a_slot_again() -> None:
+    made, woken = slots(run=2)
+    seats = [made.enter(RUN_QUEUE), made.enter(RUN_QUEUE)]
+    seats[0].leave()
+    assert woken == ["woken"]
+    seats[1].leave()
+    assert woken == ["woken"]
+
+
+def test_a_message_that_came_too_late_to_be_left_alone_has_a_seat_beyond_the_limit() -> None:
+    made, woken = slots(run=1)
+    seats = [made.enter(RUN_QUEUE), made.enter(RUN_QUEUE)]
+    seats[0].leave()
+    assert made.free(RUN_QUEUE) == 0
+    seats[1].leave()
+    assert (made.free(RUN_QUEUE), woken) == (1, ["woken", "woken"])
+
+
+def test_a_turn_that_is_judged_in_place_keeps_its_slot_to_run_again_and_takes_none_from_other_answers() -> None:
+    made, _ = slots(run=1, check=1)
+    seat = made.enter(RUN_QUEUE)
+    assert seat.may_go_on(CHECK_QUEUE)
+    seat.settle(CHECK_QUEUE)
+    assert made.order(BOTH) == [CHECK_QUEUE]
+    assert seat.may_go_on(RUN_QUEUE)
+    seat.settle(RUN_QUEUE)
+    assert made.order(BOTH) == [CHECK_QUEUE]
+
+
+def test_a_turn_that_was_judged_does_not_run_again_in_place_where_no_slot_is_free_for_it() -> None:
+    made, _ = slots(run=1)
+    running = made.enter(RUN_QUEUE)
+    assert not made.enter(CHECK_QUEUE).may_go_on(RUN_QUEUE)
+    running.leave()
+
+
+def test_a_turn_that_was_taken_to_be_judged_gives_that_slot_back_when_it_runs_again() -> None:
+    made, _ = slots(run=1, check=1)
+    seat = made.enter(CHECK_QUEUE)
+    assert seat.may_go_on(RUN_QUEUE)
+    seat.settle(RUN_QUEUE)
+    assert made.order(BOTH) == [CHECK_QUEUE]
+    seat.leave()
+    assert made.order(BOTH) == [RUN_QUEUE, CHECK_QUEUE]
+
+
+# What a worker sends again when a store has forgotten commands that it had answered.
+
+
+def test_what_a_store_has_forgotten_is_sent_again_in_order() -> None:
+    outbox = Outbox[str]()
+    for number, command in enumerate(("one", "two", "three"), 1):
+        assert outbox.number == number
+        outbox.add(command)
+    assert outbox.between(0, 3) == ["one", "two"]
+    assert outbox.between(1, 3) == ["two"]
+    assert outbox.between(2, 3) == []
+
+
+class ForgetfulStore:
+    """Takes a claim's commands in order only, as ``turn.lua`` does; ``known`` says how many it has.
+
+    It answers no more than twenty: a holder that asks for ever is seen at once.
+    """
+
+    def __init__(self) -> None:
+        self.known = 0
+        self.commands: list[Command[Any]] = []
+        self.answered = 0
+
+    def carry_out(self, exchange: Any) -> None:
+        said: Any = None
+        while self.answered < 20:
+            try:
+                command = exchange.send(said)
+            except StopIteration:
+                return
+            said = self._said(command)
+        raise AssertionError("the holder asks again and again")
+
+    def _said(self, command: Command[Any]) -> Behind | None:
+        self.answered += 1
+        if command not in self.commands:
+            self.commands.append(command)
+        number = self.commands.index(command)
+        if number > self.known:
+            return Behind(self.known)
+        self.known = max(self.known, number + 1)
+        return None
+
+
+def test_a_holder_sends_again_what_the_store_forgot_and_then_goes_on() -> None:
+    request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
+    turn = Turn(turn_id="t0-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
+    claim = Claim(turn, Link(RUN, 1), "token", 0.0, 60.0)
+    changes, store = Changes(Settings(), "w"), ForgetfulStore()
+    for text in ("one", "two", "three"):
+        store.carry_out(changes.append(claim, [AttemptOutput(attempt=1, text=text)]))
+    assert (store.known, store.answered) == (3, 3)
+    store.known = 1
+    store.carry_out(changes.append(claim, [AttemptOutput(attempt=1, text="four")]))
+    assert (store.known, store.answered) == (4, 3 + 4), "four, which it is not ready for; two, three, four"
+
+
+# How long a turn waits after a passing error: as the service asks, else longer each time, within the deadline.
+
+DELAYS = Delays(first=1.0, busy=15.0, left=3600.0)
+
+
+def passing(*, busy: bool = False, retry_after: float = 0.0) -> Completion:
+    return Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason="429", busy=busy, retry_after=retry_after)
+
+
+def waits(completion: Completion, delays: Delays = DELAYS) -> list[float | None]:
+    return [delay_after(completion, number, delays) for number in range(6)]
+
+
+def test_a_busy_service_is_left_alone_for_15_30_60_and_120_seconds() -> None:
+    assert waits(passing(busy=True)) == [15, 30, 60, 120, 120, 120]
+
+
+def test_other_passing_errors_are_tried_again_soon() -> None:
+    assert waits(passing()) == [1, 2, 4, 8, 16, 32]
+
+
+def test_a_wait_the_service_asks_for_is_kept() -> None:
+    assert waits(passing(retry_after=7)) == [7] * 6
+    assert waits(passing(busy=True, retry_after=90)) == [90, 90, 90, 120, 120, 120]
+    assert waits(passing(busy=True, retry_after=3))[:3] == [3, 30, 60]
+
+
+def test_our_own_wait_leaves_time_for_one_more_try() -> None:
+    assert waits(passing(busy=True), Delays(first=1.0, busy=15.0, left=50.0)) == [15, 25, 25, 25, 25, 25]
+
+
+def test_a_lost_session_is_begun_anew_at_once() -> None:
+    lost = Completion(verdict=Verdict.ERROR, kind=ErrorKind.SESSION_LOST, reason="gone")
+    assert waits(lost) == [0] * 6
+
+
+def after(completion: Completion, left: float, transients: int = 0) -> tuple[Link | None, int, Failing | None]:
+    request = TurnRequest(model="m", messages=({"role": "user", "content": "x"},), session_id="s")
+    turn = Turn(turn_id="t0-1", epoch="e", state=TurnState.RUNNING, request=request, delivery=1, transients=transients)
+    move = after_run(
+        turn,
+        Link(RUN, 1),
+        RunResult(completion=completion),
+        prompt="x",
+        transient_retries=4,
+        delays=Delays(first=1.0, busy=15.0, left=left),
+    )
+    return move.next, move.delay_ms, move.fields.values.get("failing")
+
+
+@pytest.mark.parametrize(("before", "milliseconds"), [(0, 15_000), (1, 30_000), (2, 60_000), (3, 120_000)])
+def test_the_turn_waits_as_long(before: int, milliseconds: int) -> None:
+    assert after(passing(busy=True), 3600.0, before)[:2] == (Link(RUN, 1), milliseconds)
+
+
+def test_a_wait_beyond_the_deadline_ends_the_turn_at_once_and_says_so() -> None:
+    link, delay, failing = after(passing(busy=True, retry_after=18_000), 3000.0)
+    assert (link, delay) == (Link(FAIL, 1), 0)
+    reason = "429; the service asks to wait 18000 s, and the turn has 3000 s left"
+    assert failing == Failing(outcome=Outcome.ERROR, code="transient", reason=reason)
+
+
+# A task and those that follow it in place: their ids, as Flower joins them to a chain.
+
+_NAMED = {"task": VALIDATE, "options": {"task_id": "named-by-the-chain"}}
+
+
+def story() -> TaskStory:
+    task = Task(name=RUN, task_id="first", kwargs={"turn_id": "t0-1", "attempt": 1}, chain=[_NAMED])
+    return TaskStory(TaskEvents(lambda: None), task)
+
+
+def test_the_id_of_the_next_task_is_the_chains_own_where_that_names_one() -> None:
+    told = story()
+    assert told.following(Link(VALIDATE, 1)) == "named-by-the-chain"
+    told.follow(Link(VALIDATE, 1))
+    assert (told.task_id, told.task.root_id, told.task.parent_id) == ("named-by-the-chain", "first", "first")
+
+
+def test_the_id_of_the_next_task_stays_the_same_until_that_is_begun() -> None:
+    told = story()
+    foreseen = told.following(Link(RETRY, 2))
+    assert told.following(Link(RETRY, 2)) == foreseen == str(UUID(foreseen))
+    told.follow(Link(RETRY, 2))
+    assert told.task_id == foreseen
+
+
+def test_each_task_that_follows_has_another_id() -> None:
+    told, seen = story(), {"first"}
+    for link in (Link(RETRY, 2), Link(VALIDATE, 2), Link(RETRY, 3), Link(VALIDATE, 3)):
+        told.follow(link)
+        seen.add(told.task_id)
+    assert len(seen) == 5

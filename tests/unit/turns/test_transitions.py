@@ -1,0 +1,343 @@
+"""What follows from verifications that come to no end: the tries of one attempt are not the next one's."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from api_client.contract.attempt import AttemptRecord
+from api_client.contract.errors import BadRequest, SettingsError
+from api_client.contract.escalation import DecisionKind, Escalation, InboxDecision, check_escalation
+from api_client.contract.event_kinds import TurnRetrying
+from api_client.contract.issues.issue import ValidationIssue
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, RETRY, RUN, Link
+from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
+from api_client.contract.words.messages import broken_off, line_of
+from worker.enforcement.feedback import go_on_feedback, incomplete_feedback
+from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
+from worker.turns.folders import may_be_recorded, works_in_files
+from worker.turns.transitions.after_decision import after_decision
+from worker.turns.transitions.after_judging import after_giving_up
+from worker.turns.transitions.after_run import after_run, service_said
+from worker.turns.transitions.after_verification import VERIFIER_TRIES, after_verification
+from worker.turns.transitions.backoff import Delays
+from worker.turns.transitions.moves import Move, attempt_facts
+from worker.verification import Ground, VerificationResult
+from worker.verification.codes import issue
+from worker.verification.gates.base import GateReport, GateResult
+from worker.verification.phase_loop import feedback_on
+from worker.verification.result import gates_result
+
+_SILENT = VerificationResult(success=False, errors=["no verdict"], ground=Ground.NO_VERDICT)
+_REJECTED = VerificationResult(success=False, errors=["no docstring"], ground=Ground.VERDICT)
+
+
+@pytest.fixture
+def turn() -> Turn:
+    request = TurnRequest(model="m", messages=(), session_id="s", phase={"id": "build"}, max_attempts=3)
+    return Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.VALIDATING, request=request)
+
+
+def verified(turn: Turn, *results: VerificationResult) -> tuple[Turn, Move]:
+    """The turn after these verifications of its attempt, as far as its record tells of their tries; the last move."""
+    for result in results:
+        record = AttemptRecord(number=turn.attempt, text="Fertig.")
+        move = after_verification(turn, Link(PHASE_VERIFY, turn.attempt), record, result, stop="")
+        turn = replace(turn, unverified=move.fields.values.get("unverified", turn.unverified))
+    return turn, move
+
+
+def test_verifiers_without_a_verdict_do_not_cost_the_next_attempt_its_tries(turn: Turn) -> None:
+    silent = [_SILENT] * (VERIFIER_TRIES - 1)
+    turn, move = verified(turn, *silent, _REJECTED)
+    assert move.next == Link(PHASE_RUN, 2)
+    turn, move = verified(replace(turn, attempt=2), *silent)
+    assert move.next == Link(PHASE_VERIFY, 2), "attempt 2 has all its tries"
+    _, move = verified(turn, _SILENT)
+    assert move.next == Link(FAIL, 2)
+
+
+def test_a_verifier_is_asked_again_later_and_later(turn: Turn) -> None:
+    delays = [verified(replace(turn, unverified=tries), _SILENT)[1].delay_ms for tries in range(VERIFIER_TRIES - 1)]
+    assert delays == [1000, 2000]
+
+
+def test_gates_that_may_not_run_on_this_worker_end_the_turn_with_the_reason_and_cost_no_attempt(turn: Turn) -> None:
+    refused = VerificationResult(success=False, errors=["no box here"], ground=Ground.REFUSED)
+    _, move = verified(turn, refused)
+    assert (move.next, move.judged) == (Link(FAIL, 1), False)
+    assert move.fields.values["failing"] == Failing(outcome=Outcome.ERROR, code="config", reason="no box here")
+
+
+# What was found, told with file and line: in the end message, to the model of an escalation, after a person's note.
+
+SYNTAX = issue("PYTHON_SYNTAX", "en", file="add.py", line=1, problem="'(' was never closed")
+MISSING = issue("MISSING_FILE", "en", file="b.py", path="b.py", suggestion="")
+TOLD = f"PYTHON_SYNTAX: add.py:1: {SYNTAX.message}"
+
+
+def gates(*found: ValidationIssue) -> VerificationResult:
+    return gates_result(GateReport(results=(GateResult(gate="syntax", issues=found),)))
+
+
+def turn_to_escalate(escalation: Escalation | None = None) -> Turn:
+    request = TurnRequest(
+        model="m",
+        messages=(),
+        session_id="s",
+        phase={"id": "build"},
+        max_attempts=1,
+        locale="en",
+        escalation=escalation,
+    )
+    return Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.VALIDATING, request=request)
+
+
+def verified_by_gates(escalation: Escalation | None) -> Move:
+    record = AttemptRecord(number=1, text="Done.")
+    return after_verification(turn_to_escalate(escalation), Link(PHASE_VERIFY, 1), record, gates(SYNTAX), stop="")
+
+
+def test_a_finding_is_told_with_code_place_and_message() -> None:
+    assert line_of(SYNTAX) == TOLD
+    assert line_of(MISSING) == f"MISSING_FILE: {MISSING.message}"  # the message names the file
+    assert line_of(ValidationIssue("X", "y", "", line=3)) == "X: y"  # a line of an answer nobody sees
+    assert line_of(ValidationIssue("X", "", "")) == "X: "
+
+
+def test_the_model_of_an_escalation_is_told_file_and_line() -> None:
+    move = verified_by_gates(Escalation(model="big"))
+    assert move.next == Link(PHASE_RUN, 2)
+    assert f"- {TOLD}" in move.facts.values["feedback"]
+
+
+def test_the_end_message_names_file_and_line() -> None:
+    failing = Failing(code="phase_not_verified", reason="rejected")
+    ended = after_giving_up(turn_to_escalate(), Link(FAIL, 1), failing, [SYNTAX])
+    assert f"- {TOLD}" in ended.answer.error.message
+
+
+@pytest.mark.parametrize("kind", [DecisionKind.RETRY, DecisionKind.REJECT])
+def test_a_persons_decision_carries_file_and_line(kind: DecisionKind) -> None:
+    decision = InboxDecision(kind=kind, by="me", note="Close it.")
+    parked = replace(turn_to_escalate(Escalation()), best=1, decision=decision)
+    record = AttemptRecord(number=1, text="Done.", issues=(SYNTAX,))
+    move = after_decision(parked, 1, record)
+    told = move.facts.values["feedback"] if kind == "retry" else move.answer.error.message
+    assert f"- {TOLD}" in told
+
+
+def test_feedback_tells_each_finding_of_a_gate_once() -> None:
+    told = feedback_on(gates(SYNTAX, MISSING))
+    for found in (SYNTAX, MISSING):
+        assert told.count(found.message) == 1
+        assert told.count(found.fix_hint) == 1
+
+
+def test_feedback_of_a_verifier_keeps_errors_and_advice() -> None:
+    told = feedback_on(VerificationResult(success=False, errors=["no docstring", "no test"], feedback="Add both."))
+    assert told == "- no docstring\n- no test\n\nAdd both."
+    same = feedback_on(VerificationResult(success=False, errors=["no docstring"], feedback="no docstring"))
+    assert same == "- no docstring"
+
+
+@pytest.mark.parametrize("escalation", [Escalation(model="big", runs=0), Escalation(model="", runs=3)])
+def test_no_runs_or_no_model_leave_stage_one_out(escalation: Escalation) -> None:
+    check_escalation(escalation, {"big": "scripted"})
+    assert verified_by_gates(escalation).state is TurnState.PARKED
+    assert verified_by_gates(replace(escalation, human=False)).next == Link(FAIL, 1)
+
+
+def test_runs_beyond_the_limits_are_refused_with_what_zero_means() -> None:
+    for runs in (-1, 11):
+        with pytest.raises(BadRequest, match=rf"from 0 \(no stage 1\) to 10, not {runs}"):
+            check_escalation(Escalation(model="big", runs=runs), {"big": "scripted"})
+
+
+# Whether agents of a turn may have left something on disk, as a worker that knows its model says, and as another.
+
+SETTINGS = Settings(models={"scripted": "scripted:x.yaml"})
+REQUEST = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
+TURN = Turn(turn_id="t0-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=REQUEST)
+
+
+def builds(**runner: Any) -> Any:
+    return lambda _model: (SimpleNamespace(**runner), "")
+
+
+def cannot_build(_model: str) -> Any:
+    raise SettingsError(["no such file"])
+
+
+@pytest.mark.parametrize(
+    ("runner", "files", "recorded"),
+    [
+        ({"needs_folder": True, "adopt": lambda order: None}, True, True),
+        ({"needs_folder": True}, True, False),
+        ({"needs_folder": False, "adopt": lambda order: None}, False, False),
+    ],
+    ids=["adopts", "works in files", "talks only"],
+)
+def test_its_runner_says_what_a_turn_may_have_left(runner: Any, files: bool, recorded: bool) -> None:
+    assert works_in_files(SETTINGS, TURN, builds(**runner)) is files
+    assert may_be_recorded(SETTINGS, TURN, builds(**runner)) is recorded
+
+
+@pytest.mark.parametrize(
+    ("turn", "runners"),
+    [
+        (replace(TURN, request=replace(REQUEST, model="of another worker")), builds(needs_folder=False)),
+        (replace(TURN, stage=1), builds(needs_folder=False)),
+        (TURN, cannot_build),
+    ],
+    ids=["model of another worker", "escalated", "set up wrongly here"],
+)
+def test_what_a_worker_does_not_know_may_have_left_anything(turn: Turn, runners: Any) -> None:
+    assert works_in_files(SETTINGS, turn, runners)
+    assert may_be_recorded(SETTINGS, turn, runners)
+
+
+# What follows from a run that broke off: a chat's agent goes on from its text, a phase's begins with its files.
+
+TEXT = "Der Cache liegt vor dem Index und hält sechzig Sekunden. Er wird geleert, sobald der Schreiber sp"
+
+
+DIED = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason="died")
+
+
+def broke_off(
+    text: str, *before: AttemptRecord, phase: dict[str, Any] | None = None, completion: Completion = DIED
+) -> Move:
+    request = TurnRequest(model="m", messages=({"role": "user", "content": "?"},), session_id="s", phase=phase)
+    turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request)
+    link = Link(PHASE_RUN if phase else RUN, len(before) + 1)
+    result = RunResult(completion=completion, text=text)
+    return after_run(
+        turn, link, result, prompt="?", history=before, transient_retries=3, delays=Delays(first=1, busy=1, left=9)
+    )
+
+
+def goes_on(move: Move) -> bool:
+    [told] = [body for body in move.events if isinstance(body, TurnRetrying)]
+    assert move.facts.values["goes_on"] is told.goes_on
+    return bool(told.goes_on)
+
+
+def test_the_text_of_a_chat_is_gone_on_from() -> None:
+    move = broke_off(TEXT)
+    assert (move.next, move.facts.values["text"], move.facts.values["feedback"]) == (
+        Link(RETRY, 2),
+        TEXT,
+        go_on_feedback(TEXT),
+    )
+    assert goes_on(move)
+
+
+@pytest.mark.parametrize("text", ["", "Halb"])
+def test_next_to_nothing_is_asked_for_in_full(text: str) -> None:
+    move = broke_off(text)
+    assert move.facts.values["feedback"] == incomplete_feedback()
+    assert not goes_on(move)
+
+
+def test_a_phase_is_asked_for_in_full_whatever_its_agent_said() -> None:
+    assert not goes_on(broke_off(TEXT, phase={"id": "build"}))
+
+
+def test_a_second_break_is_gone_on_from_with_the_longer_text() -> None:
+    first = AttemptRecord(number=1, text=TEXT, completion={"verdict": "incomplete"}, goes_on=True, decision="retry")
+    move = broke_off(f"{TEXT}eichert. Danach wird neu gel", first)
+    assert "> Der Cache liegt vor dem Index" in move.facts.values["feedback"]
+    assert "Danach wird neu gel" in move.facts.values["feedback"]
+    assert goes_on(move)
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [
+        (ErrorKind.TRANSIENT, TEXT, True),
+        (ErrorKind.TRANSIENT, "Halb", False),
+        (ErrorKind.SESSION_LOST, TEXT, False),
+    ],
+)
+def test_a_passing_error_in_mid_answer_leaves_its_text_to_the_same_attempt(
+    kind: ErrorKind, text: str, expected: bool
+) -> None:
+    move = broke_off(text, completion=Completion(verdict=Verdict.ERROR, kind=kind, reason="connection lost"))
+    assert move.next == Link(RUN, 1)
+    assert [body.goes_on for body in move.events if isinstance(body, TurnRetrying)] == [expected]
+    assert move.facts == (attempt_facts(text=text, goes_on=True) if expected else attempt_facts())
+
+
+def test_a_run_that_ends_otherwise_leaves_nothing_to_go_on_from() -> None:
+    done = Completion(verdict=Verdict.COMPLETE, reason="exit 0")
+    assert broke_off(TEXT, completion=done).facts.values["goes_on"] is False
+
+
+# What a user reads when a turn ends without an answer: every sentence in their language.
+
+REASON = "the agent was killed by signal 9"
+
+
+def end(completion: Completion, locale: str) -> str:
+    """The message of a turn whose only run ended so."""
+    messages = ({"role": "user", "content": "x"},)
+    request = TurnRequest(model="m", messages=messages, session_id="s", locale=locale, max_attempts=1)
+    turn = Turn(turn_id="t0-1", epoch="e", state=TurnState.RUNNING, request=request, delivery=1)
+    ran = after_run(
+        turn,
+        Link("turn.run", 1),
+        RunResult(completion=completion),
+        prompt="x",
+        transient_retries=0,
+        delays=Delays(first=1.0, busy=15.0),
+    )
+    given_up = after_giving_up(turn, Link("turn.fail", 1), ran.fields.values["failing"], [])
+    assert given_up.answer
+    assert given_up.answer.error.reason == completion.reason
+    return str(given_up.answer.error.message)
+
+
+@pytest.mark.parametrize("why", [*Why, None])
+def test_a_reader_of_german_gets_no_english_sentence(why: Why | None) -> None:
+    message = end(Completion(verdict=Verdict.INCOMPLETE, why=why, reason=REASON), "de")
+    assert REASON not in message
+    assert message.splitlines()[1].startswith("- ")
+    assert REASON in end(Completion(verdict=Verdict.INCOMPLETE, why=why, reason=REASON), "en")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in ErrorKind if kind is not ErrorKind.HOST])  # that ends no turn
+def test_nor_when_the_agent_could_not_work(kind: ErrorKind) -> None:
+    message = end(Completion(verdict=Verdict.ERROR, kind=kind, reason=REASON), "de")
+    assert REASON not in message
+
+
+def test_each_why_has_words_of_its_own() -> None:
+    assert len({broken_off(why.value, "de", REASON) for why in Why}) == len(Why)
+
+
+# What a run reports about its model's service: only errors that the request did not cause open the breaker.
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind", "busy", "said"),
+    [
+        (Verdict.COMPLETE, None, False, "answered"),
+        (Verdict.ERROR, ErrorKind.TRANSIENT, False, "failed"),  # 5xx, a lost connection
+        (Verdict.ERROR, ErrorKind.TRANSIENT, True, "answered"),  # 429, 529
+        (Verdict.ERROR, ErrorKind.PERMANENT, False, "answered"),  # 400, 413, a refusal
+        (Verdict.ERROR, ErrorKind.LIMIT, False, "answered"),
+        (Verdict.ERROR, ErrorKind.CONFIG, False, ""),
+        (Verdict.ERROR, ErrorKind.HOST, False, ""),
+        (Verdict.ERROR, ErrorKind.SESSION_LOST, False, ""),
+        (Verdict.INCOMPLETE, None, False, ""),
+    ],
+)
+def test_only_an_error_that_the_request_did_not_cause_counts_against_the_service(
+    verdict: Verdict, kind: ErrorKind | None, busy: bool, said: str
+) -> None:
+    assert service_said(Completion(verdict=verdict, reason="r", kind=kind, busy=busy)) == said
