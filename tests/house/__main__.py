@@ -1,8 +1,9 @@
 """Figures of this checkout and earlier ones.
 
-``python -m tests.house [REVISION...] [--trace] [--files] [--folders] [--since]``
+``python -m tests.house [REVISION...] [--trace] [--files] [--functions] [--folders] [--since]``
 
-``--trace`` starts each version and counts what one chat message runs: files (``--files`` lists them), functions, lines.
+``--trace`` starts each version and counts what one chat message runs: files (``--files`` lists them), functions
+(``--functions`` lists them with their stage), lines.
 ``--since`` lists the lines of files that the first revision did not have, by folder.
 ``--folders`` lists every folder with its files, by how many other folders it is imported, and how many it imports.
 """
@@ -82,6 +83,8 @@ def main(arguments: list[str]) -> None:
                 if not revision and "--files" in arguments:
                     background = dict.fromkeys(passed.idle, " (background too)")
                     print("\n".join(f"{name}{background.get(name, '')}" for name in passed.files))
+                if not revision and "--functions" in arguments:
+                    print("\n".join(passed.run))
     rows = dict.fromkeys(name for column in columns.values() for name in column)
     print("| " + " | ".join(["", *columns]) + " |")
     print("|" + " --- |" * (len(columns) + 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import linecache
 import os
 import subprocess
 import sys
@@ -53,6 +54,7 @@ class Passed:
         functions: functions run, all together and by stage. One that two stages run counts in both.
         lines: code lines run, as functions.
         switches: how often execution passes from a file to another, by call or return, as functions.
+        run: each function run, as ``STAGE FILE:LINE NAME``.
     """
 
     files: tuple[str, ...]
@@ -62,6 +64,7 @@ class Passed:
     functions: Mapping[str, int]
     lines: Mapping[str, int]
     switches: Mapping[str, int]
+    run: tuple[str, ...]
 
 
 def main_path(checkout: Path, folder: Path) -> Passed:
@@ -99,6 +102,7 @@ def main_path(checkout: Path, folder: Path) -> Passed:
         len(scripts),
         _bodies({(name, int(first)) for _, name, first in asked["function"]}),
         *(_by_stage(asked[kind]) for kind in ("function", "line", "switch")),
+        run=tuple(sorted(_listed(asked["function"], checkout))),
     )
 
 
@@ -113,6 +117,13 @@ def _noted(path: Path) -> dict[str, list[list[str]]]:
 def _names(noted: list[list[str]], field: int, checkout: Path) -> set[str]:
     names = {fields[field] for fields in noted}
     return {str(Path(name).relative_to(checkout)) for name in names if name.endswith(".py")}
+
+
+def _listed(noted: list[list[str]], checkout: Path) -> Iterator[str]:
+    for stage, name, first in noted:
+        place = Path(name).relative_to(checkout) if name.startswith(str(checkout)) else Path(name)
+        said = linecache.getline(name, int(first)).strip()
+        yield f"{stage} {place}:{first} {said}"
 
 
 def _bodies(functions: set[tuple[str, int]]) -> int:
