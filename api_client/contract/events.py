@@ -152,7 +152,11 @@ def body_of(kind: str, data: Mapping[str, Any]) -> Body:
     found = _CLASSES.get(kind)
     if found is None or data.get("version", 1) != found.VERSION:
         return Unknown(KIND=kind, data=data)
-    body: Body = found(**{name: read(data.get(wire)) for wire, name, read, _ in _WIRES[kind]})
+    given = dict(_EMPTY[kind])
+    for wire, name, read, _ in _WIRES[kind]:
+        if wire in data:
+            given[name] = read(data[wire])
+    body: Body = found(**given)
     return body
 
 
@@ -182,6 +186,8 @@ _WIRES: dict[str, list[tuple[str, str, Callable[[Any], Any], Any]]] = {
     name: [(each.name.rstrip("_"), each.name, _READ[str(each.type)], each.default) for each in fields(kind)]
     for name, kind in _CLASSES.items()
 }
+#: Of each kind what its fields have that are missing.
+_EMPTY = {kind: {name: read(None) for _, name, read, _ in wires} for kind, wires in _WIRES.items()}
 #: Of the kinds that have such fields: their names on the wire, and how they are written.
 _TYPED = {
     name: typed

@@ -9,7 +9,7 @@ Source: ADR-038 "Step Marker Validator"; ADR-034 phase 3.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,19 +88,17 @@ def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
     """
     if not isinstance(pairs, list):
         return tuple(span for span in spans_of(text, candidates(text)) if span[1] == len(text))
-    return tuple(_sound(pairs, text))
-
-
-def _sound(pairs: Iterable[Any], text: str) -> Iterator[Span]:
-    past = 0
+    sound, past = list[Span](), 0
     for span in pairs:
-        if not (isinstance(span, list | tuple) and len(span) == 2 and all(isinstance(place, int) for place in span)):
-            return
-        start, end = span
-        if not past <= start < end <= len(text) or PATTERN.sub("", text[start:end]).strip():
-            return
+        match span:
+            case [int(start), int(end)] if past <= start < end <= len(text):
+                if PATTERN.sub("", text[start:end]).strip():
+                    break
+            case _:
+                break
         past = end
-        yield start, end
+        sound.append((start, end))
+    return tuple(sound)
 
 
 def answer_text(text: str, spans: Sequence[Span]) -> str:

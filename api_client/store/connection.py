@@ -103,7 +103,7 @@ class _Line(asyncio.Protocol):
         """The reply to one command. It fails as ``Connection.ask``."""
         if self.lost is not None:
             raise self.lost
-        packed = _packed(*words)
+        packed = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub says: of one word
         if not self._waiting:
             self._silent_since = self._loop.time()
             self._transport.write(packed)  # nothing is on its way, and the server begins at once

@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from redis.exceptions import ConnectionError as RedisConnectionError
@@ -23,13 +24,13 @@ _MOST = 256
 _CONFIRM_SECONDS = 2.0
 
 
+@dataclass(slots=True, eq=False)
 class Ear:
     """One reader's place at a channel."""
 
-    def __init__(self) -> None:
-        self._heard: deque[bytes] = deque()
-        self._rung = asyncio.Event()
-        self._lost: Exception | None = None
+    _heard: deque[bytes] = field(default_factory=deque)
+    _rung: asyncio.Event = field(default_factory=asyncio.Event)
+    _lost: Exception | None = None
 
     async def next(self, seconds: float) -> bytes | None:
         """Return what was heard next: an event, or ``LOOK``; None when nothing was within ``seconds``.
@@ -62,10 +63,10 @@ class Ear:
         self._rung.set()
 
 
+@dataclass(slots=True, eq=False)
 class _Channel:
-    def __init__(self) -> None:
-        self.ears: set[Ear] = set()
-        self.confirmed = asyncio.Event()
+    ears: set[Ear] = field(default_factory=set)
+    confirmed: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class Bells:

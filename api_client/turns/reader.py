@@ -124,25 +124,29 @@ class TurnReader:
         at_ms: int = 0,
         owner: str | None = None,
         ping_seconds: float | None = None,
+        new: bool = False,
     ) -> AsyncGenerator[Event | None]:
         """Every event of the turn after number ``after``, once and in order, until the turn has finished.
 
         ``None`` means that nothing happened for ``ping_seconds``. An ``epoch`` that is not the turn's, or a number
         beyond the turn's last, belongs to another history: everything is sent again from the start. An event
         ``log.reset`` says the same of what was read so far: the store lost it, and all events follow again. ``after``,
-        ``epoch`` and ``at_ms`` are the parts of an event id (``read_event_id``).
+        ``epoch`` and ``at_ms`` are the parts of an event id (``read_event_id``). ``new``: the caller has just submitted
+        it, so its log is there, and the record need not be asked.
 
         Raises:
             StoreUnavailable: the store was away for longer than a minute.
         """
-        turn = await self.get(turn_id, owner=owner)
-        start = after if epoch in {"", turn.epoch} and after <= turn.seq else 0
-        behind = Position(start, at_ms if start else 0)
-        if turn.ended_with(*behind):
-            return
-        keys, ping = keys_of(self._store.namespace, turn_id), ping_seconds or self._store.settings.ping_seconds
-        if turn.state is TurnState.FINISHED and not await self._ask(self._redis.exists(keys.log(turn_id))):
-            return  # events may be kept for a shorter time than their turn
+        behind, ping = Position(0), ping_seconds or self._store.settings.ping_seconds
+        if not new:
+            turn = await self.get(turn_id, owner=owner)
+            if after and epoch in {"", turn.epoch} and after <= turn.seq:
+                behind = Position(after, at_ms)
+            log_key = keys_of(self._store.namespace, turn_id).log(turn_id)
+            if turn.ended_with(*behind) or (
+                turn.state is TurnState.FINISHED and not await self._ask(self._redis.exists(log_key))
+            ):
+                return  # events may be kept for a shorter time than their turn
         found = follow(self._store.asked, self._bells, self._store.namespace, turn_id, after=behind, ping_seconds=ping)
         try:
             async with aclosing(found) as events:

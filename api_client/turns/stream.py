@@ -15,7 +15,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
@@ -43,18 +43,6 @@ class Position(NamedTuple):
 
     seq: int
     at: int = 0
-
-    @classmethod
-    def of(cls, event: Event) -> Self:
-        """Behind this event."""
-        return cls(event.seq, event.at_ms)
-
-    def holds(self, events: list[Event]) -> bool:
-        """True when the log that was read from here on has the event of this position."""
-        if not self.seq:
-            return True
-        here = next((event for event in events if event.seq == self.seq), None)
-        return here is not None and self.at in {0, here.at_ms}
 
 
 #: Asks the store for one command. Raises ``RedisError`` when it does not answer.
@@ -87,7 +75,7 @@ async def follow(
                     async for event in events:
                         away_since = 0.0
                         if event is not None:
-                            position = Position.of(event)
+                            position = Position(event.seq, event.at_ms)
                         yield event
                         if event is not None and event.final:
                             return
@@ -110,16 +98,16 @@ async def _listen(
     while True:
         while behind:
             entries: list[Any] = await ask("XRANGE", log_key, page or f"{position.seq}-0", "+", "COUNT", _PAGE)
-            if not entries and position.seq and not await ask("EXISTS", log_key):
+            if not entries and not await ask("EXISTS", log_key):
                 raise TurnNotFound(turn_id)  # the store lost it: waiting longer would be waiting for ever
-            found = _events((entry, dict(zip(words[::2], words[1::2], strict=True))) for entry, words in entries)
-            if not page and not position.holds(found):
+            found = _events(entries)
+            if position.seq and not page and not _holds(found, position):
                 position = Position(0)
                 yield reset("the store lost the end of its log")
                 continue
             for event in found:
                 if event.seq > position.seq:
-                    position = Position.of(event)
+                    position = Position(event.seq, event.at_ms)
                     yield event
             behind = len(entries) == _PAGE
             page = f"({entries[-1][0].decode()}" if behind else ""
@@ -140,7 +128,7 @@ async def _listen(
                 behind = True
                 break
             if event.seq == position.seq + 1:
-                position = Position.of(event)
+                position = Position(event.seq, event.at_ms)
                 yield event
         behind = behind or not rung
 
@@ -156,6 +144,15 @@ async def read_log(redis: Redis, namespace: str, turn_id: str) -> list[Event]:
         start = f"({entries[-1][0].decode()}"
 
 
+def _holds(events: list[Event], position: Position) -> bool:
+    """True when the log that was read from this position on has its event."""
+    return any(event.seq == position.seq and position.at in {0, event.at_ms} for event in events)
+
+
 def _events(entries: Iterable[Any]) -> list[Event]:
     """The events of the log's entries; an entry of a form that this version does not know is left out."""
-    return [event for _, fields in entries for event in Event.decode_entry(fields.get(b"e", b""))]
+    found = list[Event]()
+    for _, words in entries:
+        fields = words if isinstance(words, dict) else dict(zip(words[::2], words[1::2], strict=True))
+        found += Event.decode_entry(fields.get(b"e", b""))
+    return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -28,6 +27,7 @@ from api_client.web.wire import JSON
 log = structlog.get_logger(__name__)
 
 _STREAM = b"text/event-stream"
+_FORWARDED = frozenset({b"x-forwarded-for", b"x-forwarded-proto"})
 #: An untrusted proxy is noted once in this many seconds.
 _NOTE_SECONDS = 60.0
 
@@ -48,7 +48,11 @@ class Forwarded(ProxyHeadersMiddleware):
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Serve one request."""
         peer = (scope.get("client") or ("",))[0]
-        if scope["type"] == "http" and peer not in self.trusted_hosts and _forwards(scope["headers"]):
+        if (
+            scope["type"] == "http"
+            and peer not in self.trusted_hosts
+            and not _FORWARDED.isdisjoint(dict(scope["headers"]))
+        ):
             relay: Relay = scope["app"].state.relay
             if needs_key(relay) and time.monotonic() - self._noted_at > _NOTE_SECONDS:
                 self._noted_at, store = time.monotonic(), relay.client.store
@@ -59,10 +63,6 @@ class Forwarded(ProxyHeadersMiddleware):
                 with suppress(StoreUnavailable):
                     await store.ask(note)
         await super().__call__(scope, receive, send)
-
-
-def _forwards(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    return any(name in {b"x-forwarded-for", b"x-forwarded-proto"} for name, _ in headers)
 
 
 class RequestId:
@@ -92,9 +92,10 @@ class RequestId:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 traffic.answers[status] += 1
-                streams = int(any(value.startswith(_STREAM) for _, value in message.get("headers", [])))
+                headers = message.get("headers", [])
+                streams = int(dict(headers).get(b"content-type", b"").startswith(_STREAM))
                 traffic.streams += streams
-                message["headers"] = [*message.get("headers", []), (b"x-request-id", request_id.encode())]
+                message["headers"] = [*headers, (b"x-request-id", request_id.encode())]
             await send(message)
 
         try:

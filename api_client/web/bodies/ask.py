@@ -78,10 +78,6 @@ class Ask:
     again: bool = False
     size: int = 0
 
-    def without_text(self) -> Ask:
-        """The same without the conversation: who waits for an answer needs no memory for it."""
-        return replace(self, request=replace(self.request, messages=(), images=()))
-
 
 def read_ask(
     body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: CallersPolicy | None = None

@@ -35,10 +35,11 @@ TASKS_PER_TURN = 5
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """The turn that answers; ``seen`` is the number of its last event when this caller came, 0 for a new turn."""
+    """The turn that answers; ``new``: it was stored just now, else ``seen`` is its last event when this caller came."""
 
     turn_id: str
     seen: int = 0
+    new: bool = False
 
 
 async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
@@ -55,13 +56,11 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
         async with asyncio.timeout(seconds):
             turn_id = relay.client.submitter.new_id(ask.request.session_id)
             await require_room(relay, caller, ask.request.locale, [turn_id], size=ask.size)
-            if ask.question:
-                found = await _submit_or_join(ask, relay, turn_id)
-            else:
+            found = await _joined(ask, relay, turn_id) if ask.question else None
+            if found is None:
                 key = ask.idempotency_key
-                found = Submitted(
-                    await relay.client.submitter.submit(ask.request, turn_id=turn_id, idempotency_key=key)
-                )
+                stored = await relay.client.submitter.submit(ask.request, turn_id=turn_id, idempotency_key=key)
+                found = Submitted(stored, new=stored == turn_id)
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error
     # From here on the log lines of this request name its turn.
@@ -127,17 +126,18 @@ def _refuse(refusal: NoAllowance | None, limits: OwnerLimits) -> None:
             raise ApiError(429, message, code="storage_full", headers=headers)
 
 
-async def delivered(relay: Relay, ask: Ask, turn_id: str) -> None:
-    """The answer was sent completely: the same question is a new one from now on."""
-    if not ask.question:
+async def delivered(relay: Relay, owner: str, question: str, turn_id: str) -> None:
+    """The answer was sent completely: the same question, if it has a hash, is a new one from now on."""
+    if not question:
         return
     try:
-        await relay.client.open_questions.forget(ask.request.owner, ask.question, turn_id)
+        await relay.client.open_questions.forget(owner, question, turn_id)
     except StoreUnavailable as error:
         log.warning("relay.delivery_not_noted", turn_id=turn_id, error=type(error).__name__)
 
 
-async def _submit_or_join(ask: Ask, relay: Relay, turn_id: str) -> Submitted:
+async def _joined(ask: Ask, relay: Relay, turn_id: str) -> Submitted | None:
+    """The earlier turn that answers the same question; None: this one is to be stored, and will."""
     request, repeats = ask.request, relay.client.open_questions
     keep = request.deadline_seconds + relay.settings.rejoin_seconds
     earlier = turn_id
@@ -153,7 +153,7 @@ async def _submit_or_join(ask: Ask, relay: Relay, turn_id: str) -> Submitted:
         await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)
     if ask.page:
         await relay.readers.moved_on(turn_id, request)
-    return Submitted(await relay.client.submitter.submit(request, turn_id=turn_id))
+    return None
 
 
 async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:

@@ -60,12 +60,14 @@ async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
         await require_rate(relay, caller)
         return task_answer(ask)
     turn = await submit(ask, relay, caller)
+    reply = reply_to(relay, ask, turn.turn_id)
     if ask.stream:
-        return page_stream(relay, ask, turn)
-    return await _whole(request, relay, ask.without_text(), reply_to(relay, ask, turn.turn_id))
+        return page_stream(relay, reply, ask.mode, turn)
+    del ask  # who waits for the answer needs no memory for the question
+    return await _whole(request, relay, reply)
 
 
-async def _whole(request: Request, relay: Relay, ask: Ask, reply: Reply) -> Response:
+async def _whole(request: Request, relay: Relay, reply: Reply) -> Response:
     """The reply in one piece, after the turn's end.
 
     Raises:
@@ -73,8 +75,8 @@ async def _whole(request: Request, relay: Relay, ask: Ask, reply: Reply) -> Resp
     """
     turn_id = reply.turn_id
     headers = {"x-turn-id": turn_id}
-    turn, used = await result(request, relay, turn_id, ask.request.owner, reply.locale)
-    done = BackgroundTask(delivered, relay, ask, turn_id)
+    turn, used = await result(request, relay, turn_id, reply.owner, reply.locale)
+    done = BackgroundTask(delivered, relay, reply.owner, reply.question, turn_id)
     if turn.outcome is Outcome.REFUSED and not reply.status:
         said = refusal_of(turn.error, reply.locale)
         return JSON(reply.completion("", spent=used, refusal=said), headers=headers, background=done)

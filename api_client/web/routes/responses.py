@@ -33,9 +33,9 @@ from api_client.web.intake.submitting import delivered, policy_for, require_rate
 from api_client.web.language import note_locale
 from api_client.web.openwebui.background import answer_task
 from api_client.web.relay import Relay, RelayOf
-from api_client.web.streaming.chat import page_stream, task_answer
-from api_client.web.streaming.following import WaitsForPerson, broken, follow_answer, result, spent
-from api_client.web.streaming.reply import turn_error
+from api_client.web.streaming.chat import page_stream, reply_to, task_answer
+from api_client.web.streaming.following import WaitsForPerson, broken, follow, result, spent
+from api_client.web.streaming.reply import Reply, turn_error
 from api_client.web.streaming.response import PREFIX, ResponseEvents, last_number, response_of
 from api_client.web.streaming.token_usage import TurnUsage
 from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
@@ -61,26 +61,28 @@ async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
         await require_rate(relay, caller)
         return _task_answer(ask)
     ask = replace(ask, size=size_of(request))
+    submitted = await submit(ask, relay, caller)
+    reply = reply_to(relay, ask, submitted.turn_id)
     if ask.stream and ask.page:
-        return page_stream(relay, ask, await submit(ask, relay, caller))
-    turn_id = (await submit(ask, relay, caller)).turn_id
-    turn = await relay.client.reader.get(turn_id, owner=caller.owner)
-    named, ask = {"x-turn-id": turn_id}, ask.without_text()
+        return page_stream(relay, reply, ask.mode, submitted)
+    turn = await relay.client.reader.get(reply.turn_id, owner=caller.owner)
+    named = {"x-turn-id": reply.turn_id}
     if ask.stream:
-        return StreamingResponse(
-            stream(relay, turn, caller.owner, ask=ask), media_type="text/event-stream", headers=named | SSE_HEADERS
-        )
+        frames = stream(relay, turn, caller.owner, reply=reply)
+        return StreamingResponse(frames, media_type="text/event-stream", headers=named | SSE_HEADERS)
     if ask.request.metadata[BACKGROUND]:
         return JSON(response_of(turn), headers=named)
-    return await _whole(request, relay, ask, turn_id)
+    del ask, turn  # who waits for the answer needs no memory for the question
+    return await _whole(request, relay, reply)
 
 
-async def _whole(request: Request, relay: Relay, ask: Ask, turn_id: str) -> Response:
+async def _whole(request: Request, relay: Relay, reply: Reply) -> Response:
     """The response after the turn's end. A turn without an answer is an error, as in chat completions."""
-    turn, used = await result(request, relay, turn_id, ask.request.owner, ask.request.locale)
-    headers, done = {"x-turn-id": turn_id}, BackgroundTask(delivered, relay, ask, turn_id)
+    turn, used = await result(request, relay, reply.turn_id, reply.owner, reply.locale)
+    headers = {"x-turn-id": reply.turn_id}
+    done = BackgroundTask(delivered, relay, reply.owner, reply.question, reply.turn_id)
     if turn.outcome is None or not turn.outcome.success:
-        error = turn_error(str(turn.outcome or "error"), turn.error, ask.request.locale)
+        error = turn_error(str(turn.outcome or "error"), turn.error, reply.locale)
         return JSON(error.body(), error.status, headers | error.headers, background=done)
     return JSON(response_of(turn, used), headers=headers, background=done)
 
@@ -137,16 +139,16 @@ async def _used(relay: Relay, turn: Turn, owner: str | None) -> TurnUsage | None
 
 
 async def stream(
-    relay: Relay, turn: Turn, owner: str | None, *, after: int = -1, ask: Ask | None = None
+    relay: Relay, turn: Turn, owner: str | None, *, after: int = -1, reply: Reply | None = None
 ) -> AsyncIterator[bytes]:
     """The response's events behind number ``after``. The last one is the response's end, or says that it is lost.
 
-    With ``ask`` this is the first asker's stream: it is noted whether the reader leaves early or reads to the end.
+    With ``reply`` this is the first asker's stream: it is noted whether the reader leaves early or reads to the end.
     """
     turn_id, events, whole = turn.turn_id, ResponseEvents(turn), False
     try:
         with relay.readers.reading(turn_id):
-            async with aclosing(follow_answer(relay, turn_id, owner)) as log:
+            async with aclosing(follow(relay, turn_id, owner, patience=relay.settings.parked_seconds)) as log:
                 async for event in log:
                     for payload in events.render(event) if event else ():
                         if payload["sequence_number"] > after:
@@ -154,15 +156,15 @@ async def stream(
                     if event is None:
                         yield PING
             whole = True
-            if ask:
-                await delivered(relay, ask, turn_id)
+            if reply:
+                await delivered(relay, reply.owner, reply.question, turn_id)
     except Exception as error:
         whole = isinstance(error, WaitsForPerson)  # sent away, not gone
         last = events.broken(broken(error, turn_id, turn.request.locale))
         yield event_frame(last["type"], last)
     finally:
-        if ask and ask.page and not whole:
-            relay.readers.left(turn_id, ask.request.owner)
+        if reply and reply.page and not whole:
+            relay.readers.left(turn_id, reply.owner)
 
 
 async def _turn(relay: Relay, response_id: str, owner: str | None) -> Turn:

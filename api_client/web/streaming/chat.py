@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing, suppress
 
 import structlog
@@ -15,11 +15,12 @@ from api_client.contract.event_kinds import LogReset
 from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
 from api_client.web.bodies.ask import Ask
+from api_client.web.bodies.models import StreamMode
 from api_client.web.intake.submitting import Submitted, delivered
 from api_client.web.openwebui.background import answer_task
 from api_client.web.openwebui.failure import lost_text
 from api_client.web.relay import Relay
-from api_client.web.streaming.following import broken, follow_answer
+from api_client.web.streaming.following import broken, follow
 from api_client.web.streaming.page import PageReply, page_of
 from api_client.web.streaming.reply import Payload, Reply, opening, pieces
 from api_client.web.wire import DONE, JSON, PING, SSE_HEADERS, data_frame
@@ -28,15 +29,14 @@ from api_client.workers.reason import NOBODY_CAN
 log = structlog.get_logger(__name__)
 
 
-def page_stream(relay: Relay, ask: Ask, turn: Submitted) -> Response:
-    """The reply to ``ask`` as a stream of chunks."""
-    frames = stream(relay, ask.without_text(), page_of(reply_to(relay, ask, turn.turn_id), ask.mode), turn.seen)
+def page_stream(relay: Relay, reply: Reply, mode: StreamMode, turn: Submitted) -> Response:
+    """The reply as a stream of chunks."""
     headers = {"x-turn-id": turn.turn_id} | SSE_HEADERS
-    return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
+    return StreamingResponse(stream(relay, page_of(reply, mode), turn), media_type="text/event-stream", headers=headers)
 
 
 def reply_to(relay: Relay, ask: Ask, turn_id: str) -> Reply:
-    """Return what all parts of the reply to ``ask`` have in common."""
+    """Return what all parts of the reply to ``ask`` have in common: without its text, which nobody needs any more."""
     return Reply(
         turn_id=turn_id,
         model=ask.request.model,
@@ -46,6 +46,10 @@ def reply_to(relay: Relay, ask: Ask, turn_id: str) -> Reply:
         pages=relay.settings.public_url.rstrip("/"),
         checked=bool(ask.request.validators),
         include_usage=ask.include_usage,
+        owner=ask.request.owner,
+        session_id=ask.request.session_id,
+        question=ask.question,
+        page=ask.page,
     )
 
 
@@ -62,56 +66,60 @@ def task_answer(ask: Ask) -> Response:
     return Response(b"".join([*frames, DONE]), media_type="text/event-stream", headers=SSE_HEADERS)
 
 
-async def stream(relay: Relay, ask: Ask, page: PageReply, seen: int) -> AsyncIterator[bytes]:
+async def stream(relay: Relay, page: PageReply, turn: Submitted) -> AsyncIterator[bytes]:
     """The reply as Server-Sent Events. It never ends quietly: the last words are the answer's end or an error.
 
-    ``seen`` is the number of the turn's last event when this reader came: of what was before, it gets the result.
+    Of what happened before this reader came (``turn.seen``), it gets the result.
     """
-    turn_id, whole = page.reply.turn_id, False
+    reply, seen, whole = page.reply, turn.seen, False
     try:
-        with relay.readers.reading(turn_id):
-            async with aclosing(_stream(relay, ask, page, seen)) as frames:
-                async for frame in frames:
+        with relay.readers.reading(reply.turn_id):
+            for payload in opening(reply):
+                yield data_frame(payload)
+            patience = relay.settings.parked_seconds
+            try:
+                async with aclosing(
+                    follow(relay, reply.turn_id, reply.owner, patience=patience, new=turn.new)
+                ) as events:
+                    async for event in events:
+                        if event is not None and isinstance(event.body, LogReset):
+                            seen = -1  # that too is news to this reader, and so is all that follows
+                        for frame in _frames(event, page, seen) if event else await _waiting(relay, page):
+                            yield frame
+                        if event is not None and event.final:
+                            reach("result.sent")
+                            yield DONE
+                            await delivered(relay, reply.owner, reply.question, reply.turn_id)
+                            break
+                    else:
+                        raise EOFError("the turn's events ended without its end")
+            except Exception as error:
+                for frame in _broken(error, page):
                     yield frame
             whole = True
     finally:
-        if ask.page and not whole:
-            relay.readers.left(turn_id, ask.request.owner)
+        if reply.page and not whole:
+            relay.readers.left(reply.turn_id, reply.owner)
 
 
-async def _stream(relay: Relay, ask: Ask, page: PageReply, seen: int) -> AsyncGenerator[bytes]:
-    reply = page.reply
-    for payload in opening(reply):
-        yield data_frame(payload)
-    try:
-        async with aclosing(follow_answer(relay, reply.turn_id, ask.request.owner)) as events:
-            async for event in events:
-                if event is not None and isinstance(event.body, LogReset):
-                    seen = -1  # that too is news to this reader, and so is all that follows
-                for frame in _frames(event, page, seen) if event else await _waiting(relay, ask, page):
-                    if frame is DONE:
-                        reach("result.sent")
-                    yield frame
-                if event is not None and event.final:
-                    await delivered(relay, ask, reply.turn_id)
-                    return
-        raise EOFError("the turn's events ended without its end")
-    except Exception as error:
-        lost = broken(error, reply.turn_id, reply.locale)
-        if reply.status:
-            lost.message = lost_text(lost.code, reply.locale, reply.turn_id, reply.pages)
-        line = page.progress.lost() if lost.code == "stream_lost" else page.progress.ended()
-        for payload in [*page.line(line), lost.body()]:
-            yield data_frame(payload)
-        yield DONE
+def _broken(error: Exception, page: PageReply) -> list[bytes]:
+    """The last words of a stream that cannot go on."""
+    reply, line = page.reply, list[Payload]()
+    lost = broken(error, reply.turn_id, reply.locale)
+    if page.progress:
+        lost.message = lost_text(lost.code, reply.locale, reply.turn_id, reply.pages)
+        line = page.line(page.progress.lost() if lost.code == "stream_lost" else page.progress.ended())
+    return [*map(data_frame, [*line, lost.body()]), DONE]
 
 
-async def _waiting(relay: Relay, ask: Ask, page: PageReply) -> list[bytes]:
+async def _waiting(relay: Relay, page: PageReply) -> list[bytes]:
     """Return frames for a while without an event: a ping, and on a page how long it takes, or who is before it."""
+    if not page.progress:
+        return [PING]
     before, others, why = 0, 0, ""
-    if page.reply.status and page.progress.queued:
+    if page.progress.queued:
         with suppress(StoreUnavailable):  # the next one may tell
-            place = await relay.client.sessions.place(page.reply.turn_id, ask.request.session_id)
+            place = await relay.client.sessions.place(page.reply.turn_id, page.reply.session_id)
             before, others = place.before, place.waiting
             turn = await relay.client.reader.get(page.reply.turn_id)
             wait = (await relay.client.workers.waits([turn])).get(turn.turn_id)
@@ -121,9 +129,9 @@ async def _waiting(relay: Relay, ask: Ask, page: PageReply) -> list[bytes]:
     return [PING, *map(data_frame, page.line(status))]
 
 
-def _frames(event: Event, page: PageReply, seen: int) -> list[bytes]:
+def _frames(event: Event, page: PageReply, seen: int) -> Iterable[bytes]:
+    """Return the frames that an event brings; ``seen`` is the number of the last one before this reader came."""
     if event.seq > seen or event.final:
-        frames = [data_frame(payload) for payload in page.render(event)]
-        return [*frames, DONE] if event.final else frames
+        return map(data_frame, page.render(event))
     page.skip(event)
-    return [data_frame(payload) for payload in page.catch_up()] if event.seq == seen else []
+    return map(data_frame, page.catch_up()) if event.seq == seen else ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncGenerator, Coroutine
 from contextlib import aclosing
@@ -39,20 +40,27 @@ class RelayStopping(HelixError):
 
 
 async def follow(
-    relay: Relay, turn_id: str, owner: str | None, *, after: int = 0, epoch: str = "", at_ms: int = 0
+    relay: Relay, turn_id: str, owner: str | None, *, patience: float = math.inf, **start: Any
 ) -> AsyncGenerator[Event | None]:
-    """The turn's events as ``TurnReader.follow`` brings them. Close it (``aclosing``).
+    """The turn's events as ``TurnReader.follow`` brings them, from ``start``. Close it (``aclosing``).
+
+    ``patience``: seconds for which a caller that wants the answer, and not the log, waits for a person.
 
     Raises:
-        RelayStopping: the relay stops. Otherwise as ``TurnReader.follow``.
+        RelayStopping: the relay stops. WaitsForPerson: the turn was parked for longer while this caller waited.
+            Otherwise as ``TurnReader.follow``.
     """
-    ping = relay.settings.ping_seconds
-    events = relay.client.reader.follow(turn_id, after=after, epoch=epoch, at_ms=at_ms, owner=owner, ping_seconds=ping)
+    events = relay.client.reader.follow(turn_id, owner=owner, ping_seconds=relay.settings.ping_seconds, **start)
     stopping = asyncio.create_task(relay.stopping.wait())
     step: asyncio.Future[Any] = asyncio.ensure_future(anext(events, _END))
+    parked_at = 0.0
     try:
-        while await _first(step, stopping) is not _END:
-            yield step.result()
+        while (event := await _first(step, stopping)) is not _END:
+            if event is not None and isinstance(event.body, TurnParked | TurnDecided | LogReset):
+                parked_at = time.monotonic() if isinstance(event.body, TurnParked) else 0.0
+            yield event
+            if parked_at and event is None and time.monotonic() - parked_at >= patience:
+                raise WaitsForPerson("the turn waits for a person")
             step = asyncio.ensure_future(anext(events, _END))
     finally:
         stopping.cancel()
@@ -70,26 +78,10 @@ def broken(error: Exception, turn_id: str, locale: str) -> ApiError:
     return internal_error(locale)
 
 
-async def follow_answer(relay: Relay, turn_id: str, owner: str | None) -> AsyncGenerator[Event | None]:
-    """As ``follow``, for a caller that wants the answer and not the log: who waits for a person is not kept for days.
-
-    Raises:
-        WaitsForPerson: the turn has been parked for ``parked_seconds`` while this caller waited.
-    """
-    parked_at = 0.0
-    async with aclosing(follow(relay, turn_id, owner)) as events:
-        async for event in events:
-            if event is not None and isinstance(event.body, TurnParked | TurnDecided | LogReset):
-                parked_at = time.monotonic() if isinstance(event.body, TurnParked) else 0.0
-            yield event
-            if parked_at and event is None and time.monotonic() - parked_at >= relay.settings.parked_seconds:
-                raise WaitsForPerson("the turn waits for a person")
-
-
 async def spent(relay: Relay, turn_id: str, owner: str | None) -> TurnUsage:
     """Return what a turn used, from its log; ends with the turn."""
     used = TurnUsage()
-    async with aclosing(follow_answer(relay, turn_id, owner)) as events:
+    async with aclosing(follow(relay, turn_id, owner, patience=relay.settings.parked_seconds)) as events:
         async for event in events:
             if event is not None:
                 used.take(event)

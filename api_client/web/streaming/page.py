@@ -23,32 +23,37 @@ class PageReply:
 
     def __init__(self, reply: Reply) -> None:
         self.reply = reply
-        self.progress = StatusLine(reply.locale, reply.pages, checked=reply.checked)
-        self._spent = TurnUsage()
+        #: Only Open WebUI shows it.
+        self.progress = StatusLine(reply.locale, reply.pages, checked=reply.checked) if reply.status else None
+        self._spent = TurnUsage() if reply.include_usage else None
 
     def render(self, event: Event) -> list[Payload]:
         """Return what is sent because of ``event``."""
+        if not self._spent:
+            return self._rendered(event)
         self._spent.take(event)
-        sent = self._rendered(event)
         body = event.body
         passed = isinstance(body, TurnFinished) and body.success
-        return [*sent, *self.reply.usage_chunk(self._spent)] if passed else sent
+        return [*self._rendered(event), *([self.reply.usage_chunk(self._spent)] if passed else [])]
 
     def _rendered(self, event: Event) -> list[Payload]:
-        return [*self.line(self.progress.take(event)), *ended(event, self.reply)]
+        line = self.line(self.progress.take(event)) if self.progress else []
+        return [*line, *ended(event, self.reply)]
 
     def skip(self, event: Event) -> None:
         """Take in an event that happened before this reader came; ``catch_up``, or the next event, then tells all."""
-        self._spent.take(event)
-        self.progress.take(event)
+        if self._spent:
+            self._spent.take(event)
+        if self.progress:
+            self.progress.take(event)
 
     def catch_up(self) -> list[Payload]:
         """Return what a reader who comes late has to be sent: where the turn is now."""
-        return self.line(self.progress.current)
+        return self.line(self.progress.current) if self.progress else []
 
     def line(self, status: dict[str, Any] | None) -> list[Payload]:
-        """A status event inside a chunk that adds nothing; nothing without a status, or where the caller wants none."""
-        return [{**self.reply.chunk({}), "event": status}] if status and self.reply.status else []
+        """A status event inside a chunk that adds nothing; nothing without a status."""
+        return [{**self.reply.chunk({}), "event": status}] if status else []
 
 
 class _DraftPage(PageReply):
@@ -62,7 +67,7 @@ class _DraftPage(PageReply):
         edits = self._draft.take(event)
         if self._behind:
             edits = self._all()
-        status = [*self.line(self.progress.take(event)), *self._writing(edits)]
+        status = self.line(self.progress.take(event)) + self._writing(edits) if self.progress else []
         body = event.body
         if isinstance(body, TurnFinished) and body.success:
             return [*status, *self._accepted(edits), self.reply.chunk({}, "stop")]
@@ -78,7 +83,7 @@ class _DraftPage(PageReply):
 
     def _writing(self, edits: list[Edit]) -> list[Payload]:
         """The line that ends with the first text of a draft."""
-        return self.line(self.progress.writing()) if any(edit.added for edit in edits) else []
+        return self.line(self.progress.writing()) if self.progress and any(edit.added for edit in edits) else []
 
     def _all(self) -> list[Edit]:
         self._behind = False

@@ -49,6 +49,8 @@ class Reply:
         checked: the turn has validators, so that an accepted answer was checked.
         pages: address of the relay's pages, without a slash at its end; empty when nobody said it.
         include_usage: a stream ends with a chunk that says what was used.
+        owner, session_id: the turn's. question: the hash that a repeat of it has too, or empty.
+        page: a page of Open WebUI shows it as it comes.
     """
 
     turn_id: str
@@ -59,6 +61,10 @@ class Reply:
     checked: bool = True
     pages: str = ""
     include_usage: bool = False
+    owner: str = ""
+    session_id: str = ""
+    question: str = ""
+    page: bool = False
 
     def chunk(self, delta: Delta, finish_reason: FinishReason | None = None) -> Chunk:
         """One chunk of this reply."""
@@ -82,9 +88,9 @@ class Reply:
         """As ``text``, of the answer that a turn's last event brings."""
         return self.text(end.response, read_spans(end.markers, end.response))
 
-    def usage_chunk(self, spent: TurnUsage) -> list[Payload]:
-        """The chunk without choices that says what was used, where the caller asked for it."""
-        return [{**self.chunk({}), "choices": [], "usage": spent.usage()}] if self.include_usage else []
+    def usage_chunk(self, spent: TurnUsage) -> Payload:
+        """The chunk without choices that says what was used."""
+        return {**self.chunk({}), "choices": [], "usage": spent.usage()}
 
     def completion(
         self, response: str, spans: Sequence[Span] = (), spent: TurnUsage | None = None, refusal: str = ""

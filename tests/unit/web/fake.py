@@ -354,6 +354,7 @@ class FakeTurns:
         at_ms: int = 0,
         owner: str | None = None,
         ping_seconds: float | None = None,
+        new: bool = False,
     ) -> AsyncIterator[Event | None]:
         self.followed.append((after, epoch))
         await self.get(turn_id, owner=owner)
