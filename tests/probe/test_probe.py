@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -61,6 +62,6 @@ def test_what_is_in_a_box_dies_with_it_also_where_nobody_sweeps() -> None:
 
 
 def test_every_way_is_documented_with_what_a_box_makes_of_it() -> None:
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in SECURITY.splitlines()]
-    documented = {row[0]: row[-1] for row in rows if len(row) == 3 and row[0] in WAYS}
-    assert documented == {way: "**open**" if way in OPEN else "closed" for way in WAYS}
+    lists = re.findall(r"^(Open|Closed) in a box, and .+:\n\n((?:- .+\n)+)", SECURITY, re.MULTILINE)
+    documented = [(line.removeprefix("- "), state) for state, lines in lists for line in lines.splitlines()]
+    assert sorted(documented) == sorted((way, "Open" if way in OPEN else "Closed") for way in WAYS)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import textwrap
+from collections import defaultdict
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
@@ -11,13 +13,10 @@ _PIN = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==(\S+)(?: ; (.*?))? \\$", r
 _HEAD = """\
 # Licences of what we depend on
 
-Every package of `requirements.lock`, with the licence it names itself; "image" marks what the container's image has too
+Every package of `requirements.lock`, under the licence it names itself; * marks what the container's image has too
 (`compose/requirements.lock`). helix-turns is MIT. The Claude Code CLI is proprietary and never shipped
 ([claude-cli.md](claude-cli.md)); the container images of `compose/compose.yaml` have licences of their own.
 Made by `make licences`; do not edit.
-
-| package | version | licence | image |
-|---|---|---|---|
 """
 
 
@@ -38,18 +37,32 @@ def licence_of(found: Distribution) -> str:
     return first[:60] or "unknown"
 
 
-def table() -> str:
-    """docs/licences.md."""
+def page() -> str:
+    """docs/licences.md: a section for each licence."""
     image = pins(ROOT / "compose" / "requirements.lock")
-    rows = []
+    packages: dict[str, list[str]] = defaultdict(list)
     for name, (version, marker) in sorted(pins(ROOT / "requirements.lock").items()):
         try:
             licence = licence_of(distribution(name))
         except PackageNotFoundError:  # for another platform or Python
             licence = f"not installed here ({marker or 'no marker'})"
-        rows.append(f"| {name} | {version} | {licence} | {'yes' if name in image else ''} |")
-    return _HEAD + "\n".join(rows) + "\n"
+        packages[licence].append(f"{name}=={version}{'*' if name in image else ''}")
+    return _HEAD + "".join(
+        f"\n## {licence}\n\n"
+        + textwrap.fill(", ".join(those), 120, break_on_hyphens=False, break_long_words=False)
+        + "\n"
+        for licence, those in sorted(packages.items())
+    )
+
+
+def listed(text: str) -> dict[str, tuple[str, str]]:
+    """Package to version and licence, as a page lists them."""
+    return {
+        name: (version, licence)
+        for licence, those in re.findall(r"^## (.+)\n\n((?:.+\n)+)", text, re.MULTILINE)
+        for name, version in re.findall(r"([\w.-]+)==([^\s*,]+)", those)
+    }
 
 
 if __name__ == "__main__":
-    print(table(), end="")
+    print(page(), end="")

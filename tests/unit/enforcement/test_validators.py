@@ -242,14 +242,14 @@ def test_the_document_lists_every_code_with_its_severity_occasion_and_repair() -
     rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.+) \|$", text, re.MULTILINE))
     assert list(rows) == list(CODES)
     for code, entry in CODES.items():
-        severity, when, _, _, repair = (cell.strip() for cell in rows[code].split(" | "))
-        assert (severity, when, repair) == (str(entry.severity), entry.when, entry.repair or "Only the agent.")
+        severity, when, _, repair = (cell.strip() for cell in rows[code].split(" | "))
+        assert (severity, when, repair) == (str(entry.severity), entry.when, entry.repair or "agent")
 
 
 def test_the_documents_example_messages_are_what_users_see() -> None:
     text = (DOCS / "enforcement.md").read_text()
     for code, cells in re.findall(r"^\| `([A-Z_]+)` \| (.+) \|$", text, re.MULTILINE):
-        message = cells.split(" | ")[3].strip()
+        message = cells.split(" | ")[2].strip()
         pattern = re.escape(CODES[code].en[0])
         assert re.fullmatch(re.sub(r"\\\{\w+\\\}", ".+", pattern), message), code
 
