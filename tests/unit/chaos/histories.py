@@ -386,4 +386,4 @@ def meet_everything(history: History) -> None:
     history.find("restored")["turns"][FIRST] = "passed_by_fallback"
 
 
-Spoil = Callable[[History], None]
+Spoil = Callable[[History], object]

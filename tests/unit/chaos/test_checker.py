@@ -19,10 +19,7 @@ from tests.unit.chaos.histories import (
     Spoil,
     meet_everything,
 )
-from tests.unit.chaos.phase_spoilers import BAD_PHASES, agent_of_a_parked_turn_runs, lose_verification, place_of
-from tests.unit.chaos.spoilers import BAD, insert
-
-ALL_BAD = [*BAD, *BAD_PHASES]
+from tests.unit.chaos.spoilers import BAD, insert, lose_verification
 
 
 def test_a_good_history_passes_with_every_verdict_true() -> None:
@@ -54,7 +51,7 @@ def test_a_worker_may_die_between_sealing_what_it_verified_and_committing_it() -
 
 def test_a_look_that_began_before_a_turn_was_parked_accuses_no_agent_of_it() -> None:
     history = History()
-    agent_of_a_parked_turn_runs(history)
+    BAD[18, "parked_at_work"]["the agent of a parked turn runs"](history)
     seen = next(line for line in history.lines if line["f"] == "alive" and line["t"] == int(8.5e9))
     seen["looked"] = seen["wall"]
     assert [problem.figure for problem in judge(history.made()).problems] == ["parked_at_work"]
@@ -66,11 +63,11 @@ def test_a_verdict_that_was_lost_need_not_be_what_is_judged_when_the_verifier_is
     history = History()
     lose_verification(history, PHASE, "attempt.rejected")
     told = {"attempt": 1, "success": True, "ground": "verdict", "errors": []}
-    insert(history, PHASE, place_of(history, PHASE, "attempt.lost"), "verifier.judged", **told)
+    insert(history, PHASE, "attempt.lost", "verifier.judged", **told)
     gate = {"attempt": 1, "gate": "syntax", "passed": True, "skipped": False, "issues": []}
     killed = {"attempt": 1, "success": False, "ground": "no verdict", "errors": ["killed"]}
-    insert(history, PHASE, place_of(history, PHASE, "attempt.rejected"), "gate.checked", **gate)
-    insert(history, PHASE, place_of(history, PHASE, "attempt.rejected"), "verifier.judged", **killed)
+    insert(history, PHASE, "attempt.rejected", "gate.checked", **gate)
+    insert(history, PHASE, "attempt.rejected", "verifier.judged", **killed)
     assert [problem for problem in judge(history.made()).problems if problem.invariant == 17] == []
 
 
@@ -84,8 +81,11 @@ def test_a_run_in_which_too_little_happened_is_not_good_though_nothing_is_wrong(
     assert not judgement.good
 
 
-@pytest.mark.parametrize(("spoil", "invariant", "figure"), ALL_BAD, ids=[spoil.__name__ for spoil, _, _ in ALL_BAD])
-def test_a_bad_history_is_noticed_by_the_right_invariant(spoil: Spoil, invariant: int, figure: str) -> None:
+@pytest.mark.parametrize(
+    ("invariant", "figure", "spoil"),
+    [pytest.param(*seen, spoil, id=what) for seen, spoiled in BAD.items() for what, spoil in spoiled.items()],
+)
+def test_a_bad_history_is_noticed_by_the_right_invariant(invariant: int, figure: str, spoil: Spoil) -> None:
     history = History()
     spoil(history)
     judgement = judge(history.made())
@@ -96,7 +96,7 @@ def test_a_bad_history_is_noticed_by_the_right_invariant(spoil: Spoil, invariant
 
 
 def test_every_invariant_has_a_bad_history() -> None:
-    assert {invariant for _, invariant, _ in ALL_BAD} == set(INVARIANTS)
+    assert {invariant for invariant, _ in BAD} == set(INVARIANTS)
 
 
 @pytest.mark.parametrize(
