@@ -6,11 +6,12 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import AsyncMock
 
 from fastapi import FastAPI
 
-from api_client.budgets.budget import Spent
 from api_client.client import TurnsClient
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import HelixError, TurnNotFound
@@ -22,14 +23,12 @@ from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.figures.rollup import retry_rate_of, stats_of
 from api_client.figures.stats import RetryRate, Stats
 from api_client.notices import NoticeCounts
-from api_client.pauses.pause import Pause
 from api_client.policies.files import Policies
 from api_client.policies.prompts import Prompts
 from api_client.relay_state.allowances import NoAllowance, OwnerLimits
 from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.turns.sessions import QueuePlace
 from api_client.web.app import create_app
-from api_client.workers.reason import Wait
 from api_client.workers.standing import Standing
 
 TURN_ID = "t0-" + "5" * 32
@@ -155,61 +154,22 @@ class FakeOpenWebUISeen:
         self.seen.append(seen)
 
 
-class FakeRedis:
-    """An empty store."""
-
-    async def hget(self, key: str, name: str) -> None:
-        return None
-
-    async def hset(self, key: str, name: str, value: str) -> int:
-        return 1
+def answering(answer: Any) -> AsyncMock:
+    """A method of a part that has nothing to tell: whatever it is asked, it answers this."""
+    return AsyncMock(return_value=answer)
 
 
 class FakeStore:
-    """A store that answers."""
+    """An empty store that answers."""
 
     namespace = "fake"
-    redis = FakeRedis()
+    redis = SimpleNamespace(hget=answering(None), hset=answering(1))
 
     async def ask(self, answer: Awaitable[Any]) -> Any:
         return await answer
 
     async def memory(self) -> dict[str, Any]:
         return {}
-
-
-class FakeSpending:
-    """No budgets."""
-
-    async def today(self) -> list[Spent]:
-        return []
-
-
-class FakePauses:
-    """Nothing is paused."""
-
-    async def in_force(self) -> list[Pause]:
-        return []
-
-    async def held(self) -> int:
-        return 0
-
-
-class FakeFlows:
-    """Stands for ``Flows``: one version, whatever was rolled back."""
-
-    async def active(self) -> dict[str, int]:
-        return {"v2": 1}
-
-
-class FakeNotices:
-    """Nobody is called."""
-
-    async def are_sent(self) -> bool:
-        return False
-
-    async def counts(self) -> NoticeCounts:
-        return NoticeCounts()
 
 
 class FakeFigures:
@@ -225,32 +185,6 @@ class FakeFigures:
 
     async def totals(self) -> dict[str, int]:
         return {}
-
-
-class FakeWorkers:
-    """Stands for ``Workers``: no worker, no turn."""
-
-    async def unfinished(self) -> int:
-        return 0
-
-    async def waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
-        return {}
-
-    async def why(self) -> tuple[str, ...]:
-        return ()
-
-    async def messages(self) -> dict[str, int]:
-        return {}
-
-    async def standing(self) -> Standing:
-        return Standing(at=1_000.0)
-
-
-class FakeLists:
-    """Stands for ``TurnLists``: no turn's id begins with anything."""
-
-    async def find(self, text: str, *, owner: str = "") -> list[str]:
-        return []
 
 
 class FakeSessions:
@@ -279,19 +213,25 @@ class FakeTurns:
         self.openwebui_seen = FakeOpenWebUISeen()
         self.audit = FakeAudit()
         self.allowances = FakeAllowances()
-        self.spending = FakeSpending()
+        self.spending = SimpleNamespace(today=answering([]))
         self.store = FakeStore()
-        self.pauses = FakePauses()
-        self.notices = FakeNotices()
+        self.pauses = SimpleNamespace(in_force=answering([]), held=answering(0))
+        self.notices = SimpleNamespace(are_sent=answering(False), counts=answering(NoticeCounts()))
         self.sign_ins = FakeBrowsers()
         self.prober = FakeProber(self)
         self.policies = Policies(Settings())
-        self.flows = FakeFlows()
+        self.flows = SimpleNamespace(active=answering({"v2": 1}))  # one version, whatever was rolled back
         self.prompts = Prompts(Settings())
         self.figures = FakeFigures()
-        self.workers = FakeWorkers()
+        self.workers = SimpleNamespace(
+            unfinished=answering(0),
+            waits=answering({}),
+            why=answering(()),
+            messages=answering({}),
+            standing=answering(Standing(at=1_000.0)),
+        )
         self.reader = self.submitter = self.canceller = self
-        self.lists = FakeLists()
+        self.lists = SimpleNamespace(find=answering([]))
         self.finished_at = time.time()
         self.submitted: list[TurnRequest] = []
         self.keys: list[str] = []

@@ -74,31 +74,26 @@ def live(*kinds: tuple[str, dict[str, Any]]) -> Reader:
     return show(StreamMode.LIVE, *kinds)
 
 
+def attempt(number: int, *texts: str) -> list[tuple[str, dict[str, Any]]]:
+    """An attempt that says this, piece by piece, and is whole."""
+    return [started(number), *(output(text, number) for text in texts), completed()]
+
+
+def broken(*texts: str) -> list[tuple[str, dict[str, Any]]]:
+    """A first attempt that breaks off and that the second goes on from."""
+    return [started(), *map(output, texts), completed("incomplete"), goes_on(), started(2)]
+
+
 def test_a_good_answer_grows_and_stays() -> None:
-    reader = live(
-        started(),
-        output("Guten "),
-        output("Tag.\n\n<!-- ST"),
-        output("EP: what -->"),
-        completed(),
-        end("Guten Tag.\n\n<!-- STEP: what -->"),
-    )
+    text = "Guten Tag.\n\n<!-- STEP: what -->"
+    reader = live(*attempt(1, "Guten ", "Tag.\n\n<!-- ST", "EP: what -->"), end(text))
     assert reader.seen == ["", "Guten", "Guten Tag."]
     assert reader.completed == ["Guten Tag."]
 
 
 def test_a_rejected_draft_disappears_and_the_next_one_comes() -> None:
-    reader = live(
-        started(),
-        output("Falsch."),
-        completed(),
-        rejected(WRONG_FILE),
-        again(),
-        started(2),
-        output("Richtig."),
-        completed(),
-        end("Richtig."),
-    )
+    refused = [*attempt(1, "Falsch."), rejected(WRONG_FILE), again()]
+    reader = live(*refused, *attempt(2, "Richtig."), end("Richtig."))
     assert reader.seen == ["", "Falsch.", "", "Richtig."]
     assert reader.completed == ["Richtig."]
 
@@ -113,154 +108,92 @@ def test_a_rejected_draft_disappears_and_the_next_one_comes() -> None:
     ],
 )
 def test_a_void_draft_disappears(void: tuple[str, dict[str, Any]]) -> None:
-    reader = live(started(), output("Halb"), void, started(), output("Ganz."), completed(), end("Ganz."))
+    reader = live(started(), output("Halb"), void, *attempt(1, "Ganz."), end("Ganz."))
     assert reader.seen == ["", "Halb", "", "Ganz."]
 
 
 def test_what_the_store_forgot_disappears_even_if_only_the_marker_was_missing() -> None:
-    forgotten = [started(), output("Gut."), completed(), rejected(MARKER), ("log.reset", {"reason": "lost"})]
-    reader = live(*forgotten, started(), output("Besser."))
-    assert reader.seen == ["", "Gut.", "", "Besser."]
+    forgotten = [*attempt(1, "Gut."), rejected(MARKER), ("log.reset", {"reason": "lost"})]
+    assert live(*forgotten, started(), output("Besser.")).seen == ["", "Gut.", "", "Besser."]
 
 
 def test_a_judge_that_dies_takes_no_text_away() -> None:
-    assert live(started(), output("Gut."), completed(), lost("validating"), end("Gut.")).seen == ["", "Gut."]
+    assert live(*attempt(1, "Gut."), lost("validating"), end("Gut.")).seen == ["", "Gut."]
 
 
 @pytest.mark.parametrize("sent", ["<!-- STEP: why -->", "Gut.\n\n<!-- STEP: why -->", "Hier:\n<!-- STEP: why -->"])
 def test_nothing_flickers_when_only_the_marker_was_missing(sent: str) -> None:
-    reader = live(
-        started(),
-        output("Gut."),
-        completed(),
-        rejected(WARNING, MARKER),
-        again(),
-        started(2),
-        output(sent, 2),
-        completed(),
-        end("Gut.\n\n<!-- STEP: why -->"),
-    )
-    assert reader.seen == ["", "Gut."]
+    refused = [*attempt(1, "Gut."), rejected(WARNING, MARKER), again()]
+    assert live(*refused, *attempt(2, sent), end("Gut.\n\n<!-- STEP: why -->")).seen == ["", "Gut."]
 
 
 def test_an_appended_part_is_all_that_changes() -> None:
-    reader = live(
-        started(),
-        output("# ADR"),
-        completed(),
-        rejected(SECTION, MARKER),
-        again(),
-        started(2),
-        output("## Kontext\nNeu"),
-        completed(),
-        end("# ADR\n\n## Kontext\nNeu\n<!-- STEP: why -->"),
-    )
+    refused = [*attempt(1, "# ADR"), rejected(SECTION, MARKER), again()]
+    whole = end("# ADR\n\n## Kontext\nNeu\n<!-- STEP: why -->")
+    reader = live(*refused, *attempt(2, "## Kontext\nNeu"), whole)
     assert reader.seen == ["", "# ADR", "# ADR\n\n## Kontext\nNeu"]
 
 
 def test_a_part_in_the_middle_leaves_the_text_before_it_as_it_is() -> None:
-    reader = live(
-        started(),
-        output("# ADR\n\n## Ende"),
-        completed(),
-        rejected(SECTION),
-        again(),
-        started(2),
-        output("## Kontext"),
-        completed(),
-        end("# ADR\n\n## Kontext\n\n## Ende"),
-    )
+    refused = [*attempt(1, "# ADR\n\n## Ende"), rejected(SECTION), again()]
+    reader = live(*refused, *attempt(2, "## Kontext"), end("# ADR\n\n## Kontext\n\n## Ende"))
     assert reader.seen == ["", "# ADR\n\n## Ende", "# ADR\n\n## ", "# ADR\n\n## Kontext\n\n## Ende"]
 
 
 def test_a_part_missing_in_a_file_is_no_part_of_the_answer() -> None:
-    assert "" in live(started(), output("Siehe Datei."), completed(), rejected(IN_A_FILE), again()).seen[1:]
+    assert "" in live(*attempt(1, "Siehe Datei."), rejected(IN_A_FILE), again()).seen[1:]
 
 
 def test_nothing_flickers_when_a_fallback_mends_the_answer() -> None:
     fallback = ("turn.fallback", {"attempt": 1, "codes": ["FILE_NOT_FOUND"]})
-    reader = live(
-        started(),
-        output("Gut."),
-        completed(),
-        rejected(WRONG_FILE),
-        fallback,
-        end("Gut.\n\nHinweis.", "passed_by_fallback"),
-    )
-    assert reader.seen == ["", "Gut.", "Gut.\n\nHinweis."]
+    mended = end("Gut.\n\nHinweis.", "passed_by_fallback")
+    assert live(*attempt(1, "Gut."), rejected(WRONG_FILE), fallback, mended).seen == ["", "Gut.", "Gut.\n\nHinweis."]
 
 
 @pytest.mark.parametrize("between", [[], [lost("running"), started(2)], [("attempt.reset", {"attempt": 2})]])
 def test_a_draft_that_the_next_attempt_goes_on_from_stays(between: list[tuple[str, dict[str, Any]]]) -> None:
-    reader = live(
-        started(),
-        output("Der Cache liegt vor"),
-        completed("incomplete"),
-        goes_on(),
-        started(2),
-        output("Der Cache", 2),
-        *between,
-        output("Der Cache liegt vor"[9 if not between else 0 :], 2),
-        output(" dem Index.", 2),
-        completed(),
-        end("Der Cache liegt vor dem Index.\n\n<!-- STEP: done -->"),
-    )
+    begun = [*broken("Der Cache liegt vor"), output("Der Cache", 2), *between]
+    rest = [output("Der Cache liegt vor"[9 if not between else 0 :], 2), output(" dem Index.", 2), completed()]
+    reader = live(*begun, *rest, end("Der Cache liegt vor dem Index.\n\n<!-- STEP: done -->"))
     assert reader.seen == ["", "Der Cache liegt vor", "Der Cache liegt vor dem Index."]
 
 
 def test_a_marker_broken_by_the_break_is_not_shown() -> None:
-    marker = "<!-- STEP: done -->"
-    reader = live(
-        started(), output("Gut.\n\n<!-- STEP: do"), completed("incomplete"), goes_on(), started(2),
-        output("Gut.\n\n<!-- STEP: do", 2), output("ne -->", 2), completed(), end(f"Gut.\n\n{marker}"),
-    )  # fmt: skip
+    half = "Gut.\n\n<!-- STEP: do"
+    reader = live(*broken(half), output(half, 2), output("ne -->", 2), completed(), end(f"{half}ne -->"))
     assert reader.seen == ["", "Gut."]
 
 
 def test_an_agent_that_begins_again_instead_changes_only_what_differs() -> None:
-    reset = ("attempt.reset", {"attempt": 2, "reason": ""})
-    reader = live(
-        started(), output("Der Cache liegt vor"), completed("incomplete"), goes_on(), started(2),
-        output("Der Cache liegt vor", 2), reset, output("Der Cache steht vorn.", 2), completed(),
-        end("Der Cache steht vorn."),
-    )  # fmt: skip
+    begun = [*broken("Der Cache liegt vor"), output("Der Cache liegt vor", 2)]
+    anew = [("attempt.reset", {"attempt": 2, "reason": ""}), output("Der Cache steht vorn.", 2), completed()]
+    reader = live(*begun, *anew, end("Der Cache steht vorn."))
     assert reader.seen == ["", "Der Cache liegt vor", "Der Cache ", "Der Cache steht vorn."]
 
 
 def test_a_draft_that_broke_off_goes_when_the_turn_ends_so_or_all_is_asked_for_again() -> None:
-    begun = [started(), output("Der Cache"), completed("incomplete"), goes_on(), started(2), output("Der Cache li", 2)]
-    assert live(*begun, completed("incomplete"), end("", "incomplete")).seen[-1] == ""
-    assert live(*begun, completed("incomplete"), again("incomplete"), started(3)).seen[-1] == ""
+    begun = [*broken("Der Cache"), output("Der Cache li", 2), completed("incomplete")]
+    assert live(*begun, end("", "incomplete")).seen[-1] == ""
+    assert live(*begun, again("incomplete"), started(3)).seen[-1] == ""
 
 
 def test_a_failed_turn_leaves_its_error_alone_on_the_page() -> None:
-    reader = live(started(), output("Falsch."), completed(), rejected(MARKER), end("", "failed"))
+    reader = live(*attempt(1, "Falsch."), rejected(MARKER), end("", "failed"))
     assert reader.seen == ["", "Falsch.", ""]
     assert reader.error.startswith("Die Antwort hat die Prüfung nicht bestanden.")
     assert reader.completed == []
 
 
 def test_drafts_as_reasoning_stay_there_and_the_answer_follows() -> None:
-    reader = show(
-        StreamMode.DRAFT,
-        started(),
-        output("Falsch."),
-        completed(),
-        rejected(WRONG_FILE),
-        again(),
-        started(2),
-        output("Rich"),
-        output("tig."),
-        completed(),
-        end("Richtig.\n<!-- STEP: why -->"),
-    )
+    refused = [*attempt(1, "Falsch."), rejected(WRONG_FILE), again()]
+    good = [*attempt(2, "Rich", "tig."), end("Richtig.\n<!-- STEP: why -->")]
+    reader = show(StreamMode.DRAFT, *refused, *good)
     assert reader.seen == ["", "Richtig."]
     assert reader.reasoning == "Falsch.\n\n(Dieser Entwurf gilt nicht; es folgt ein neuer.)\n\nRichtig."
 
 
 def test_validated_text_comes_once() -> None:
-    reader = show(StreamMode.VALIDATED, started(), output("Falsch."), completed(), end("Richtig."))
-    assert reader.seen == ["", "Richtig."]
+    assert show(StreamMode.VALIDATED, *attempt(1, "Falsch."), end("Richtig.")).seen == ["", "Richtig."]
 
 
 texts = st.sampled_from(
