@@ -13,6 +13,7 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.settings import CONSTANTS, Settings, declared, load, masked, name_of, require_store, shared
 from api_client.contract.values.redaction import redactor
 from worker.cli.config import describe, reference
+from worker.cli.installation.starting import warn
 from worker.runners.http.runner import priced
 
 ROOT = Path(__file__).parents[2]
@@ -412,20 +413,20 @@ url = "http://x"
     found = problems_of(here(root, HELIX_SHARDS="no"))
     for expected in (
         "HELIX_SHARDS='no': must be a whole number",
-        ".helix/helix.toml:1: locale: must be one of de, en",
-        ".helix/helix.toml:2: lease_second: no such setting; did you mean 'lease_seconds'?",
-        ".helix/helix.toml:3: api_keys: a secret is in a separate file: api_keys_file = ...",
-        ".helix/helix.toml:4: root: no such setting",
-        ".helix/helix.toml:5: reap_seconds: no such setting",
-        ".helix/helix.toml:7: model.a.runner: a block names its runner",
-        ".helix/helix.toml:12: model.b.url: must look like https://host",
-        ".helix/helix.toml:13: model.b.key_file: cannot be read (FileNotFoundError)",
-        ".helix/helix.toml:14: model.b.validator: no such setting; did you mean 'validators'?",
-        ".helix/helix.toml:15: model.b.policy: must name a policy file, or map validators to lists of",
-        ".helix/helix.toml:16: model.b.prices: must look like",
-        ".helix/helix.toml:17: model.b.vision: must be true or false",
-        ".helix/helix.toml:18: model.b.namespace: no such setting",
-        ".helix/helix.toml:22: model.c.url: scripted takes none",
+        ".helix/helix.toml:1:10: locale: must be one of de, en",
+        ".helix/helix.toml:2:1: lease_second: no such setting; did you mean 'lease_seconds'?",
+        ".helix/helix.toml:3:12: api_keys: a secret is in a separate file: api_keys_file = ...",
+        ".helix/helix.toml:4:1: root: no such setting",
+        ".helix/helix.toml:5:1: reap_seconds: no such setting",
+        ".helix/helix.toml:7:1: model.a.runner: a block names its runner",
+        ".helix/helix.toml:12:7: model.b.url: must look like https://host",
+        ".helix/helix.toml:13:12: model.b.key_file: cannot be read (FileNotFoundError)",
+        ".helix/helix.toml:14:1: model.b.validator: no such setting; did you mean 'validators'?",
+        ".helix/helix.toml:15:10: model.b.policy: must name a policy file, or map validators to lists of",
+        ".helix/helix.toml:16:10: model.b.prices: must look like",
+        ".helix/helix.toml:17:10: model.b.vision: must be true or false",
+        ".helix/helix.toml:18:1: model.b.namespace: no such setting",
+        ".helix/helix.toml:22:7: model.c.url: scripted takes none",
     ):
         assert any(problem.startswith(expected) for problem in found), (expected, found)
     assert len(found) == 15
@@ -504,7 +505,11 @@ def test_the_keys_of_models_are_masked_wherever_they_turn_up(root: Path) -> None
     assert redact("it said sk-ant-secret and gpu-secret-key") == "it said *** and ***"
 
 
-@pytest.mark.parametrize("name", [each.name for each in declared(Settings, "constant") if each.name != "failpoint"])
+#: Constants that never were a setting.
+NEVER = [each.name for each in declared(Settings, "constant") if each.name != "failpoint" and not each.metadata["was"]]
+
+
+@pytest.mark.parametrize("name", NEVER)
 def test_a_constant_is_no_setting_and_the_message_says_so(name: str) -> None:
     (problem,) = problems_of({name_of(name): "1"})
     assert "a constant" in problem
@@ -517,6 +522,24 @@ def test_constants_of_a_test_reach_the_processes_it_starts(tmp_path: Path) -> No
     assert load(settings.environ()) == settings
     assert len(problems_of({CONSTANTS: '{"reap_second": "1"}'})) == 1
     assert len(problems_of({CONSTANTS: "[]"})) == 1
+
+
+def test_who_sets_what_is_a_setting_no_longer_is_warned_and_goes_on(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(root, "max_unfinished = 5\n\n[model.a]\nrunner = 'scripted'\n  breaker_errors = 0\n")
+    settings = load({"HELIX_ROOT": str(root), "HELIX_MAX_CONNECTIONS": "9"})
+    behind = "holds; take it out (docs/settings.md, Constants)"
+    assert settings.warnings == (
+        f"HELIX_MAX_CONNECTIONS is a setting no longer: 4096 {behind}",
+        f".helix/helix.toml:1:1: max_unfinished is a setting no longer: 10000 {behind}",
+        f".helix/helix.toml:5:3: model.a.breaker_errors is a setting no longer: 10 {behind}",
+    )
+    held = settings.of_model("a")
+    assert (held.max_connections, held.max_unfinished, held.breaker_errors) == (4096, 10_000, 10)
+    warn(settings)
+    assert capsys.readouterr().err.splitlines() == [f"turns: warning: {each}" for each in settings.warnings]
+    assert load(settings.environ()).warnings == settings.warnings[1:]  # a process we start gets no such variable
 
 
 def test_prices_make_a_cost_where_the_service_names_none() -> None:

@@ -87,7 +87,8 @@ another model runs under that model's block. A problem is reported with file, li
 """
 _CONSTANTS = """## Constants
 
-What nobody had a reason to turn belongs to the program. Its environment names are refused.
+What nobody had a reason to turn belongs to the program. Its environment names are refused, but for those marked †:
+these were settings. An installation that still sets one is told so at its start and by `turns doctor`; the value here holds.
 """
 
 
@@ -152,7 +153,7 @@ def reference() -> str:
         lines.append("")
     lines += [_CONSTANTS, "| Name | Value | Meaning |", "| --- | --- | --- |"]
     constants = [each for each in declared(Settings, "constant") if each.name not in _OF_TESTS]
-    lines += [f"| `{f.name}` | {_default(f)} | {_cell(f.metadata['help'])} |" for f in constants]
+    lines += [f"| `{f.name}` | {_default(f)} | {_cell(f.metadata['help'])}{_was(f)} |" for f in constants]
     return "\n".join(lines) + "\n"
 
 
@@ -166,6 +167,10 @@ def _default(field: Field[Any]) -> str:
 
 def _star(field: Field[Any]) -> str:
     return " *" if field.metadata["per_model"] else ""
+
+
+def _was(field: Field[Any]) -> str:
+    return " †" if field.metadata["was"] else ""
 
 
 def _cell(text: str) -> str:
@@ -194,7 +199,7 @@ def _origin(field: Field[Any], settings: Settings, environ: Mapping[str, str], f
     if with_installation(environ).get(name):
         return str(Path(STATE_DIR) / RUN_FILE)
     if field.name in file.values:
-        return file.where(field.name if field.name in file.lines else f"{field.name}_file")
+        return file.where(field.name if field.name in file.places else f"{field.name}_file")
     if field.name == "models" and file.models:
         return file.where(f"model.{next(iter(file.models))}")
     if field.name == "models" and settings.store_url and not any(environ.get(name) for name in STORES):

@@ -16,6 +16,7 @@ from worker.cli import NO
 from worker.cli.asking import whoami, with_client
 from worker.cli.output import json_option, write_json
 
+_MIB = 2**20
 _WHAT = {"session": "sessions", "attempt": "attempts", "gone": "left_over"}
 
 
@@ -121,7 +122,7 @@ def _say(report: dict[str, Any]) -> None:
     click.echo(f"store    {store['records']} turns, {store['events']} event logs, {store['attempts']} attempts {would}")
     click.echo(
         f"folders  {folders['sessions']} sessions, {folders['attempts']} attempts, {folders['left_over']} left over,"
-        f" {folders['bytes'] / 2**20:.1f} MiB {would}"
+        f" {folders['bytes'] / _MIB:.1f} MiB {would}"
     )
     for problem in folders["problems"]:
         click.echo(f"turns: cannot remove {problem}", err=True)

@@ -50,6 +50,12 @@ class Constants:
     strikes: int = constant(5, integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
     validation_seconds: float = constant(10.0, number(0.1, 3600), "A validator that takes longer has failed.")
     verifier_seconds: float = constant(300.0, number(1, 3600), "A verifier that takes longer has not verified.")
+    max_connections: int = constant(
+        4_096, integer(1, 10**6), "Connections a relay serves at once; one more gets 503 and is closed.", was=True
+    )
+    max_unfinished: int = constant(
+        10_000, integer(0, 10**7), "Unfinished turns with which the relay takes in no more: 429 queue_full.", was=True
+    )
     max_messages: int = constant(2_000, integer(1, 10**5), "Messages a conversation may have.")
     max_message_chars: int = constant(2**20, integer(1, 2**24), "Characters one message may have.")
     stop_grace_seconds: float = constant(
@@ -63,6 +69,12 @@ class Constants:
         "reject",
         choice("reject", "approve"),
         "What is decided on a parked turn when nobody does in time.",
+    )
+    breaker_errors: int = constant(
+        10,
+        integer(0, 10**6),
+        "Errors of a model's service in a row (5xx, network) after which its turns wait.",
+        was=True,
     )
     breaker_seconds: float = constant(
         60.0, number(0.1, 86_400), "An open breaker lets one turn try after this long; doubles up to 10 minutes."

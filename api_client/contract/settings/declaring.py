@@ -24,9 +24,13 @@ def setting(
     return _field(default, kind="setting", parse=parse, help=help_text, per_model=per_model, **shown)
 
 
-def constant(default: Any, parse: Callable[[str], Any], help_text: str) -> Any:
-    """A value that belongs to the program. Tests turn it, through ``HELIX_CONSTANTS``; see ``load``."""
-    return _field(default, kind="constant", parse=parse, help=help_text, secret=False, masked=False, per_model=False)
+def constant(default: Any, parse: Callable[[str], Any], help_text: str, *, was: bool = False) -> Any:
+    """A value that belongs to the program. Tests turn it, through ``HELIX_CONSTANTS``; see ``load``.
+
+    ``was``: it was a setting once. Who still sets it is warned, and the constant holds.
+    """
+    apart = {"secret": False, "masked": False, "per_model": False}
+    return _field(default, kind="constant", parse=parse, help=help_text, was=was, **apart)
 
 
 def of_the_file(default: Any) -> Any:
@@ -43,6 +47,11 @@ def _field(default: Any, **metadata: Any) -> Any:
 def declared(table: Any, kind: str) -> list[Field[Any]]:
     """The fields of a kind, in order: ``setting``, ``constant`` or ``file``."""
     return [each for each in fields(table) if each.metadata["kind"] == kind]
+
+
+def no_longer(constant_: Field[Any]) -> str:
+    """The words behind a name that was a setting once."""
+    return f"is a setting no longer: {constant_.default} holds; take it out (docs/settings.md, Constants)"
 
 
 def name_of(attribute: str) -> str:

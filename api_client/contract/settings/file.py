@@ -14,7 +14,7 @@ from typing import Any
 
 from api_client.contract.declared import Findings, Kind, Problem, nearest, one_of
 from api_client.contract.policy import Action
-from api_client.contract.settings.declaring import declared
+from api_client.contract.settings.declaring import declared, no_longer
 from api_client.contract.settings.table import STATE_DIR, Settings
 from api_client.contract.values.prompts import NONE, SHIPPED
 from api_client.contract.values.setting_values import STREAM_MODES, number, web_address
@@ -29,6 +29,7 @@ _BY_RUNNER = {
 _LIST = 'a list of texts: ["a", "b"]'
 #: Said by the environment alone: it is what finds this file.
 _NOT_HERE = {"root", "config"}
+_RETIRED = {each.name: each for each in declared(Settings, "constant") if each.metadata["was"]}
 #: Keys that name a file with a secret, and the settings they give.
 _SECRETS = {f"{each.name}_file": each.name for each in declared(Settings, "setting") if each.metadata["secret"]}
 
@@ -38,10 +39,11 @@ class SettingsFile:
     """The content of a settings file; empty without a file.
 
     Attributes:
-        name: the file as it is named in messages. lines: ``key`` or ``model.NAME.key`` -> its line, from 1.
+        name: the file as it is named in messages.
+        places: ``key`` or ``model.NAME.key`` -> its line, its column and that of its value, from 1.
         values: setting -> value. models: model -> runner. model_settings: model -> setting -> value.
         owner_settings: owner -> setting -> value. flow_settings: flow version -> setting -> value.
-        problems: the faults, each with file, line and key.
+        problems: the faults, each with file, line, column and key. warnings: keys that set nothing any more.
     """
 
     name: str = ""
@@ -50,13 +52,18 @@ class SettingsFile:
     model_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     owner_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     flow_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
-    lines: dict[str, int] = field(default_factory=dict)
+    places: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     def where(self, key: str) -> str:
-        """Place of a key, such as ``.helix/helix.toml:12``."""
-        line = self.lines.get(key)
-        return f"{self.name}:{line}" if line else self.name
+        """Line of a key, such as ``.helix/helix.toml:12``."""
+        return f"{self.name}:{self.places[key][0]}" if key in self.places else self.name
+
+    def place_of(self, key: str, *, of_key: bool) -> str:
+        """Place of a key or of its value, such as ``.helix/helix.toml:12:10``."""
+        line, own, behind = self.places.get(key, (0, 0, 0))
+        return f"{self.name}:{line}:{own if of_key else behind}" if line else self.name
 
     def where_of_model(self, model: str, name: str) -> str:
         """Place of what a block says about a setting, whatever its key is called there."""
@@ -66,7 +73,7 @@ class SettingsFile:
             *(key for key, runners in _BY_RUNNER.items() if name in runners.values()),
         ]
         places = [f"model.{model}.{key}" for key in keys]
-        return self.where(next((place for place in places if place in self.lines), f"model.{model}"))
+        return self.where(next((place for place in places if place in self.places), f"model.{model}"))
 
 
 def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
@@ -81,13 +88,17 @@ def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
     except (OSError, ValueError) as error:  # TOML says the line itself
         found.problems.append(f"{name}: {error if isinstance(error, ValueError) else type(error).__name__}")
         return found
-    found.lines = _lines(text)
+    found.places = _places(text)
     if place := _with_nul(data):
-        found.problems.append(f"{found.where(place)}: {place}: must hold no NUL character")
+        found.problems.append(f"{found.place_of(place, of_key=False)}: {place}: must hold no NUL character")
         return found
     for problem in _fill(found, data, path.parent):
         place = ".".join(map(str, problem.where))
-        found.problems.append(f"{found.where(place)}: {place}: {problem.message[:200]}")
+        at = found.place_of(place, of_key=problem.of_key)
+        found.problems.append(f"{at}: {place}: {problem.message[:200]}")
+    for key in found.places:
+        if was := _RETIRED.get(key.rpartition(".")[2]):
+            found.warnings.append(f"{found.place_of(key, of_key=True)}: {key} {no_longer(was)}")
     return found
 
 
@@ -120,8 +131,10 @@ def _values(found: Findings, block: Mapping[str, Any], kinds: Mapping[str, Kind]
     """What a block sets: setting -> value."""
     values = {}
     for key, value in block.items():
+        if key in _RETIRED:
+            continue  # a warning says so
         if key not in kinds:
-            found.wrong(f"no such setting{nearest(key, kinds)}", *where, key)
+            found.wrong(f"no such setting{nearest(key, kinds)}", *where, key, of_key=True)
         elif (read := found.read(kinds[key], value, *where, key)) is not None:
             orders = key == "policy" and isinstance(read, dict)
             values["policy_orders" if orders else _SECRETS.get(key, key)] = read
@@ -276,16 +289,19 @@ def _template(value: Any, folder: Path) -> str:
     return str(path.resolve())
 
 
-def _lines(text: str) -> dict[str, int]:
-    """Key -> its line. A reading of the text beside the parser, which keeps no places; good enough for a message."""
-    found: dict[str, int] = {}
+def _places(text: str) -> dict[str, tuple[int, int, int]]:
+    """Key -> its line, its column and that of its value. A reading beside the parser's, good enough for a message."""
+    found: dict[str, tuple[int, int, int]] = {}
     table = ""
     for number_, line in enumerate(text.splitlines(), 1):
         bare = line.strip()
+        own = len(line) - len(line.lstrip()) + 1
         if bare.startswith("["):
             table = bare.strip("[] ").replace('"', "") + "."
-            found.setdefault(table.rstrip("."), number_)
-            found.setdefault(f"{table}runner", number_)
+            found.setdefault(table.rstrip("."), (number_, own, own))
+            found.setdefault(f"{table}runner", (number_, own, own))
         elif "=" in bare and not bare.startswith("#"):
-            found[table + bare.partition("=")[0].strip().strip('"')] = number_
+            key, _, value = line.partition("=")
+            behind = len(line) - len(value.lstrip()) + 1
+            found[table + key.strip().strip('"')] = (number_, own, behind)
     return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from typing import Any
 from api_client.contract.declared import nearest
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings.addresses import open_brokers
-from api_client.contract.settings.declaring import declared, name_of
+from api_client.contract.settings.declaring import declared, name_of, no_longer
 from api_client.contract.settings.file import FILE_NAME, SettingsFile, read_file
 from api_client.contract.settings.table import CONSTANTS, RUN_FILE, STATE_DIR, Settings
 from api_client.contract.values.setting_values import model_runners
@@ -54,6 +54,7 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         file.values
         | _of_blocks(file, values)
         | {"owner_settings": file.owner_settings, "flow_settings": file.flow_settings}
+        | {"warnings": (*_retired(environ), *file.warnings)}
         | values
     )
     if "models" not in values and values.get("claude_api_key"):
@@ -163,12 +164,21 @@ def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
         if not name.startswith("HELIX_") or name.startswith("HELIX_AGENT_"):
             continue
         if name in constants:
+            if constants[name].metadata["was"]:
+                continue  # a warning says so, see ``_retired``
             default = constants[name].default
             value = "" if default is MISSING or default == "" else f" ({default})"
             problems.append(f"{name}: a constant{value}, no setting; leave it out (docs/settings.md, Constants)")
             continue
         problems.append(f"{name}: no such setting{nearest(name, known)}")
     return problems
+
+
+def _retired(environ: Mapping[str, str]) -> Iterator[str]:
+    """Warn of each variable that was a setting once."""
+    for each in declared(Settings, "constant"):
+        if each.metadata["was"] and environ.get(name_of(each.name)):
+            yield f"{name_of(each.name)} {no_longer(each)}"
 
 
 def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[str]) -> dict[str, str]:

@@ -81,13 +81,5 @@ class Serving:
     owner_requests: int = setting(
         100, integer(0, 10**6), "Requests of one owner in progress at a relay, streams included. 0: no limit."
     )
-    max_connections: int = setting(
-        4_096, integer(1, 10**6), "Connections a relay serves at once; one more gets 503 and is closed."
-    )
-    max_unfinished: int = setting(
-        10_000,
-        integer(0, 10**7),
-        "Unfinished turns with which the relay takes in no more: 429 queue_full. 0: no limit.",
-    )
     max_body_bytes: int = setting(8 * 2**20, integer(1024, 2**30), "Largest request body the relay reads.")
     roles: tuple[str, ...] = setting(ROLES, message_roles, "Roles a message may have.")

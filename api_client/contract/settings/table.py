@@ -36,6 +36,7 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
         policy_orders: validator -> what is tried for its errors, where a request says nothing (``TurnRequest.policy``).
         owner_settings: owner -> what its block sets.
         flow_settings: flow version -> what its block sets.
+        warnings: what to tell at a start: each names a line or variable that sets nothing any more, and what holds.
         prices: US dollars for a million tokens, ``input`` and ``output``, where a service reports no cost.
     """
 
@@ -44,6 +45,7 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
     flow_settings: dict[str, dict[str, Any]] = of_the_file(dict)
     policy_orders: dict[str, tuple[str, ...]] = of_the_file(dict)
     prices: dict[str, float] = of_the_file(dict)
+    warnings: tuple[str, ...] = of_the_file(())
 
     def of_model(self, model: str) -> Settings:
         """The settings as they hold for a model. Each turn asks several times: they are made once."""

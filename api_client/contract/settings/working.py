@@ -20,12 +20,6 @@ class Working:
     idle_seconds: float = setting(
         600.0, number(0.1, 86_400), "An agent silent for this long is stopped.", per_model=True
     )
-    breaker_errors: int = setting(
-        10,
-        integer(0, 10**6),
-        "Errors of a model's service in a row (5xx, network) after which its turns wait; 0: never.",
-        per_model=True,
-    )
     lease_seconds: float = setting(6.0, number(0.5, 600), "A worker silent for this long has lost its turn.")
     shutdown_seconds: float = setting(
         20.0, number(0, 86_400), "On SIGTERM running agents may finish for this long; then their turns are handed over."

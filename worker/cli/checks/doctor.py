@@ -54,6 +54,8 @@ def examine() -> Iterator[Finding]:
             yield Finding("settings", "wrong", problem, "see `turns config` and docs/settings.md")
         return
     yield Finding("settings", "ok", f"helix-turns {api_client.__version__}, HELIX_ROOT is {settings.root}")
+    for warning in settings.warnings:
+        yield Finding("settings", "warning", warning, "take it out")
     yield from machine(settings)
     about_the_store = [*brokers(settings)]
     yield from about_the_store

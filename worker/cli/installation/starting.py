@@ -21,6 +21,12 @@ _PAUSE_SECONDS = 0.3
 _FOR_GOOD = {"NOAUTH", "WRONGPASS"}
 
 
+def warn(settings: Settings) -> None:
+    """Tell on standard error what the settings say that sets nothing any more."""
+    for each in settings.warnings:
+        click.echo(f"turns: warning: {each}", err=True)
+
+
 def require_programs(settings: Settings) -> None:
     """Refuse to start where the program of a model's agent is missing: this worker would fail all turns of that model.
 

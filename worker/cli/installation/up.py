@@ -28,7 +28,7 @@ from worker.cli.checks.machine import validators
 from worker.cli.checks.models import problems
 from worker.cli.config import spell
 from worker.cli.installation.listening import CannotStart, free_port
-from worker.cli.installation.starting import require_store_of, store_named
+from worker.cli.installation.starting import require_store_of, store_named, warn
 from worker.cli.installation.stopping import say_what_it_waits_for
 from worker.cli.installation.worker import capacity
 from worker.cli.output import json_option, write_json
@@ -88,6 +88,7 @@ def up(verbose: bool, as_json: bool) -> None:
         require_whole(settings.root)
         (state / RUN_FILE).unlink(missing_ok=True)  # of one that was killed: its broker is gone
         require_models(settings := load())
+        warn(settings)
         named = bool(settings.store_url and settings.broker_url)
         if named:  # before the ports: who cannot use the store has nothing to listen for
             require_store_of(settings)

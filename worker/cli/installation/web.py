@@ -25,11 +25,13 @@ def web(host: str | None, port: int | None) -> None:
     from api_client.store.shards import require_shards
     from api_client.web.app import serve
     from worker.backup.restore_mark import require_whole
+    from worker.cli.installation.starting import warn
     from worker.cli.turns.bundle import packed
     from worker.logs import configure_logging
 
     configure_logging(settings)
     require_whole(settings.root)
+    warn(settings)
     try:
         free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT")
     except CannotStart:

@@ -38,6 +38,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     from worker.backup.restore_mark import require_whole
 
     require_whole(settings.root)
+    starting.warn(settings)
     starting.require_programs(settings)
     if processes:
         settings = replace(settings, worker_processes=processes)

@@ -18,6 +18,7 @@ from worker.cli.asking import with_client
 from worker.cli.output import json_option, moment, one_line, write_json, write_table
 from worker.cli.turns.filters import filter_options, search_of
 
+_OWNER_WIDTH = 20
 #: Turns whose attempts are read at once.
 _PAGE = 50
 
@@ -114,7 +115,7 @@ def _row(turn: Turn, wait: Wait | None) -> tuple[str, ...]:
         took,
         f"{turn.attempt}/{turn.allowed or turn.request.max_attempts}",
         one_line(turn.request.model, 24),
-        one_line(turn.request.shown_owner, 20),
+        one_line(turn.request.shown_owner, _OWNER_WIDTH),
         one_line(turn.flow, 16) or "-",
         one_line(turn.request.prompt, 60),
     )
