@@ -88,8 +88,7 @@ another model runs under that model's block. A problem is reported with file, li
 _CONSTANTS = """## Constants
 
 What nobody had a reason to turn belongs to the program. Its environment names are refused, but for those marked †:
-these were settings. An installation that still sets one is told so at its start and by `turns doctor`, and the value here
-holds.
+these were settings. Who still sets one gets a warning at each start and from `turns doctor`, and the value here holds.
 """
 
 
