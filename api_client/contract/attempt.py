@@ -6,10 +6,10 @@ from dataclasses import asdict, field
 from typing import Any
 
 from api_client.contract.issues.issue import ValidationIssue
-from api_client.contract.values.frozen import dataclass
+from api_client.contract.values.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class AttemptFacts:
     """The record of one agent run of a turn. Times in seconds since the epoch, 0 when not yet.
 
@@ -54,7 +54,7 @@ class AttemptFacts:
     last_delivery: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class AttemptRecord(AttemptFacts):
     """One agent run of a turn, as it stays queryable, with its number, from 1."""
 

@@ -18,7 +18,7 @@ from api_client.contract.issues.issue import issues_data, read_issues
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.marker import read_spans
 from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
-from api_client.contract.values.frozen import dataclass
+from api_client.contract.values.frozen import frozen
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -173,7 +173,7 @@ def _with_texts(facts: Mapping[str, str], asked: str) -> dict[str, str]:
     return {**facts, **found}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class FieldChanges(Generic[T]):
     """Some fields of a record with their new values; the others stay. ``changes_of`` makes them, typed."""
 

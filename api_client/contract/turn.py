@@ -17,7 +17,7 @@ from api_client.contract.escalation import Escalation, InboxDecision
 from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.policy import Applied
-from api_client.contract.values.frozen import dataclass
+from api_client.contract.values.frozen import frozen
 from api_client.contract.values.image import Image
 from api_client.contract.values.open_enum import OpenEnum
 from api_client.contract.values.owners import shown_owner
@@ -95,7 +95,7 @@ class DoubleText(StrEnum):
     INTERRUPT = "interrupt"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class TurnRequest:
     """The request of a caller. Stored once, unchanged, in the turn's record.
 
@@ -196,7 +196,7 @@ class TurnRequest:
         return cls(**known)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class Failing:
     """The reason why a turn is about to end without an answer: decided, and carried out by its ``turn.fail`` link.
 
@@ -228,7 +228,7 @@ class Failing:
         return cls(outcome=Outcome(data.get("outcome", Outcome.FAILED)), **known) if data else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class Progress:
     """The fields of a turn that its holder changes: each transition names those it changes and leaves the others.
 
@@ -263,7 +263,7 @@ class Progress:
     decide_default: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class Turn(Progress):
     """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 when not yet.
 

@@ -83,18 +83,18 @@ def _master(sentinels: Sentinels) -> dict[str, Any]:
     return {"service_name": sentinels.master, "db": sentinels.db, "password": sentinels.password or None}
 
 
-class _Kept:
-    """A pool that closes what it does not need: a burst of streams leaves no connections behind."""
+class _Pool(aioredis.ConnectionPool):
+    """Connections to the store. What is not needed is closed: a burst of streams leaves no connections behind."""
 
-    def make_connection(self: Any) -> Any:
+    def make_connection(self) -> Any:
         """A connection whose commands hiredis packs: redis-py packs them word by word."""
-        made = super().make_connection()  # type: ignore[misc]
+        made: Any = super().make_connection()  # type: ignore[no-untyped-call]
         made.pack_command = partial(_packed, made.pack_command)
         return made
 
-    async def release(self: Any, connection: Any) -> None:
+    async def release(self, connection: Any) -> None:
         """Give a connection back."""
-        await super().release(connection)  # type: ignore[misc]
+        await super().release(connection)
         while len(self._available_connections) > _KEPT_CONNECTIONS:
             # Taken out first: nobody else gets it while it closes.
             await self._available_connections.pop(0).disconnect()
@@ -107,11 +107,7 @@ def _packed(by_redis: Callable[..., Any], *words: Any) -> Any:
     return by_redis(*words)
 
 
-class _Pool(_Kept, aioredis.ConnectionPool):
-    """Connections to the store."""
-
-
-class _SentinelPool(_Kept, SentinelConnectionPool):
+class _SentinelPool(_Pool, SentinelConnectionPool):
     """Connections to the master that Sentinel names."""
 
 

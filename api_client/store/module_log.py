@@ -7,28 +7,39 @@ library's logger of the module, below ``api_client``, which is silent until the 
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import Any
 
 import structlog
-
-_LEVELS = logging.getLevelNamesMapping()
 
 logging.getLogger("api_client").addHandler(logging.NullHandler())  # else warnings would go to standard error
 
 
 class ModuleLog:
-    """The logger of one module: ``log.info("turn.submitted", turn_id=...)``, and so for each level."""
+    """The logger of one module: an event and its fields, ``log.info("turn.submitted", turn_id=...)``."""
 
     def __init__(self, name: str) -> None:
         self._structured = structlog.get_logger(name)
         self._standard = logging.getLogger(name)
 
-    def __getattr__(self, level: str) -> Any:
-        if structlog.is_configured():
-            return getattr(self._structured, level)
-        return partial(self._say, _LEVELS[level.upper()])
+    def info(self, event: str, **fields: Any) -> None:
+        """For the record."""
+        self._say("info", event, fields)
 
-    def _say(self, level: int, event: str, /, **fields: Any) -> None:
-        if self._standard.isEnabledFor(level):
-            self._standard.log(level, "%s", " ".join([event, *(f"{name}={value!r}" for name, value in fields.items())]))
+    def warning(self, event: str, **fields: Any) -> None:
+        """For who runs the program."""
+        self._say("warning", event, fields)
+
+    def error(self, event: str, **fields: Any) -> None:
+        """For who has to do something."""
+        self._say("error", event, fields)
+
+    def exception(self, event: str, **fields: Any) -> None:
+        """An error, with the exception that is being handled."""
+        self._say("exception", event, fields)
+
+    def _say(self, method: str, event: str, fields: dict[str, Any]) -> None:
+        if structlog.is_configured():
+            getattr(self._structured, method)(event, **fields)
+        else:
+            said = " ".join([event, *(f"{name}={value!r}" for name, value in fields.items())])
+            getattr(self._standard, method)("%s", said)

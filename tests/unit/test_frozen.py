@@ -5,10 +5,10 @@ from __future__ import annotations
 import pickle
 from dataclasses import field, replace
 
-from api_client.contract.values.frozen import dataclass
+from api_client.contract.values.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class Point:
     x: int
     y: int = 0

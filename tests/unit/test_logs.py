@@ -229,6 +229,10 @@ log.info("turn.submitted", turn_id="t1"); log.error("store.away", error="gone")
 print("silent")
 logging.basicConfig(level=logging.INFO, format="%(name)s %(levelname)s %(message)s")
 log.info("turn.submitted", turn_id="t1", name="50 %s")
+try:
+    raise OSError("gone")
+except OSError:
+    log.exception("watcher.failed")
 import structlog
 structlog.configure(processors=[structlog.processors.JSONRenderer(sort_keys=True)])
 log.info("turn.submitted", turn_id="t2")
@@ -238,7 +242,9 @@ log.info("turn.submitted", turn_id="t2")
 def test_a_program_that_imports_the_client_gets_its_lines_where_it_set_logging_up_and_nowhere_else() -> None:
     done = subprocess.run([sys.executable, "-c", _LIBRARY], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["silent", '{"event": "turn.submitted", "turn_id": "t2"}']
-    assert done.stderr == "api_client.turns.submitter INFO turn.submitted turn_id='t1' name='50 %s'\n"
+    first, failed, *_, last = done.stderr.splitlines()
+    assert first == "api_client.turns.submitter INFO turn.submitted turn_id='t1' name='50 %s'"
+    assert (failed, last) == ("api_client.turns.submitter ERROR watcher.failed", "OSError: gone")
 
 
 def test_no_module_of_the_client_logs_past_it() -> None:

@@ -23,7 +23,7 @@ import structlog
 
 from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.offered import BUILT_IN
-from api_client.contract.values.frozen import dataclass
+from api_client.contract.values.frozen import frozen
 from worker.enforcement.child import MEMORY_MB, MOST_CHARACTERS, limited
 from worker.enforcement.judge import judge
 from worker.enforcement.policies import PolicyFile, build
@@ -52,7 +52,7 @@ _PR_SET_PDEATHSIG = 1
 _START_SECONDS = 30.0
 
 
-@dataclass(frozen=True, kw_only=True)
+@frozen(kw_only=True)
 class Case:
     """The case to judge.
 
@@ -111,7 +111,7 @@ def _validators(case: Case) -> tuple[ResponseValidator, ...]:
         raise CannotJudge(str(error)) from error
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class _Made:
     """The recipe of validators of a policy file; files of one hash mean the same."""
 

@@ -9,16 +9,16 @@ sends the later ones again, each under its own number.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from api_client.contract.commands import Word
-from api_client.contract.values.frozen import dataclass
+from api_client.contract.values.frozen import frozen
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class Command(Generic[T]):
     """One command.
 

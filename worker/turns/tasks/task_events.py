@@ -17,7 +17,7 @@ from dataclasses import field
 from typing import Any
 
 from api_client.contract.tasks import Link
-from api_client.contract.values.frozen import dataclass
+from api_client.contract.values.frozen import frozen
 
 #: Events that happen within this many seconds are sent in one message.
 GATHER_SECONDS = 0.25
@@ -27,7 +27,7 @@ _MOST = 20_000
 TaskEvent = tuple[str, dict[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class Task:
     """A Celery task as its message names it.
 

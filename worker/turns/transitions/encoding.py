@@ -17,7 +17,7 @@ from api_client.contract.event_kinds import Body
 from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.record import ASKED, FieldChanges, elsewhere
 from api_client.contract.turn import Outcome, Progress
-from api_client.contract.values.frozen import dataclass
+from api_client.contract.values.frozen import frozen
 from worker.turns.transitions.moves import Answer, Move
 
 #: A longer text is written before its move; a shorter one costs Lua next to nothing.
@@ -27,7 +27,7 @@ _OF = "~"
 _SURELY_SHORT = SHORT_BYTES // 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class EncodedMove:
     """A move in the form of ``commit.lua`` and of a seal.
 

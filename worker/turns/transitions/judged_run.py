@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from api_client.contract.values.frozen import dataclass
+from api_client.contract.values.frozen import frozen
 from worker.turns.transitions.moves import Move
 
 
-@dataclass(frozen=True, slots=True)
+@frozen(slots=True)
 class JudgedRun:
     """A run whose answer was judged before it was stored.
 

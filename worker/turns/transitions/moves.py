@@ -15,7 +15,7 @@ from api_client.contract.marker import Span
 from api_client.contract.record import FieldChanges, changes_of
 from api_client.contract.tasks import PHASE_RUN, RETRY, Link
 from api_client.contract.turn import Outcome, Progress, Turn, TurnState
-from api_client.contract.values.frozen import dataclass
+from api_client.contract.values.frozen import frozen
 from worker.enforcement.documents.step import marker_spans
 from worker.enforcement.policy import Attempt, Policy, Retry
 from worker.runners.base import Verdict
@@ -25,7 +25,7 @@ progress = changes_of(Progress)
 attempt_facts = changes_of(AttemptFacts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class Answer:
     """The response of a finished turn: ``response``, or the ``error`` that says why there is none."""
 
@@ -35,7 +35,7 @@ class Answer:
     error: TurnError | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class MoveTexts:
     """A move as it is stored.
 
@@ -52,7 +52,7 @@ class MoveTexts:
     error: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class Move:
     """One transition of a turn by its holder: what is written, reported and counted, and the next link.
 

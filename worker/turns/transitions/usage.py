@@ -8,7 +8,7 @@ from typing import Any
 
 from api_client.contract.counters import counter, model_of
 from api_client.contract.turn import Turn
-from api_client.contract.values.frozen import dataclass
+from api_client.contract.values.frozen import frozen
 from worker.enforcement.validators.services import JudgingCost
 from worker.turns.transitions.moves import Move, progress
 
@@ -16,7 +16,7 @@ from worker.turns.transitions.moves import Move, progress
 _MOST_USED = 1e12
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen(slots=True, kw_only=True)
 class Usage:
     """Tokens, and money in US dollars."""
 
