@@ -84,7 +84,7 @@ def _master(sentinels: Sentinels) -> dict[str, Any]:
 
 
 class _Pool(aioredis.ConnectionPool):
-    """Connections to the store. What is not needed is closed: a burst of streams leaves no connections behind."""
+    """Connections to the store. Few idle ones stay: a burst of streams leaves none behind."""
 
     def make_connection(self) -> Any:
         """A connection whose commands hiredis packs: redis-py packs them word by word."""
