@@ -72,8 +72,7 @@ app = create_app(settings_of_process())
 @signals.worker_init.connect
 def _on_init(sender: Any, **_: Any) -> None:
     app.conf[_NAME] = sender.hostname
-    slots = engine().slots
-    engine().receiver.install(app, engine().next_queues, slots.took, engine().active, slots.most, engine().takes)
+    engine().receiver.install(app, engine().intake)
     engine().start()
 
 

@@ -11,6 +11,7 @@ import os
 import select
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from operator import attrgetter
 from queue import Empty
 from types import SimpleNamespace
@@ -31,11 +32,16 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, celery_settings, chain_of
 from tests.fault.matrix import free_port
 from tests.support import wait_for
-from worker.turns.tasks.celery_internals import POP_SECONDS, STRATEGY, QueueOrder, Receiver, worker_settings
+from worker.turns.tasks.celery_internals import POP_SECONDS, STRATEGY, Intake, QueueOrder, Receiver, worker_settings
 from worker.turns.tasks.registration import register
 from worker.turns.tasks.task_events import Task
 
 TURN = "t0-" + "a" * 32
+
+
+def takes_in(monkeypatch: pytest.MonkeyPatch, **how: Any) -> None:
+    """Have this process take messages in another way."""
+    monkeypatch.setattr(QueueOrder, "intake", replace(QueueOrder.intake, **how))
 
 
 @pytest.fixture
@@ -54,10 +60,9 @@ def app(settings: Settings, taken: list[Task]) -> Celery:
 @pytest.fixture
 def receiver(app: Celery) -> Iterator[Receiver]:
     made = Receiver(lambda: None)
-    made.install(app, list)
+    made.install(app, Intake())
     yield made
-    QueueOrder.order = list
-    QueueOrder.most = staticmethod(lambda _queues: 1)
+    QueueOrder.intake = Intake()
     QueueOrder.strategies = {}
 
 
@@ -125,14 +130,14 @@ def test_queue_order_strategy_says_from_which_queues_the_next_message_is_taken(
         channel = consumer.channel
         assert isinstance(channel._queue_cycle, QueueOrder)
         monkeypatch.setitem(vars(channel), "client", SimpleNamespace(connection=SimpleNamespace(send_command=tell)))
-        monkeypatch.setattr(QueueOrder, "order", staticmethod(lambda queues: [q for q in queues if q == CHECK_QUEUE]))
-        monkeypatch.setattr(QueueOrder, "most", staticmethod(lambda queues: 7 if queues == [CHECK_QUEUE] else 0))
+        checks = [CHECK_QUEUE]
+        takes_in(monkeypatch, order=lambda _queues: checks, most=lambda queues: 7 if queues == checks else 0)
         channel._brpop_start(1)
         key = f"{settings.namespace}:celery:{CHECK_QUEUE}"
         [words] = asked
         assert (*words[:4], *words[5:]) == ("BLMPOP", 1, 2, key, "RIGHT", "COUNT", 7), "one list and the one to end by"
         channel._in_poll = None
-        monkeypatch.setattr(QueueOrder, "order", staticmethod(lambda _queues: []))
+        takes_in(monkeypatch, order=lambda _queues: [])
         channel._brpop_start(1)
         assert (len(asked), channel._in_poll) == (1, None)
         monkeypatch.undo()
@@ -142,8 +147,8 @@ def test_brpop_read_hands_on_all_messages_of_a_pop_and_drops_what_is_none_of_the
     settings: Settings, app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     took: list[str] = []
-    monkeypatch.setattr(QueueOrder, "most", staticmethod(lambda _queues: 4))
-    monkeypatch.setattr(QueueOrder, "took", staticmethod(took.append))
+    takes_in(monkeypatch, most=lambda _queues: 4)
+    takes_in(monkeypatch, took=took.append)
     ids = [announce(app)[0]]
     queue = f"{settings.namespace}:celery:{RUN_QUEUE}"
     store = redis.Redis.from_url(settings.redis_url)
@@ -168,7 +173,7 @@ def test_strategies_of_the_consumer_get_a_turns_message_as_kombu_would_read_it_a
 
     strategies = {name: app.tasks[name].start_strategy(app, SimpleNamespace()) for name in (RUN, VALIDATE)}
     receiver.connected(SimpleNamespace(hub=None, event_dispatcher=None, strategies=strategies | {"theirs": print}))
-    monkeypatch.setattr(QueueOrder, "most", staticmethod(lambda _queues: 4))
+    takes_in(monkeypatch, most=lambda _queues: 4)
     got: list[Any] = []
     with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
         consumer.on_message = got.append
@@ -197,11 +202,11 @@ def test_brpop_read_puts_messages_back_to_the_front_while_none_is_taken(
     with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
         consumer.on_message = lambda message: got.append(message.headers["id"])
         consumer.consume()
-        monkeypatch.setattr(QueueOrder, "most", staticmethod(lambda _queues: 2))
-        monkeypatch.setattr(QueueOrder, "takes", staticmethod(lambda: False))
+        takes_in(monkeypatch, most=lambda _queues: 2)
+        takes_in(monkeypatch, takes=lambda: False)
         vars(connection.transport)["cycle"].on_poll_start()
         assert consumer.channel._brpop_read()
-        monkeypatch.setattr(QueueOrder, "takes", staticmethod(lambda: True))
+        takes_in(monkeypatch, takes=lambda: True)
         assert redis.Redis.from_url(settings.redis_url).llen(f"{settings.namespace}:celery:{RUN_QUEUE}") == 3
         wait_for(lambda: connection.drain_events(timeout=60) or len(got) == 3)
     assert got == ids, "in the order in which they were announced"
@@ -355,7 +360,7 @@ def test_register_with_event_loop_has_the_channels_checked_only_when_one_needs_i
     got: list[str] = []
     checked: list[str] = []
     free = [1]
-    monkeypatch.setattr(QueueOrder, "order", staticmethod(lambda queues: queues if free else []))
+    takes_in(monkeypatch, order=lambda queues: queues if free else [])
     hub = Hub()
     receiver.connected(SimpleNamespace(hub=hub, event_dispatcher=None, strategies={}))
     with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
@@ -461,5 +466,5 @@ def test_a_second_consumer_takes_the_messages_of_its_queue_by_a_pop_of_its_own(a
 
 def test_inspect_active_shows_the_tasks_of_the_engine(app: Celery) -> None:
     receiver = Receiver(lambda: None)
-    receiver.install(app, list, active=lambda: [{"id": "x"}])
+    receiver.install(app, Intake(active=lambda: [{"id": "x"}]))
     assert Panel.data["active"](None) == Panel.data["dump_active"](None, safe=True) == [{"id": "x"}]

@@ -62,8 +62,11 @@ def judge(
         if policy and (repairing := [validator for validator in validators if policy.repairs(validator.name)]):
             repaired = repair_answer(answer, repairing, context)
             answer, context = repaired.text, {**context, **repaired.context}
-        issues = [*examine(answer, validators, context), *_lost(before, answer, context, fresh=fresh)]
-        issues += _refused(answer, context)
+        issues = examine(answer, validators, context)
+        if before:
+            issues += _lost(before, answer, context, fresh=fresh)
+        if is_refusal(answer, str(context.get("prompt", ""))):
+            issues.append(_refused(answer, context))
     return Attempt(
         number=number,
         text=text,
@@ -80,8 +83,6 @@ def judge(
 
 def _lost(history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *, fresh: bool) -> list[ValidationIssue]:
     """Return what the answer lacks that was in the one before it, or in what was known of one that broke off."""
-    if not history:
-        return []
     locale = str(context.get("locale", DEFAULT_LOCALE))
     if fresh:
         kept = best(history)
@@ -117,12 +118,10 @@ def _edits(taken: Taken, reply: str, locale: str) -> tuple[str, ...]:
     return tuple(said)
 
 
-def _refused(answer: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-    """MODEL_REFUSED where the answer that counts is nothing but a refusal."""
-    if not is_refusal(answer, str(context.get("prompt", ""))):
-        return []
+def _refused(answer: str, context: Mapping[str, Any]) -> ValidationIssue:
+    """MODEL_REFUSED: the answer that counts is nothing but a refusal."""
     said = " ".join(strip_marker(answer).split())
-    return [replace(issue(REFUSED, str(context.get("locale", DEFAULT_LOCALE)), said=said), validator=GUARD)]
+    return replace(issue(REFUSED, str(context.get("locale", DEFAULT_LOCALE)), said=said), validator=GUARD)
 
 
 def _documents(context: Mapping[str, Any]) -> list[str]:

@@ -190,6 +190,8 @@ def demote(issues: Sequence[ValidationIssue], policy: Policy, *, final: bool = F
         policy: says what follows.
         final: asking is over, so that ``warn`` counts behind other actions too; else only as the first one.
     """
+    if not issues:
+        return ()
     return tuple(
         replace(issue, severity=Severity.WARNING)
         if issue.is_error and issue.code not in _ALWAYS_ERRORS and _tolerated(issue, policy, final=final)

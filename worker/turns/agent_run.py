@@ -53,8 +53,8 @@ class AgentRun:
         prompt: what the agent is asked: the user's message, the feedback on the attempt before, or the phase.
         unsent: the last events of the run: to be logged with what follows from it.
 
-    ``history`` holds the attempts before; ``broken`` this one, where an earlier delivery of it broke off with a passing
-    error and left a text to go on from.
+    ``history`` holds the attempts before; ``broken`` is the text that an earlier delivery of this one left to go on
+    from, where it broke off with a passing error.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class AgentRun:
         parts: EngineParts,
         lease: Lease,
         history: Sequence[AttemptRecord],
-        broken: Sequence[AttemptRecord] = (),
+        broken: str = "",
     ) -> None:
         self._parts = parts
         self._lease = lease
@@ -72,7 +72,7 @@ class AgentRun:
         self._so_far = known(history[-1].text) if history and history[-1].goes_on else ""
         self.unsent: list[Body] = []
         if broken:
-            self._so_far = known(broken[-1].text)
+            self._so_far = known(broken)
             self.prompt = go_on_feedback(self._so_far, self._turn.request.locale)
 
     async def run(self) -> RunResult:
@@ -97,7 +97,10 @@ class AgentRun:
         try:
             continuation = Continuation(self._so_far, writer.emit) if self._so_far else None
             emit = continuation.emit if continuation else writer.emit
-            result = await self._adopted(runner, order, emit) or await self._played(runner, order, emit)
+            result: RunResult | None = None
+            if order.recorded and order.delivery > 1 and not self._lease.went_on and isinstance(runner, Adopts):
+                result = await self._adopted(runner, order, emit)
+            result = result or await self._played(runner, order, emit)
             if self._parts.host.heard(result.completion):
                 await self._parts.threads.files(self._parts.host.look)
             if result.completion.kind is ErrorKind.HOST:
@@ -106,10 +109,8 @@ class AgentRun:
         finally:
             self.unsent = await writer.close()
 
-    async def _adopted(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult | None:
+    async def _adopted(self, runner: Adopts, order: Order, emit: Emit) -> RunResult | None:
         """The result of an earlier delivery whose agent finished and whose worker died with it: nobody pays twice."""
-        if order.delivery == 1 or self._lease.went_on or not order.recorded or not isinstance(runner, Adopts):
-            return None
         result = await self._parts.threads.files(self._finished_before, runner, order)
         if result:
             emit(AgentEvent(kind="output", text=result.text))
@@ -131,7 +132,11 @@ class AgentRun:
         The agent that such a runner may have left is ended before anything else is done with the turn.
         """
         try:
-            result: object = await self._run_by(runner, order, emit)  # whatever a plug-in returns
+            result: object = await (  # whatever a plug-in returns
+                runner.run_async(order, emit, self._lease)
+                if in_loop(runner)
+                else self._run_in_thread(cast("Runner", runner), order, emit)
+            )
         except Exception as error:
             await self._parts.threads.runs(shared().end, order.mark)
             if self._lease.reason or isinstance(error, MemoryError | FailpointError):
@@ -146,16 +151,13 @@ class AgentRun:
         await self._parts.threads.runs(shared().end, order.mark)
         return config_error(f"runner {runner.name!r} returned {type(result).__name__}; it must return a RunResult")
 
-    async def _run_by(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
-        """Run as a coroutine, or in a thread when the runner blocks."""
-        if in_loop(runner):
-            return await runner.run_async(order, emit, self._lease)
+    async def _run_in_thread(self, runner: Runner, order: Order, emit: Emit) -> RunResult:
         loop = asyncio.get_running_loop()
 
         def emit_from_thread(event: AgentEvent) -> None:
             loop.call_soon_threadsafe(emit, event)
 
-        return await self._parts.threads.runs(cast("Runner", runner).run, order, emit_from_thread, self._lease)
+        return await self._parts.threads.runs(runner.run, order, emit_from_thread, self._lease)
 
     def _blocks(self) -> bool:
         """True if making ready has to wait: for files, for the rest of an earlier delivery, or for the store."""
@@ -198,13 +200,10 @@ class AgentRun:
         if self._lease.lapsed:  # else the loop need not be asked
             self._parts.threads.asked(self._lease.confirm(self._parts.ledger))
 
-    def _needs_folder(self, runner: AnyRunner) -> bool:
-        return self._turn.request.phase is not None or needs_folder(runner)
-
     def _begin(self, settings: Settings, runner: AnyRunner) -> None:
         """Make the folder ready. Raises as ``_prepared``."""
         turn = self._turn
-        needed = self._needs_folder(runner)
+        needed = turn.request.phase is not None or needs_folder(runner)
         folders.begin(
             settings,
             turn,

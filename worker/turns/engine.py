@@ -37,7 +37,7 @@ from worker.turns.parts import EngineParts
 from worker.turns.record.ledger import Ledger
 from worker.turns.service import TurnService
 from worker.turns.slots import Seat, Slots
-from worker.turns.tasks.celery_internals import Receiver
+from worker.turns.tasks.celery_internals import Intake, Receiver
 from worker.turns.tasks.task_events import GATHER_SECONDS, Task, TaskEvents, TaskStory
 
 log = structlog.get_logger()
@@ -170,13 +170,20 @@ class Engine:
 
         self.loop.result_of(carry_out())
 
-    def next_queues(self, queues: Sequence[str]) -> list[str]:
-        """The queues to take the next message from; none while the host is sick or an operator ordered it."""
-        return self.slots.order(queues) if self.takes() else []
+    @property
+    def intake(self) -> Intake:
+        """How it takes messages: none while the host is sick or an operator ordered it to be quiet."""
 
-    def takes(self) -> bool:
-        """True if this process takes messages: not while the host is sick or an operator ordered it to be quiet."""
-        return not (self.host.sick or self._quiet_ordered)
+        def takes() -> bool:
+            return not (self.host.sick or self._quiet_ordered)
+
+        return Intake(
+            order=lambda queues: self.slots.order(queues) if takes() else [],
+            most=self.slots.most,
+            took=self.slots.took,
+            takes=takes,
+            active=self.active,
+        )
 
     def _obey(self, order: str) -> bool:
         """Follow an operator's order. Returns whether this process takes no new turns. In the second loop."""

@@ -76,13 +76,21 @@ class Case:
     feedback: str = ""
 
     @functools.cached_property
+    def rules(self) -> tuple[str, ...]:
+        """The active validators by their rules, whatever a policy file calls them."""
+        if self.file is None:
+            return self.names
+        called = {entry.name: entry.rule for entry in self.file.rules}
+        return tuple(called.get(name, name) for name in self.names)
+
+    @functools.cached_property
     def bounded(self) -> bool:
         """Return whether it may be judged in the worker itself: the work has a bound that is known and small.
 
         All of its validators are ours, they say themselves that their time grows with these texts alone and that they
         look at no file system, which may hang, and the texts are not long.
         """
-        if not set(_rules(self)) <= _OURS:
+        if not set(self.rules) <= _OURS:
             return False
         texts = {self.text, *(self.context.get("files") or {}).values()}
         for attempt in self.history:
@@ -100,7 +108,7 @@ class CannotJudge(Exception):
 
 
 def _validators(case: Case) -> tuple[ResponseValidator, ...]:
-    by_name = _ours if _all_ours(case) else build_validators
+    by_name = _ours if set(case.rules) <= set(BUILT_IN) else build_validators
     try:
         if case.file is not None and any(is_rule_file(entry.rule) for entry in case.file.rules):
             return build(case.file, case.names, root=case.root, locale=case.policy.locale)  # they may have changed
@@ -126,18 +134,6 @@ class _Made:
 def _of_file(made: _Made) -> tuple[ResponseValidator, ...]:
     """The validators of a policy file keep no state: they are made once."""
     return build(made.file, made.names, root=made.root, locale=made.locale)
-
-
-def _all_ours(case: Case) -> bool:
-    return set(_rules(case)) <= set(BUILT_IN)
-
-
-def _rules(case: Case) -> tuple[str, ...]:
-    """Return what the active validators are, whatever a policy file calls them."""
-    if case.file is None:
-        return case.names
-    called = {entry.name: entry.rule for entry in case.file.rules}
-    return tuple(called.get(name, name) for name in case.names)
 
 
 @functools.lru_cache(maxsize=64)

@@ -93,10 +93,10 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
     """Run the agent once: for the user's message, or for the feedback on the attempt before."""
     turn, link = lease.claim.turn, lease.claim.link
     history = [record for record in records if record.number < link.attempt]
-    broken = [record for record in records if record.number == link.attempt and record.goes_on]
+    this = records[-1] if records and records[-1].number == link.attempt else None
     if turn.request.after and link.attempt == 1 and (stopped := await _stopped_before(parts, turn)):
         return not_reached(turn, link, turn.request.after, stopped)
-    run = AgentRun(parts, lease, history, broken)
+    run = AgentRun(parts, lease, history, this.text if this and this.goes_on else "")
     result = await run.run()
     return after_run(
         turn,

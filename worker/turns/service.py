@@ -38,6 +38,10 @@ _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted 
 #: Until a turn that this worker left to others is announced again, in seconds.
 _SOON_SECONDS = 0.5
 
+#: The code of an error by which a worker's set-up is wrong.
+_SET_UP = "config"
+#: Links that need the folder of a phase.
+_OF_PHASES = frozenset({PHASE_RUN, PHASE_VERIFY})
 _SUCCESSES = frozenset(outcome.value for outcome in Outcome if outcome.success)
 
 
@@ -132,7 +136,9 @@ class TurnService:
         try:
             attempts = await self.parts.ledger.attempts(claim)
             report.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
-            move = await self._set_up(lease, await self._work(lease, attempts))
+            move = await self._work(lease, attempts)
+            if (failing := move.fields.values.get("failing")) and failing.code == _SET_UP:
+                move = await self._set_up(lease, move, failing)
             await arrive("link.decided")
             link, move, done = await self._stored(lease, attempts, move, seat, alone, report)
         except Fenced:
@@ -198,7 +204,7 @@ class TurnService:
     ) -> Claim | None:
         """The claim; None when the turn cannot be taken."""
         try:
-            lack = await self._lack(link, turn_id)
+            lack = await self._lack(turn_id, link) if link.task in _OF_PHASES else ""
             claim = await self.parts.ledger.claim(
                 turn_id, session_id, link, alone=alone, task=report.task_id, models=self.parts.ability.labels, lack=lack
             )
@@ -219,10 +225,8 @@ class TurnService:
             await self.parts.threads.runs(self.parts.isolate, link, turn_id, session_id)
         return None
 
-    async def _lack(self, link: Link, turn_id: str) -> str:
+    async def _lack(self, turn_id: str, link: Link) -> str:
         """Return why this worker cannot carry out a link of a phase: it has not its folder. Empty where it has."""
-        if link.task not in {PHASE_RUN, PHASE_VERIFY}:
-            return ""
         turn = await self.parts.ledger.turn(turn_id)
         try:
             if turn:
@@ -247,19 +251,18 @@ class TurnService:
             and not any(word in f"{each.name}$" for word in turn.avoid.split())
         ]
 
-    async def _set_up(self, lease: Lease, move: Move) -> Move:
+    async def _set_up(self, lease: Lease, move: Move, failing: Failing) -> Move:
         """The move; a link that a wrong set-up of this worker would end as an error is left to others, if any can.
 
         Each worker that can takes it once: then what is wrong is the turn's, or everybody's. A model that no worker can
         run, and a phase whose folder no worker has, wait until one can, or has it.
         """
         turn, link = lease.claim.turn, lease.claim.link
-        failing = move.fields.values.get("failing")
-        if not isinstance(failing, Failing) or (failing.outcome, failing.code) != (Outcome.ERROR, "config"):
-            return move
         cannot = await self.parts.threads.files(self.parts.ability.look)
         model = turn.stage_model or turn.request.model
-        here = (model in cannot and QUEUES[link.task] == RUN_QUEUE) or bool(await self._lack(link, turn.turn_id))
+        here = (model in cannot and QUEUES[link.task] == RUN_QUEUE) or (
+            link.task in _OF_PHASES and bool(await self._lack(turn.turn_id, link))
+        )
         if not here and not await self._who_can(link, turn.turn_id):
             return move
         log.error("turn.not_here", link=str(link), error=failing.reason[:200])

@@ -17,6 +17,8 @@ class Slots:
         self._busy = dict.fromkeys(limits, 0)
         self._on_free = on_free
         self._next = NextQueue()
+        #: To be called with the queue from which a message was taken.
+        self.took = self._next.took
         self._lock = threading.Lock()
 
     def total(self, queue: str) -> int:
@@ -40,10 +42,6 @@ class Slots:
     def most(self, order: Sequence[str]) -> int:
         """Return how many messages may be taken at once of queues in this order."""
         return max(1, min(self._next.most(order), *(self.free(queue) for queue in order)))
-
-    def took(self, queue: str) -> None:
-        """A message was taken from this queue."""
-        self._next.took(queue)
 
     def enter(self, queue: str) -> Seat:
         """A slot for a message that was taken already: beyond the limit, if it must be."""

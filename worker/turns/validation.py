@@ -20,7 +20,6 @@ from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Turn
 from worker.enforcement.examine import refused
-from worker.enforcement.policies import PolicyFile
 from worker.enforcement.policy import Attempt, decide, demote
 from worker.turns import folders, publisher
 from worker.turns.folders import AnswerFiles
@@ -160,6 +159,10 @@ def case_of(
         CannotJudge: the turn's policy file is not there, or cannot be used.
     """
     request = turn.request
+    try:
+        file = parts.policies.known(turn)
+    except ValueError as error:
+        raise CannotJudge(str(error)) from None
     return Case(
         text=text,
         history=tuple(judged(before)),
@@ -172,17 +175,10 @@ def case_of(
             "prompt": request.prompt,
         },
         policy=policy_of(turn),
-        file=_file(parts, turn),
+        file=file,
         fresh=asked_anew(before),
         feedback=before[-1].feedback if before and not asked_anew(before) else "",
     )
-
-
-def _file(parts: EngineParts, turn: Turn) -> PolicyFile | None:
-    try:
-        return parts.policies.known(turn)
-    except ValueError as error:
-        raise CannotJudge(str(error)) from None
 
 
 def _with_files(attempt: Attempt, found: AnswerFiles, turn: Turn) -> Attempt:

@@ -8,7 +8,6 @@ is left to the commit that reports the end of the run: one command less.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Protocol
 
 import structlog
@@ -38,12 +37,6 @@ def body_from(event: AgentEvent, attempt: int) -> Body:
             return AttemptTool(attempt=attempt, name=event.text, detail=event.detail)
         case "note":
             return AttemptNote(attempt=attempt, text=event.text)
-
-
-def _pieces(body: Body) -> list[Body]:
-    if not isinstance(body, AttemptOutput) or len(body.text) <= _MOST:
-        return [body]
-    return [replace(body, text=body.text[start : start + _MOST]) for start in range(0, len(body.text), _MOST)]
 
 
 def _size(events: list[Body]) -> int:
@@ -76,12 +69,16 @@ class EventWriter:
         """Take an event, in the loop; never waits for the store."""
         if self._fenced:
             return
-        for body in _pieces(body_from(event, self._claim.link.attempt)):
-            last = self._waiting[-1] if self._waiting else None
-            if isinstance(body, AttemptOutput) and isinstance(last, AttemptOutput) and _size([last, body]) <= _MOST:
-                self._waiting[-1] = replace(last, text=last.text + body.text)
-            else:
-                self._waiting.append(body)
+        body = body_from(event, self._claim.link.attempt)
+        if isinstance(body, AttemptOutput):
+            for start in range(0, len(body.text) or 1, _MOST):
+                piece, last = body.text[start : start + _MOST], self._waiting[-1] if self._waiting else None
+                if isinstance(last, AttemptOutput) and len(last.text) + len(piece) <= _MOST:
+                    piece = last.text + piece
+                    self._waiting.pop()
+                self._waiting.append(AttemptOutput(attempt=body.attempt, text=piece))
+        else:
+            self._waiting.append(body)
         if self._writing is None and self._beginning is None:
             self._beginning = self._loop.call_soon(self._begin)
 
@@ -111,7 +108,9 @@ class EventWriter:
     async def _write(self) -> None:
         try:
             while self._waiting and not self._closing:
-                many = next((n for n in range(len(self._waiting), 1, -1) if _size(self._waiting[:n]) <= _MOST), 1)
+                many = len(self._waiting)
+                while many > 1 and _size(self._waiting[:many]) > _MOST:
+                    many -= 1
                 batch, self._waiting = self._waiting[:many], self._waiting[many:]
                 await self._log.append(self._claim, batch)
                 await arrive("output.received")

@@ -28,7 +28,7 @@ from worker.turns.record.changes import Changes
 from worker.turns.record.claim import Behind, Claim
 from worker.turns.record.command import Command, Outbox
 from worker.turns.slots import Slots
-from worker.turns.tasks.celery_internals import QueueOrder
+from worker.turns.tasks.celery_internals import Intake, QueueOrder
 from worker.turns.tasks.next_queue import PREFERRED_IN_A_ROW, NextQueue
 from worker.turns.tasks.task_events import Task, TaskEvents, TaskStory
 from worker.turns.transitions.after_run import after_run
@@ -175,7 +175,7 @@ def test_preferred_turns_take_the_slots_of_the_other_runs() -> None:
 
 def test_kombu_says_from_which_queue_it_took_a_message(monkeypatch: pytest.MonkeyPatch) -> None:
     took: list[str] = []
-    monkeypatch.setattr(QueueOrder, "took", staticmethod(took.append))
+    monkeypatch.setattr(QueueOrder, "intake", Intake(took=took.append))
     order = QueueOrder([RUN_QUEUE])
     order.rotate(PREFERRED_QUEUE)
     assert took == [PREFERRED_QUEUE]

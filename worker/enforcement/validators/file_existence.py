@@ -31,8 +31,11 @@ def may_look_at_files(texts: Iterable[str]) -> bool:
 
     It does so only for an ADR whose header has ``files``; the parts of an answer may come from several texts.
     """
-    found = [("adr_id" in text or "ADR-" in text, "files" in text) for text in texts]
-    return any(adr for adr, _ in found) and any(files for _, files in found)
+    adr = files = False
+    for text in texts:
+        adr = adr or "adr_id" in text or "ADR-" in text
+        files = files or "files" in text
+    return adr and files
 
 
 class FileExistenceValidator(ResponseValidator):

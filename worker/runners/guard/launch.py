@@ -18,7 +18,6 @@ from worker.runners.guard.footprint import Bounds, Footprint
 from worker.runners.guard.outbound import Outbound
 from worker.runners.guard.processes import SOURCE_ROOT, Processes
 from worker.runners.guard.supervision import Ending, LimitReached, Supervision
-from worker.runners.guard.watch import watched
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong
 
 _PYTHON = dict.fromkeys((sys.base_prefix, sys.prefix))
@@ -84,10 +83,6 @@ class Begun:
 
     supervision: Supervision
     level: Level
-
-    async def watched(self) -> Exit:
-        """Watch it in the running loop until it has ended; its lines and events are passed on there."""
-        return await watched(self.supervision)
 
     def ended(self, report: Exit) -> Ending:
         """Return what ``watched`` saw. May block."""

@@ -18,6 +18,7 @@ from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.launch import Begun, Launch, begin, ended_before, run
 from worker.runners.guard.processes import Processes
 from worker.runners.guard.supervision import Ending
+from worker.runners.guard.watch import watched
 from worker.runners.transcript import AnswerTooLong
 
 log = structlog.get_logger()
@@ -113,7 +114,7 @@ class ProcessRunner:
             return started
         play, begun = started
         try:
-            report = await begun.watched() if isinstance(begun, Begun) else None
+            report = await watched(begun.supervision) if isinstance(begun, Begun) else None
         except BaseException:
             await asyncio.to_thread(_clear, play, held)
             raise

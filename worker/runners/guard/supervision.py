@@ -21,6 +21,8 @@ PATIENCE = 0.1
 #: Longest line and longest output in bytes.
 MAX_LINE = 16 * 2**20
 MAX_OUTPUT = 256 * 2**20
+#: Exit codes of a process that a SIGKILL ended, itself or in a box.
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 #: A guard that has not ended an agent so long after it should have is itself ended.
 _GUARD_PATIENCE = 12.0
 
@@ -74,7 +76,7 @@ class Ending:
             "exit_code": code,
             "signal": -code if code is not None and code < 0 else None,
             "stopped": self.cause or self.exit.cause,
-            KILLED_BY: OTHERS if self._killed_by_others else "",
+            KILLED_BY: OTHERS if code in _KILLED and self._killed_by_others else "",
             "bytes": self.bytes,
             "swept": self.exit.swept,
             "left": list(self.exit.left),

@@ -21,7 +21,7 @@ async def watched(supervision: Supervision) -> Exit:
     ``Supervision.ending`` is still to be called, in a thread.
     """
     loop, process = asyncio.get_running_loop(), supervision.process
-    watch, rounds = _Watch(supervision, loop.create_future()), _rounds_of(loop)
+    watch, rounds = _Watch(supervision, loop.create_future()), _rounds.get(loop) or _Rounds(loop)
     rounds.add(watch)
     process.attach(loop, watch.hear, watch.ended, _orders())
     try:
@@ -81,6 +81,7 @@ class _Rounds:
         self._watches: set[_Watch] = set()
         self._weighing: asyncio.Future[None] | None = None
         self._next = loop.call_later(PATIENCE, self._look)
+        _rounds[loop] = self
 
     def add(self, watch: _Watch) -> None:
         self._watches.add(watch)
@@ -107,10 +108,6 @@ class _Rounds:
 
 
 _rounds: dict[asyncio.AbstractEventLoop, _Rounds] = {}
-
-
-def _rounds_of(loop: asyncio.AbstractEventLoop) -> _Rounds:
-    return _rounds[loop] if loop in _rounds else _rounds.setdefault(loop, _Rounds(loop))
 
 
 @functools.cache

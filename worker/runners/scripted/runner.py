@@ -41,7 +41,7 @@ class ScriptedRunner(ProcessRunner):
             argv=[*FAST_PYTHON, "worker.runners.scripted.agent"],
             env=_environment(order),
             stdin=json.dumps(_payload(order, steps)).encode(),
-            binds=[*OUR_CODE, *_witness(order)],
+            binds=[*OUR_CODE, *([Bind(Path(order.witness), writable=True)] if order.witness else [])],
             box=settings.box,
             bounds=Bounds.of(settings),
         )
@@ -90,7 +90,3 @@ def _payload(order: Order, steps: tuple[script.Step, ...]) -> dict[str, Any]:
         "worker": os.getpid(),
         "steps": steps,
     }
-
-
-def _witness(order: Order) -> list[Bind]:
-    return [Bind(Path(order.witness), writable=True)] if order.witness else []

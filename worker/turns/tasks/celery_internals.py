@@ -25,6 +25,7 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from queue import Empty
 from typing import Any, ClassVar
 
@@ -82,24 +83,43 @@ def strategy(task: Any, _app: Any, _consumer: Any) -> Callable[..., None]:
     return handler
 
 
-class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
-    """From which queues a channel takes its next messages, and how many: said for the whole process."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intake:
+    """How the engine takes messages.
 
-    order: ClassVar[Callable[[Sequence[str]], list[str]]] = list
-    most: ClassVar[Callable[[Sequence[str]], int]] = lambda _queues: 1
-    took: ClassVar[Callable[[str], object]] = str
-    #: Whether this process takes messages at all now.
-    takes: ClassVar[Callable[[], bool]] = lambda: True
+    Attributes:
+        order: those of some queues from which the next message may come, the first of them first.
+        most: how many may be taken at once of queues in this order.
+        took: hears from which queue each message was taken.
+        takes: whether any are taken now; while not, messages that were asked for before go back to the front.
+        active: the tasks that ``celery inspect active`` shows.
+    """
+
+    order: Callable[[Sequence[str]], list[str]] = list
+    most: Callable[[Sequence[str]], int] = lambda _queues: 1
+    took: Callable[[str], object] = str
+    takes: Callable[[], bool] = lambda: True
+    active: Callable[[], list[dict[str, Any]]] = list
+
+
+class QueueOrder(round_robin_cycle):  # type: ignore[type-arg]
+    """From which queues a channel takes its next messages. kombu makes it by its name: so it knows the engine by class.
+
+    Attributes:
+        intake: the engine's.
+    """
+
+    intake: ClassVar[Intake] = Intake()
     #: The handlers that ``strategy`` made, by their tasks' names.
     strategies: ClassVar[Mapping[str, Callable[..., None]]] = {}
 
     def consume(self, n: int | None) -> Any:
         """The queues, the first of them first; none: no message is taken."""
-        return type(self).order((self.items or [])[:n])
+        return self.intake.order((self.items or [])[:n])
 
     def rotate(self, last_used: str) -> Any:
         """A message was taken from this queue."""
-        type(self).took(last_used)
+        self.intake.took(last_used)
         return super().rotate(last_used)
 
 
@@ -112,27 +132,13 @@ class Receiver:
         self._consumer: Any = None
         self._second: Any = None
 
-    def install(
-        self,
-        app: Any,
-        order: Callable[[Sequence[str]], list[str]],
-        took: Callable[[str], object] = str,
-        active: Callable[[], list[dict[str, Any]]] = list,
-        most: Callable[[Sequence[str]], int] = lambda _queues: 1,
-        takes: Callable[[], bool] = lambda: True,
-    ) -> None:
-        """Have ``app``'s worker take messages from the queues that ``order`` names, and be woken by ``wake``.
-
-        ``most`` says how many may be taken at once of queues in this order; ``took`` hears from which queue each
-        message was taken; ``active`` says what ``celery inspect active`` shows. While ``takes`` is false, messages that
-        were asked for before go back to the front of their queue.
-        """
+    def install(self, app: Any, intake: Intake) -> None:
+        """Have ``app``'s worker take messages as ``intake`` says, and be woken by ``wake``."""
         receiver = self
         install_channels()
         Transport.brpop_timeout = POP_SECONDS
-        self._answer_inspectors(active)
-        QueueOrder.order, QueueOrder.took, QueueOrder.most = staticmethod(order), staticmethod(took), staticmethod(most)
-        QueueOrder.takes = staticmethod(takes)
+        self._answer_inspectors(intake.active)
+        QueueOrder.intake = intake
         app.conf.broker_transport_options = {
             **app.conf.broker_transport_options,
             "queue_order_strategy": f"{__name__}:{QueueOrder.__name__}",
@@ -288,7 +294,7 @@ def _ask(channel: Any, timeout: float | None = None) -> None:
     keys.append(_end_of(channel))
     waits = channel.brpop_timeout if timeout is None else timeout
     channel._in_poll, channel._brpop_sent_at = channel.client.connection, time.monotonic()  # noqa: SLF001
-    channel._in_poll.send_command(_POP, waits or 0, len(keys), *keys, "RIGHT", "COUNT", QueueOrder.most(queues))  # noqa: SLF001
+    channel._in_poll.send_command(_POP, waits or 0, len(keys), *keys, "RIGHT", "COUNT", QueueOrder.intake.most(queues))  # noqa: SLF001
 
 
 def _end_of(channel: Any) -> str:
@@ -325,7 +331,7 @@ def _hand_on(channel: Any, **_: Any) -> bool:
         raise Empty
     key, items = reply
     name = bytes_to_str(key).removeprefix(channel.global_keyprefix)
-    if not QueueOrder.takes():
+    if not QueueOrder.intake.takes():
         lost = (*channel.connection_errors, channel.ResponseError)  # then a reaper announces the turn again
         with contextlib.suppress(*lost), channel.conn_or_acquire() as client:
             client.rpush(name, *reversed(items))  # a pop takes from this end
