@@ -45,6 +45,10 @@ test: $(READY) ## Run the short tests: about 3 minutes on two cores (JOBS=1: one
 test-all: test ## Run all tests: the short ones, then whole installations, crashes, chaos and benches
 	$(subst -n 2 ,-n 3 ,$(PYTEST)) -m long --ignore tests/claude $(PYTEST_ARGS)
 
+.PHONY: durations
+durations: ## Run all tests and write into tests/durations.json how long each file took: what `make test` takes follows from it
+	@$(MAKE) --no-print-directory test-all PYTEST_ARGS=--record-durations
+
 test-wheel: $(READY) ## Build the wheel, install it as the README says on each supported Python, run turns doctor and demo
 	$(BIN)/python -m tests.wheel
 

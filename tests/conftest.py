@@ -1,14 +1,8 @@
-"""Fixtures: a real broker, settings with short timings, and real worker processes."""
+"""Fixtures: a real broker, settings with short timings, and an installation of real processes."""
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +12,17 @@ import structlog
 from celery.worker.control import Panel
 from kombu.transport.redis import Channel, Transport
 
+from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.store import store
 from api_client.web.intake import submitting
-from tests.inline import offer
+from tests.installation import Installation, WorkerProcess, settings_on
 from tests.plain import plain_environment
-from tests.support import command_of, processes_with, wait_for
-from tests.tiers import pytest_collection_modifyitems, pytest_terminal_summary  # noqa: F401 - hooks of pytest
+from tests.tiers import (  # noqa: F401 - hooks of pytest
+    pytest_addoption,
+    pytest_collection_modifyitems,
+    pytest_terminal_summary,
+)
 from worker.processes.broker import EmbeddedBroker
 
 plain_environment()
@@ -82,26 +80,8 @@ def private_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
 
 @pytest.fixture
 def settings(broker: EmbeddedBroker, tmp_path: Path) -> Settings:
-    """Settings of this test's own: its own namespace and root, on the shared broker, with short timings, in German.
-
-    The lease is the default, for a machine that stutters for a second or two must not cost a worker its turn. Tests in
-    which a turn waits for a lease to run out set their own.
-    """
-    root = tmp_path / "root"
-    root.mkdir()
-    return Settings(
-        root=root,
-        broker_url=broker.url,
-        store_url=broker.url,
-        namespace=f"test-{secrets.token_hex(6)}",
-        reap_seconds=0.2,
-        announce_seconds=0.5,
-        ping_seconds=0.2,
-        worker_processes=1,
-        web_port=0,
-        flower_port=0,
-        locale="de",
-    )
+    """Settings of this test's own, on the shared broker."""
+    return settings_on(broker, tmp_path / "root")
 
 
 @pytest.fixture
@@ -110,132 +90,21 @@ def private_settings(settings: Settings, private_broker: EmbeddedBroker) -> Sett
     return replace(settings, broker_url=private_broker.url, store_url=private_broker.url)
 
 
-def environ_of(settings: Settings, **more: str) -> dict[str, str]:
-    """The environment for a process under these settings: theirs, and nothing of the developer's own."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_") and name != "REDIS_URL"}
-    environ = {**kept, **settings.environ(), "PYTHONUNBUFFERED": "1", **more}
-    if any(runner.startswith("inline") for runner in settings.models.values()):
-        offer(environ)
-    return environ
-
-
-def turns(*arguments: str) -> list[str]:
-    """The command line of the installed ``turns``, by this very interpreter."""
-    return [sys.executable, "-c", "from worker.cli import main; main()", *arguments]
-
-
-class WorkerProcess:
-    """A real ``turns worker`` in a process of its own, with its log."""
-
-    def __init__(self, settings: Settings, number: int, arguments: tuple[str, ...], within: Sequence[str] = ()) -> None:
-        state = settings.root / ".helix"
-        state.mkdir(exist_ok=True)
-        self.log_file = state / f"worker-{number}.log"
-        self._ready = state / f"worker-{number}.ready"
-        with self.log_file.open("ab") as output:
-            self.process = subprocess.Popen(
-                [*within, *turns("worker", *arguments)],
-                env=environ_of(settings, HELIX_AGENT_READY_FILE=str(self._ready)),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-
-    @property
-    def pid(self) -> int:
-        """The id of the ``turns worker`` process (the supervisor of its processes)."""
-        return self.process.pid
-
-    def wait_ready(self, seconds: float = 180.0) -> None:
-        """Wait until its processes consume."""
-        wait_for(lambda: self._ready.exists() or self.process.poll() is not None, seconds)
-        assert self.process.poll() is None, self.log_file.read_text()
-
-    def children(self) -> dict[str, int]:
-        """Its processes by their numbers, ``"1"`` first, with their process ids."""
-        found = {}
-        for child in _children_of(self.pid):
-            command = command_of(child).decode().split("\0")
-            if "-n" in command:
-                name = command[command.index("-n") + 1].partition("@")[0]
-                found[name.rpartition("-")[2]] = child
-        return found
-
-    def named(self, name: str) -> int | None:
-        """The process id of its process of that name (``worker-12-1@host``); None for a name of another worker."""
-        supervisor, _, number = name.partition("@")[0].removeprefix("worker-").partition("-")
-        return self.children().get(number) if supervisor == str(self.pid) else None
-
-    def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
-        """Send a signal to the supervisor; after SIGKILL nothing of it may survive."""
-        self.process.send_signal(number)
-        if number == signal.SIGKILL:
-            self.process.wait(60)
-
-    def ask_to_end(self) -> None:
-        """Ask it to end, as Ctrl-C does."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGCONT)
-            self.process.terminate()
-
-    def await_end(self) -> None:
-        """Wait until it has ended, or end it by force."""
-        if self.process.poll() is None:
-            try:
-                self.process.wait(60)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait(60)
-
-
-def end_all(workers: Iterable[WorkerProcess]) -> None:
-    """End workers, all at the same time."""
-    ending = list(workers)
-    for worker in ending:
-        worker.ask_to_end()
-    for worker in ending:
-        worker.await_end()
-
-
-def _children_of(pid: int) -> list[int]:
-    found: list[int] = []
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has just ended
-            found += map(int, (task / "children").read_text().split())
-    return found
+@pytest.fixture
+async def installation(settings: Settings) -> AsyncIterator[Installation]:
+    """Workers, relays, commands and a client under ``settings``: see the class."""
+    made = Installation(settings)
+    yield made
+    await made.close()
 
 
 @pytest.fixture
-def worker_process(settings: Settings) -> Iterator[Callable[..., WorkerProcess]]:
-    """Starts real workers: ``worker_process()``, or ``worker_process("--foreground", settings=other)``.
-
-    ``within`` is a command that starts the worker, such as in a namespace of its own.
-
-    At the end they are stopped, and a process that any of them left behind fails the test.
-    """
-    started: list[tuple[WorkerProcess, Settings]] = []
-
-    def start(
-        *arguments: str, settings: Settings = settings, wait: bool = True, within: Sequence[str] = ()
-    ) -> WorkerProcess:
-        worker = WorkerProcess(settings, len(started) + 1, arguments, within)
-        started.append((worker, settings))
-        if wait:
-            worker.wait_ready()
-        return worker
-
-    yield start
-    end_all(worker for worker, _ in started)
-    for used in {settings.namespace: settings for _, settings in started}.values():
-        _check_nothing_left(f"HELIX_NAMESPACE={used.namespace}")
+async def client(installation: Installation) -> TurnsClient:
+    """A client of ``installation``, closed with it."""
+    return installation.client
 
 
-def _check_nothing_left(marker: str) -> None:
-    try:
-        wait_for(lambda: not processes_with(marker))
-    except AssertionError:
-        left = processes_with(marker)
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
-        pytest.fail(f"processes were left running: {left}")
+@pytest.fixture
+def worker_process(installation: Installation) -> Callable[..., WorkerProcess]:
+    """Starts real workers: ``worker_process()``, or ``worker_process("--foreground", settings=other)``."""
+    return installation.worker

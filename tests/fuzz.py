@@ -28,8 +28,7 @@ from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 
 from api_client.contract.settings import Settings
-from tests.conftest import WorkerProcess, end_all
-from tests.relay import RelayProcess
+from tests.installation import RelayProcess, WorkerProcess, end_all
 from tests.unit.web.fake import FakeTurns, app_with
 from worker.processes.broker import EmbeddedBroker
 

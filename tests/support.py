@@ -56,6 +56,23 @@ def wait_for(condition: Callable[[], Any], seconds: float = WAIT_SECONDS, *, tic
     return answer
 
 
+async def passes(seconds: float, why: str) -> None:
+    """Let time pass where time itself is what a test needs: how long a fault lasts, how fast a load comes.
+
+    ``why`` is for the reader. What may come at any time is waited for with ``wait_until``.
+    """
+    assert why
+    await asyncio.sleep(seconds)
+
+
+async def stays(condition: Callable[[], Awaitable[Any]], seconds: float, *, tick: float = 0.1) -> None:
+    """Ask for so long whether something is still so: for what must not happen, which no event announces."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        assert await condition(), f"no longer so: {inspect.getsource(condition).strip()}"
+        await asyncio.sleep(tick)
+
+
 def certificate(folder: Path) -> Path:
     """A self-made certificate for 127.0.0.1 with its key, in one file; made by openssl, so a test may be skipped."""
     if shutil.which("openssl") is None:

@@ -1,13 +1,17 @@
-"""The tiers of the tests: one closing line for each, with counts and seconds.
+"""The tiers of the tests: what ``make test`` has time for, and a closing line for each folder with counts and seconds.
 
-A tier is a folder of tests/. ``make test`` runs what has no marker ``long`` and must end within three minutes on two
-calm cores; ``make test-all`` goes on with the rest. The tables below say what is long.
+``make durations`` runs everything and writes into ``durations.json`` how long each file took. ``make test`` takes the
+quick files until its time is used up; ``make test-all`` goes on with the rest, which gets the marker ``long``. A file
+without a record counts as quick, one whose record is null (known as slow, and not measured yet) as long.
 """
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
-from pathlib import PurePosixPath
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -24,63 +28,6 @@ TIERS = {
     "clients": "clients",
     "claude": "claude",
 }
-#: Folders of which everything is short, but for LONG. Of other folders everything is long, but for SHORT.
-SHORT_FOLDERS = {"unit", "contract", "integration"}
-#: Files that start whole installations again and again, or try megabytes. Single tests say ``@pytest.mark.long``.
-LONG = {
-    "test_faults.py",
-    "test_again.py",
-    "test_agents_in_loop.py",
-    "test_alert_rules.py",
-    "test_alerts_raised.py",
-    "test_backup.py",
-    "test_broker.py",
-    "test_broker_users.py",
-    "test_budgets.py",
-    "test_bundle.py",
-    "test_calls_for_help.py",
-    "test_cli.py",
-    "test_compose_services.py",
-    "test_datasets.py",
-    "test_demo.py",
-    "test_examples.py",
-    "test_flows.py",
-    "test_going_on.py",
-    "test_hostile_texts.py",
-    "test_judges.py",
-    "test_log_lines.py",
-    "test_main_path.py",
-    "test_metrics.py",
-    "test_model_checks.py",
-    "test_notices.py",
-    "test_offered_validators.py",
-    "test_one_marker.py",
-    "test_openwebui_check.py",
-    "test_operators_questions.py",
-    "test_pauses.py",
-    "test_phases.py",
-    "test_policy_in_the_queue.py",
-    "test_policy_replay.py",
-    "test_readiness.py",
-    "test_readme.py",
-    "test_rules_in_box.py",
-    "test_shadow.py",
-    "test_shards.py",
-    "test_starting.py",
-    "test_stuck.py",
-    "test_supervisor.py",
-    "test_task_events.py",
-    "test_top.py",
-    "test_traces.py",
-    "test_troubles_shown.py",
-    "test_up.py",
-    "test_web_fuzz.py",
-    "test_web_killed.py",
-    "test_web_limits.py",
-    "test_web_slow_readers.py",
-    "test_web_store.py",
-    "test_workers.py",
-}
 #: The short crash round: the guard, and a turn that is hit at these boundaries (tests/fault/test_crash_matrix.py).
 SHORT = {
     "test_guard.py",
@@ -92,6 +39,9 @@ SHORT = {
     "test_crash_matrix.py[answer.sealed-kill]",
     "test_crash_matrix.py[run.claimed-broker]",
 }
+#: How many seconds of tests ``make test`` takes, of all its processes together: three minutes on two cores.
+MOST_SECONDS = 360.0
+RECORD = Path(__file__).with_name("durations.json")
 _COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
 
@@ -102,13 +52,30 @@ def tier_of(nodeid: str) -> str:
     return TIERS.get(folder, folder or "other")
 
 
+def long_files(durations: Mapping[str, float | None], most: float = MOST_SECONDS) -> set[str]:
+    """The files that ``make test`` leaves out: the slowest, until the others take ``most`` seconds at most. Pure."""
+    measured = sorted((seconds, file) for file, seconds in durations.items() if seconds is not None)
+    found = durations.keys() - {file for _, file in measured}
+    while measured and sum(seconds for seconds, _ in measured) > most:
+        found.add(measured.pop()[1])
+    return found
+
+
+@cache
+def _long_files() -> set[str]:
+    return long_files(json.loads(RECORD.read_text()))
+
+
 def is_long(nodeid: str) -> bool:
     """Whether a test is left to ``make test-all``, by its id."""
     file, _, name = nodeid.partition("::")
-    parts = PurePosixPath(file).parts
-    if len(parts) > 1 and parts[1] in SHORT_FOLDERS:
-        return parts[-1] in LONG
-    return parts[-1] not in SHORT and parts[-1] + name[name.find("[") :] not in SHORT
+    short = PurePosixPath(file).name
+    return file in _long_files() and not {short, short + name[name.find("[") :]} & SHORT
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Offer the option; pytest finds this hook in tests/conftest.py."""
+    parser.addoption("--record-durations", action="store_true", help="write into tests/durations.json how long it took")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -116,6 +83,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if is_long(item.nodeid):
             item.add_marker(pytest.mark.long)
+
+
+def recorded(before: Mapping[str, float | None], stats: Mapping[str, list[Any]]) -> dict[str, float | None]:
+    """The record after a run: a file that ran has what it took now. Pure."""
+    seconds: defaultdict[str, float] = defaultdict(float)
+    for report in (each for reports in stats.values() for each in reports if isinstance(each, pytest.TestReport)):
+        seconds[report.nodeid.partition("::")[0]] += report.duration
+    return dict(sorted({**before, **{file: round(took, 1) for file, took in seconds.items()}}.items()))
 
 
 def closing_lines(stats: dict[str, list[Any]]) -> list[str]:
@@ -140,7 +115,10 @@ def closing_lines(stats: dict[str, list[Any]]) -> list[str]:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """Write the closing lines; pytest finds this hook in tests/conftest.py."""
+    """Write the closing lines, and the record where it is wished; pytest finds this hook in tests/conftest.py."""
+    if terminalreporter.config.getoption("--record-durations"):
+        written = recorded(json.loads(RECORD.read_text()), terminalreporter.stats)
+        RECORD.write_text(json.dumps(written, indent=0) + "\n")
     if lines := closing_lines(terminalreporter.stats):
         terminalreporter.section("tiers")
         terminalreporter.write("".join(f"{line}\n" for line in lines))

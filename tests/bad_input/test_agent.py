@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnRequest
-from tests.conftest import WorkerProcess
-from tests.support import playing, wait_until
+from tests.installation import Installation
+from tests.support import wait_until
 from worker.enforcement.documents.step import step_of
 from worker.turns.transitions.usage import Usage
 
@@ -62,18 +60,16 @@ def vars_of(turn: Turn) -> dict[str, object]:
     return {name: getattr(turn, name) for name in Turn.__dataclass_fields__}
 
 
-async def test_69_files_that_steer_are_the_workers_own_and_71_no_log_holds_a_key(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
-    used = playing(settings, SCRIPT)
-    worker = worker_process(settings=used)
-    async with TurnsClient(used) as client:
-        cut = await turn_of(client, "cuts")
-        assert (cut.outcome, cut.response) == (Outcome.INCOMPLETE, "")
-        first = await turn_of(client, "writes")
-        second = await turn_of(client, "writes again")
+async def test_69_files_that_steer_are_the_workers_own_and_71_no_log_holds_a_key(installation: Installation) -> None:
+    installation.play(SCRIPT)
+    worker = installation.worker()
+    client = installation.client
+    cut = await turn_of(client, "cuts")
+    assert (cut.outcome, cut.response) == (Outcome.INCOMPLETE, "")
+    first = await turn_of(client, "writes")
+    second = await turn_of(client, "writes again")
     assert [first.outcome, second.outcome] == [Outcome.PASSED] * 2
-    session = used.sessions_dir / "s"
+    session = installation.settings.sessions_dir / "s"
     told = json.loads((session / "status.json").read_text())
     assert (told["session_id"], told["status"] != "evil") == ("s", True)
     texts = [path.read_text() for path in (session / "CLAUDE.md", session / "context" / "messages.json")]

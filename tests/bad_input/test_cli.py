@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import turns
+from tests.installation import turns
 
 
 def run(root: Path | str, *command: str, limit: str = "") -> subprocess.CompletedProcess[str]:

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from api_client.contract.settings import Settings
-from tests.relay import RelayProcess
+from tests.installation import RelayProcess
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with, passed
 

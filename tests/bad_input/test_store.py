@@ -16,7 +16,7 @@ from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import QUEUES, RUN
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from tests.conftest import WorkerProcess
+from tests.installation import WorkerProcess, asked
 from tests.support import playing, wait_until
 from worker.processes.broker import EmbeddedBroker
 
@@ -40,12 +40,7 @@ def store(private_broker: EmbeddedBroker) -> redis.Redis:
 
 
 def request(session: str = "s") -> TurnRequest:
-    return TurnRequest(
-        model="scripted",
-        messages=({"role": "user", "content": "Hallo"},),
-        session_id=session,
-        validators=("step_marker",),
-    )
+    return asked("Hallo", session, validators=("step_marker",))
 
 
 async def passes(client: TurnsClient, session: str) -> Turn:

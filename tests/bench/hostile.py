@@ -24,8 +24,7 @@ from pathlib import Path
 import httpx2
 
 from api_client.contract.settings import Settings
-from tests.conftest import environ_of
-from tests.relay import RelayProcess
+from tests.installation import RelayProcess, environ_of
 from tests.support import wait_for
 from worker.processes.broker import EmbeddedBroker
 

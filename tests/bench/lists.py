@@ -14,9 +14,8 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.web.app import create_app
+from tests.installation import web
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
-from tests.unit.web.conftest import caller
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
 
@@ -69,8 +68,7 @@ async def fill(settings: Settings, client: TurnsClient) -> str:
 async def measure(settings: Settings, turn_id: str) -> None:
     """Each list over HTTP and as a page, its first page and the one behind it."""
     slow = 0
-    app = create_app(settings)
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(settings) as http:
         print(f"{FINISHED:,} finished turns, {WAITING:,} that wait; milliseconds, median and slowest of {ROUNDS}\n")
         for query in _QUERIES:
             for path in ("/v1/turns", "/turns"):

@@ -28,8 +28,8 @@ from typing import Any
 from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
+from tests.installation import RelayProcess
 from tests.on_loop import Ledger
-from tests.relay import RelayProcess
 from tests.unit.web.openwebui import Reader
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker

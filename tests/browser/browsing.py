@@ -16,7 +16,7 @@ from api_client.client import TurnsClient
 from api_client.contract.escalation import Escalation
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest, TurnState, new_session_id
-from tests.conftest import turns
+from tests.installation import turns
 from tests.support import wait_until
 
 #: What the scripted agent never answers as the rules want it.

@@ -14,7 +14,7 @@ import pytest
 
 from api_client.contract.settings import Settings
 from tests.browser.webui import answers, drive, open_webui, script
-from tests.conftest import WorkerProcess, environ_of, turns
+from tests.installation import WorkerProcess, environ_of, turns
 from tests.ports import free_port
 from tests.support import wait_for
 

@@ -37,7 +37,7 @@ from tests.browser.webui import (
     open_webui,
     script,
 )
-from tests.conftest import turns
+from tests.installation import turns
 from tests.ports import free_port
 from worker.cli.installation.openwebui import icon
 

@@ -14,7 +14,7 @@ import redis
 
 from api_client.contract.settings import Settings
 from tests.chaos.history import Recorder
-from tests.conftest import turns
+from tests.installation import turns
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.programs import environ_of
 

@@ -12,7 +12,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.claude.stub import Stub, says
-from tests.conftest import WorkerProcess
+from tests.installation import WorkerProcess
 from tests.support import wait_until
 
 

@@ -11,7 +11,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.claude.stub import Reply, Stub, says, told
-from tests.conftest import WorkerProcess
+from tests.installation import WorkerProcess
 from tests.support import processes_with
 from worker.runners.claude.cli_prompt import GERMAN
 

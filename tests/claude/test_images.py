@@ -8,10 +8,10 @@ from typing import Any
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, TurnRequest
+from api_client.contract.turn import Outcome
 from api_client.contract.values.image import read_image
 from tests.claude.stub import Stub, calls, says
-from tests.conftest import WorkerProcess
+from tests.installation import WorkerProcess, asked
 from worker.cli.installation.openwebui import icon
 
 
@@ -23,9 +23,7 @@ async def test_claude_reads_the_image_that_a_message_names(
     stub.replies = [calls("Read", file_path=str(path)), says("Ein Ring.\n\n<!-- STEP: what -->")]
     worker_process(settings=claude_settings)
     told = f"Was ist das?\n[Bild des Nutzers: {image.path}]"
-    request = TurnRequest(
-        model="helix-consultant", messages=({"role": "user", "content": told},), session_id="s", images=(image,)
-    )
+    request = asked(told, "s", model="helix-consultant", images=(image,))
     async with TurnsClient(claude_settings) as client:
         turn = await client.reader.result(await client.submitter.submit(request), timeout=90)
     assert turn.outcome is Outcome.PASSED

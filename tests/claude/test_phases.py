@@ -18,7 +18,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnState
 from tests.claude.stub import Reply, calls, says, told
 from tests.claude.test_verifier import Judge, verdict
-from tests.conftest import WorkerProcess, environ_of, turns
+from tests.installation import WorkerProcess, environ_of, turns
 from tests.support import wait_for
 
 Workers = Callable[..., WorkerProcess]

@@ -11,8 +11,7 @@ import pytest
 from api_client.contract.settings import Settings
 from tests.claude.endings import SLOW
 from tests.claude.stub import Stub, says, told
-from tests.conftest import WorkerProcess
-from tests.relay import RelayProcess
+from tests.installation import RelayProcess, WorkerProcess
 from tests.support import processes_with, wait_until
 from worker.runners.claude.cli_prompt import GERMAN
 

@@ -13,7 +13,7 @@ from api_client.contract.turn import Outcome, TurnRequest
 from tests.claude.endings import CUT_STDOUT, SLOW
 from tests.claude.running import inside
 from tests.claude.stub import Stub, says, told
-from tests.conftest import WorkerProcess
+from tests.installation import WorkerProcess
 from tests.support import processes_with, wait_until
 from worker.files.workspace import check_session_done
 from worker.runners.claude.cli_prompt import GERMAN

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,8 +16,7 @@ from api_client.contract.turn import TurnRequest
 from api_client.index.lists import Found
 from api_client.index.search import Search
 from api_client.index.selection import select
-from tests.conftest import WorkerProcess
-from tests.relay import RelayProcess
+from tests.installation import Installation, RelayProcess
 from tests.support import wait_until
 from worker.cli.installation.openwebui import icon
 
@@ -75,18 +72,13 @@ def gate(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def relay(
-    settings: Settings, tmp_path: Path, gate: Path, worker_process: Callable[..., WorkerProcess]
-) -> Iterator[RelayProcess]:
+def relay(installation: Installation, tmp_path: Path, gate: Path) -> RelayProcess:
     """A relay that serves; a worker is behind it."""
     script = tmp_path / "script.yaml"
     script.write_text(SCRIPT.replace("GATE", str(gate)) + BROWSER_SCRIPT.read_text().replace("GATE", str(tmp_path)))
-    used = replace(settings, models={"helix": f"scripted:{script}"}, locale="en")
-    worker_process(settings=used)
-    process = RelayProcess(used)
-    process.start()
-    yield process
-    process.kill()
+    installation.change(models={"helix": f"scripted:{script}"}, locale="en")
+    installation.worker()
+    return installation.relay()
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from api_client.contract.settings import Settings
 from tests.clients.conftest import CLIENTS, agent_writes, needs, ran, requests, selected, started
-from tests.relay import RelayProcess
+from tests.installation import RelayProcess
 from worker.cli.installation.openwebui import icon
 
 AIDER = CLIENTS / "aider" / "bin" / "aider"

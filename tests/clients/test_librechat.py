@@ -11,7 +11,7 @@ from pathlib import Path
 
 from api_client.contract.settings import Settings
 from tests.clients.conftest import CLIENTS, IMAGE, agent_writes, is_accepted, needs, ran, selected, started
-from tests.relay import RelayProcess
+from tests.installation import RelayProcess
 
 LIBRECHAT = CLIENTS / "librechat"
 

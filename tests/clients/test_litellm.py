@@ -19,8 +19,8 @@ from api_client.contract.settings import Settings
 from api_client.index.search import Search
 from tests.browser.webui import answers
 from tests.clients.conftest import CLIENTS, IMAGE, agent_writes, environ, is_accepted, needs, selected
+from tests.installation import RelayProcess
 from tests.ports import free_port
-from tests.relay import RelayProcess
 from tests.support import wait_for
 
 #: As Open WebUI asks for a title; behind LiteLLM no header says that it does.

@@ -10,7 +10,7 @@ import pytest
 
 from api_client.contract.settings import Settings
 from tests.clients.conftest import CLIENTS, IMAGE, agent_writes, is_accepted, needs, ran, selected, started
-from tests.relay import RelayProcess
+from tests.installation import RelayProcess
 from worker.cli.installation.openwebui import icon
 
 LLM, NODE = CLIENTS / "llm" / "bin" / "llm", CLIENTS / "node"

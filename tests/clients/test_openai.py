@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from tests.clients.conftest import CLIENTS, IMAGE, agent_writes, is_accepted, needs, selected
-from tests.relay import RelayProcess
+from tests.installation import RelayProcess
 
 pytestmark = needs(CLIENTS)
 

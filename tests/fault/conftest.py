@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
-from api_client.contract.settings import Settings
-from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.contract.turn import Turn, TurnState
 from tests.fault.matrix import Runs, Stage
+from tests.installation import Installation
 from tests.support import json_lines
 
 #: The agent says a little, tells that it has begun, and waits for the test's leave before it finishes.
@@ -51,6 +51,10 @@ class Meeting:
         """True once an agent is in the middle of its answer."""
         return (self.directory / "begun").exists()
 
+    def settings(self) -> dict[str, Any]:
+        """What an installation needs so that its agents play the script."""
+        return {"models": {"scripted": f"scripted:{self.script}"}, "witness": str(self.witness)}
+
     def go(self) -> None:
         """Let the agents finish."""
         (self.directory / "go").touch()
@@ -65,35 +69,26 @@ def meeting(tmp_path: Path) -> Meeting:
     return Meeting(tmp_path / "meet")
 
 
-def with_script(settings: Settings, meeting: Meeting) -> Settings:
-    return replace(settings, models={"scripted": f"scripted:{meeting.script}"}, witness=str(meeting.witness))
+@pytest.fixture
+def scripted(installation: Installation, meeting: Meeting) -> Installation:
+    """An installation whose model plays ``SCRIPT``, on the shared broker."""
+    installation.change(**meeting.settings())
+    return installation
 
 
 @pytest.fixture
-def scripted(settings: Settings, meeting: Meeting) -> Settings:
-    """Settings whose model plays ``SCRIPT``, on the shared broker."""
-    return with_script(settings, meeting)
-
-
-@pytest.fixture
-def private_scripted(private_settings: Settings, meeting: Meeting) -> Settings:
-    """The same on a broker of the test's own."""
-    return with_script(private_settings, meeting)
-
-
-@pytest.fixture
-def mortal(scripted: Settings) -> Settings:
+def mortal(scripted: Installation) -> Installation:
     """The same for workers that are killed: what they held is soon taken from them.
 
     A machine that stutters for more than half a lease may cost a living worker its turn too.
     """
-    return replace(scripted, lease_seconds=3.0)
+    scripted.change(lease_seconds=3.0)
+    return scripted
 
 
 @pytest.fixture
-async def client(scripted: Settings) -> AsyncIterator[TurnsClient]:
-    async with TurnsClient(scripted) as made:
-        yield made
+def client(scripted: Installation) -> TurnsClient:
+    return scripted.client
 
 
 @pytest.fixture
@@ -102,10 +97,6 @@ async def runs(stage: Stage) -> AsyncIterator[Runs]:
     made = Runs(stage.witness)
     yield made
     made.close()
-
-
-def message(text: str, session_id: str = "s") -> TurnRequest:
-    return TurnRequest(model="scripted", messages=({"role": "user", "content": text},), session_id=session_id)
 
 
 async def judged(client: TurnsClient, turn_id: str) -> tuple[Turn, list[Event]]:

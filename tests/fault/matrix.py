@@ -33,9 +33,8 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from tests import records
 from tests.chaos.checker import counters
-from tests.conftest import WorkerProcess, _children_of, end_all, environ_of, turns
+from tests.installation import WorkerProcess, children_of, end_all, environ_of, relay_answers, turns
 from tests.ports import free_port
-from tests.relay import relay_answers
 from tests.support import alive, command_of, json_lines, processes_with, put, wait_for, wait_until
 from worker.processes.broker import EmbeddedBroker
 
@@ -212,11 +211,13 @@ class Caller:
 
 async def stubbornly(client: TurnsClient, request: Any) -> str:
     """Submit as a caller does who meets a broker that is just away."""
-    for _ in range(1200):
+
+    async def taken() -> str:
         with contextlib.suppress(StoreUnavailable):
             return await client.submitter.submit(request)
-        await asyncio.sleep(0.05)
-    raise AssertionError("the store stayed away")
+        return ""
+
+    return str(await wait_until(taken))
 
 
 class Runs:
@@ -288,7 +289,7 @@ def guard_of(worker: int) -> int:
     """The process id of a worker process's guard, once it has one."""
 
     def found() -> list[int]:
-        commands = {pid: command_of(pid) for pid in _children_of(worker)}
+        commands = {pid: command_of(pid) for pid in children_of(worker)}
         return [pid for pid, command in commands.items() if b"guard.guard" in command]
 
     [guard] = wait_for(found)

@@ -11,8 +11,9 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome, Turn
 from tests import records
-from tests.fault.conftest import judged, message
+from tests.fault.conftest import judged
 from tests.fault.matrix import Runs, Stage, left_in_store
+from tests.installation import asked as message
 
 SCRIPT = """
 - when: "[no marker]"

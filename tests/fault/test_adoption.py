@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +14,9 @@ import yaml
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
-from tests.conftest import WorkerProcess
-from tests.fault.conftest import Meeting, judged, message
+from tests.fault.conftest import Meeting, judged
 from tests.fault.matrix import guard_of
+from tests.installation import Installation, asked
 from tests.support import alive, processes_with, put, wait_until
 
 ANSWER = "Die Antwort, einmal bezahlt.\n\n<!-- STEP: done -->"
@@ -26,11 +25,9 @@ USED = {"input_tokens": 30, "output_tokens": 12, "cost_usd": 0.002}
 NOTE = "# Notiz zu ADR-001: files\n"
 
 #: With a budget: what a lost run is charged is given back once. Its file is no ADR, and need not be one.
-QUESTION = replace(message("frag"), token_budget=3000, cost_budget_usd=1.0, validators=("step_marker",))
+QUESTION = replace(asked("frag"), token_budget=3000, cost_budget_usd=1.0, validators=("step_marker",))
 #: The loop judges no answer that could speak of files: its run is stored before.
 APART = replace(QUESTION, validators=("step_marker", "file_existence"))
-
-StartWorker = Callable[..., WorkerProcess]
 
 
 class Points:
@@ -55,13 +52,14 @@ def points(tmp_path: Path) -> Points:
 
 
 @pytest.fixture
-def paid(mortal: Settings, meeting: Meeting, points: Points) -> Settings:
+def paid(mortal: Installation, meeting: Meeting, points: Points) -> Installation:
     """An agent that writes a file, says much, and tells what it used."""
     pieces = {"say": {"text": ANSWER, "pieces": 9}}
     written = {"write": {"path": "output/ADR-001-wahl.md", "content": NOTE}}
     script = [{"when": "", "attempts": [[written, pieces, {"usage": USED}]]}]
     meeting.script.write_text(yaml.safe_dump(script, allow_unicode=True))
-    return replace(mortal, failpoint=str(points.folder))
+    mortal.change(failpoint=str(points.folder))
+    return mortal
 
 
 def recordings(settings: Settings) -> list[str]:
@@ -102,94 +100,93 @@ async def test_a_worker_killed_after_its_agent_finished_starts_no_second_agent_a
     point: str,
     question: TurnRequest,
     delivery: int,
-    paid: Settings,
+    paid: Installation,
     client: TurnsClient,
     meeting: Meeting,
     points: Points,
-    worker_process: StartWorker,
 ) -> None:
     points.arm(point, "kill")
-    worker_process(settings=paid)
+    paid.worker()
     turn_id = await client.submitter.submit(question)
     await points.passed(point)
-    await check(paid, client, turn_id, meeting, delivery=delivery)
+    await check(paid.settings, client, turn_id, meeting, delivery=delivery)
 
 
 async def test_a_finished_run_of_a_turn_that_was_cancelled_when_its_worker_had_died_leaves_no_recording(
-    paid: Settings, client: TurnsClient, points: Points, worker_process: StartWorker
+    paid: Installation, client: TurnsClient, points: Points
 ) -> None:
     points.arm("agent.ended", "kill")
-    worker_process(settings=paid)
+    paid.worker()
     turn_id = await client.submitter.submit(QUESTION)
     await points.passed("agent.ended")
     await client.canceller.cancel(turn_id)
     turn = await client.reader.result(turn_id, timeout=240)
     assert turn.outcome is Outcome.CANCELLED
-    await wait_until(lambda: recordings(paid) == [])
+    await wait_until(lambda: recordings(paid.settings) == [])
 
 
 async def test_a_guard_killed_after_its_agent_finished_starts_no_second_agent(
-    paid: Settings, client: TurnsClient, meeting: Meeting, points: Points, worker_process: StartWorker
+    paid: Installation, client: TurnsClient, meeting: Meeting, points: Points
 ) -> None:
     points.arm("agent.ended", f"meet:{meeting.directory}/on")
-    worker_process(settings=paid)
+    paid.worker()
     turn_id = await client.submitter.submit(QUESTION)
     guard = guard_of(await points.passed("agent.ended"))
     os.kill(guard, signal.SIGKILL)
     await wait_until(lambda: not alive(guard))
     (meeting.directory / "on").touch()
-    await check(paid, client, turn_id, meeting, delivery=1)
+    await check(paid.settings, client, turn_id, meeting, delivery=1)
 
 
 async def test_worker_and_guard_killed_together_after_the_agent_finished_start_no_second_agent(
-    paid: Settings, client: TurnsClient, meeting: Meeting, points: Points, worker_process: StartWorker
+    paid: Installation, client: TurnsClient, meeting: Meeting, points: Points
 ) -> None:
     points.arm("agent.ended", f"meet:{meeting.directory}/on")
-    worker_process(settings=paid)
+    paid.worker()
     turn_id = await client.submitter.submit(QUESTION)
     holder = await points.passed("agent.ended")
-    assert [name for name in recordings(paid) if name.endswith(".finished")], "noted before it was reported"
+    assert [name for name in recordings(paid.settings) if name.endswith(".finished")], "noted before it was reported"
     for pid in (guard_of(holder), holder):
         os.kill(pid, signal.SIGKILL)
     (meeting.directory / "on").touch()
-    await check(paid, client, turn_id, meeting, delivery=2)
+    await check(paid.settings, client, turn_id, meeting, delivery=2)
 
 
 async def test_a_worker_killed_again_and_again_while_it_adopts_starts_no_second_agent(
-    paid: Settings, client: TurnsClient, meeting: Meeting, points: Points, worker_process: StartWorker
+    paid: Installation, client: TurnsClient, meeting: Meeting, points: Points
 ) -> None:
     points.arm("agent.ended", "kill")
     points.arm("run.adopted", "kill")
-    worker_process(settings=paid)
+    paid.worker()
     turn_id = await client.submitter.submit(QUESTION)
     await points.passed("run.adopted")
-    await check(paid, client, turn_id, meeting, delivery=3)
+    await check(paid.settings, client, turn_id, meeting, delivery=3)
 
 
 async def test_an_agent_killed_with_its_worker_left_nothing_to_adopt(
-    mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+    mortal: Installation, client: TurnsClient, meeting: Meeting
 ) -> None:
-    worker = worker_process(settings=mortal)
-    turn_id = await client.submitter.submit(message("held"))
+    worker = mortal.worker()
+    turn_id = await mortal.ask("held")
     await wait_until(lambda: meeting.begun)
     for pid in worker.children().values():
         os.kill(pid, signal.SIGKILL)
     await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}.1.1"))
-    await wait_until(lambda: recordings(mortal) == [])
+    await wait_until(lambda: recordings(mortal.settings) == [])
     meeting.go()
     turn, _ = await judged(client, turn_id)
     assert (turn.outcome, [run["delivery"] for run in meeting.runs()]) == (Outcome.PASSED, [1, 2])
 
 
 async def test_a_frozen_worker_keeps_a_run_that_finished_meanwhile_where_nobody_else_took_the_turn(
-    mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+    mortal: Installation, client: TurnsClient, meeting: Meeting
 ) -> None:
-    worker = worker_process(settings=mortal)
-    turn_id = await client.submitter.submit(message("held"))
+    worker = mortal.worker()
+    turn_id = await mortal.ask("held")
     await wait_until(lambda: meeting.begun)
     [engine] = worker.children().values()
     os.kill(engine, signal.SIGSTOP)
-    over = time.monotonic() + 1.2 * mortal.lease_seconds
+    over = time.monotonic() + 1.2 * mortal.settings.lease_seconds
     meeting.go()
     await wait_until(lambda: time.monotonic() > over)
     os.kill(engine, signal.SIGCONT)
@@ -197,4 +194,4 @@ async def test_a_frozen_worker_keeps_a_run_that_finished_meanwhile_where_nobody_
     assert (turn.outcome, turn.delivery) == (Outcome.PASSED, 1)
     assert "attempt.lost" not in [event.kind for event in events]
     assert [run["delivery"] for run in meeting.runs()] == [1]
-    await wait_until(lambda: recordings(mortal) == [])
+    await wait_until(lambda: recordings(mortal.settings) == [])

@@ -17,8 +17,9 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
-from tests.fault.conftest import judged, message
+from tests.fault.conftest import judged
 from tests.fault.matrix import Runs, Stage, left_in_store
+from tests.installation import asked
 from tests.support import processes_with, wait_until
 from worker.runners.guard.marks import parent_of
 
@@ -116,9 +117,9 @@ async def test_a_flood_is_bounded_and_harms_no_other_turn(
     worker = stage.workers[0].children()["1"]
     before = peak_bytes(worker)
     (stage.meet / "go").unlink(missing_ok=True)
-    neighbour = await client.submitter.submit(message("[held up]", f"beside {kind}"))
+    neighbour = await client.submitter.submit(asked("[held up]", f"beside {kind}"))
     await until(client, neighbour, "attempt.output")
-    turn, _ = await judged(client, await client.submitter.submit(message(f"[flood {kind}]", f"flood {kind}")))
+    turn, _ = await judged(client, await client.submitter.submit(asked(f"[flood {kind}]", f"flood {kind}")))
     assert (turn.outcome, turn.error.code if turn.error else None) == (outcome, code)
     assert peak_bytes(worker) - before < MOST_GROWTH
     (stage.meet / "go").touch()
@@ -128,12 +129,12 @@ async def test_a_flood_is_bounded_and_harms_no_other_turn(
 
 
 async def test_output_that_closes_early_is_no_answer(client: TurnsClient) -> None:
-    turn, _ = await judged(client, await client.submitter.submit(message("[cut]", "cut")))
+    turn, _ = await judged(client, await client.submitter.submit(asked("[cut]", "cut")))
     assert (turn.outcome, turn.attempt, turn.response) == (Outcome.INCOMPLETE, 3, "")
 
 
 async def test_children_an_agent_leaves_behind_are_gone_when_its_answer_counts(client: TurnsClient) -> None:
-    turn_id = await client.submitter.submit(message("[leaves children]", "children"))
+    turn_id = await client.submitter.submit(asked("[leaves children]", "children"))
     await until(client, turn_id, "attempt.completed")
     assert not tree_of(turn_id)
     turn, _ = await judged(client, turn_id)
@@ -144,7 +145,7 @@ async def test_what_an_agent_started_dies_before_the_next_delivery_when_worker_a
     stage: Stage, client: TurnsClient, runs: Runs
 ) -> None:
     (stage.meet / "go").unlink(missing_ok=True)
-    turn_id = await client.submitter.submit(message("[orphans]", "orphans"))
+    turn_id = await client.submitter.submit(asked("[orphans]", "orphans"))
     await until(client, turn_id, "attempt.output")
     first = f"HELIX_AGENT_MARK={turn_id}.1.1"
     await wait_until(lambda: any("sleep" in line for line in processes_with(first).values()))
@@ -164,8 +165,8 @@ async def test_what_an_agent_started_dies_before_the_next_delivery_when_worker_a
 async def test_a_cancelled_agents_whole_tree_is_gone_and_only_then_the_session_goes_on(
     stage: Stage, client: TurnsClient, runs: Runs
 ) -> None:
-    turn_id = await client.submitter.submit(message("[stubborn]", "cancelled"))
-    following = await client.submitter.submit(message("next", "cancelled"))
+    turn_id = await client.submitter.submit(asked("[stubborn]", "cancelled"))
+    following = await client.submitter.submit(asked("next", "cancelled"))
     await until(client, turn_id, "attempt.output")
     await wait_until(lambda: len(tree_of(turn_id)) == 3)
     assert (await client.canceller.cancel(turn_id)).stop == "cancelled"
@@ -182,8 +183,8 @@ async def test_a_cancelled_agents_whole_tree_is_gone_and_only_then_the_session_g
 
 
 async def test_a_deadline_ends_the_agent_and_the_session_goes_on(stage: Stage, client: TurnsClient) -> None:
-    turn_id = await client.submitter.submit(replace(message("[silent]", "late"), deadline_seconds=6.0))
-    following = await client.submitter.submit(message("next", "late"))
+    turn_id = await client.submitter.submit(replace(asked("[silent]", "late"), deadline_seconds=6.0))
+    following = await client.submitter.submit(asked("next", "late"))
     await until(client, turn_id, "attempt.output")
     turn, _ = await judged(client, turn_id)
     assert (turn.outcome, turn.error.code) == (Outcome.EXPIRED, "expired")
@@ -199,12 +200,12 @@ async def test_a_session_folder_that_cannot_be_made_is_that_sessions_trouble_and
     sessions.mkdir(parents=True, exist_ok=True)
     in_the_way = sessions / "blocked"
     in_the_way.touch()
-    turn, _ = await judged(client, await client.submitter.submit(message("hello", "blocked")))
+    turn, _ = await judged(client, await client.submitter.submit(asked("hello", "blocked")))
     assert (turn.outcome, turn.error.code, turn.attempt) == (Outcome.ERROR, "transient", 1)
-    other, _ = await judged(client, await client.submitter.submit(message("hello", "not blocked")))
+    other, _ = await judged(client, await client.submitter.submit(asked("hello", "not blocked")))
     assert other.outcome is Outcome.PASSED
     in_the_way.unlink()
-    healed, _ = await judged(client, await client.submitter.submit(message("hello", "blocked")))
+    healed, _ = await judged(client, await client.submitter.submit(asked("hello", "blocked")))
     assert healed.outcome is Outcome.PASSED
 
 
@@ -223,7 +224,7 @@ def full_disk(stage: Stage) -> Iterator[str]:
 
 
 async def test_a_full_disk_costs_nobody_an_accepted_answer(full_disk: str, client: TurnsClient, stage: Stage) -> None:
-    turn, _ = await judged(client, await client.submitter.submit(message("[long answer]", full_disk)))
+    turn, _ = await judged(client, await client.submitter.submit(asked("[long answer]", full_disk)))
     assert turn.outcome is Outcome.PASSED
     assert len(turn.response) > 65536
     output = stage.settings.sessions_dir / full_disk / "output"
@@ -238,12 +239,12 @@ async def test_a_turn_that_kills_its_worker_each_time_is_given_up_and_no_other_t
         async with TurnsClient(stage.settings) as client:
             runs = Runs(stage.witness)
             beside = [
-                await client.submitter.submit(message(f"[held {number}]", f"beside {number}")) for number in range(4)
+                await client.submitter.submit(asked(f"[held {number}]", f"beside {number}")) for number in range(4)
             ]
             for turn_id in beside:
                 await until(client, turn_id, "attempt.output")
-            turn_id = await client.submitter.submit(message("[poison]", "poisoned"))
-            following = await client.submitter.submit(message("next", "poisoned"))
+            turn_id = await client.submitter.submit(asked("[poison]", "poisoned"))
+            following = await client.submitter.submit(asked("next", "poisoned"))
             turn, events = await judged(client, turn_id)
             assert (turn.outcome, turn.strikes, turn.delivery) == (Outcome.DEAD, 3, 3)
             assert [event.kind for event in events].count("attempt.lost") == 3

@@ -17,7 +17,7 @@ from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from api_client.contract.values.worker_reports import WorkerReport
-from tests.fault.conftest import message
+from tests.installation import asked
 from tests.support import wait_until
 from worker.processes.broker import BrokerError, EmbeddedBroker
 
@@ -42,7 +42,7 @@ def fill(path: Path) -> None:
 async def submitted(client: TurnsClient) -> str:
     """A turn, or nothing when it cannot be stored."""
     try:
-        return await client.submitter.submit(message("x" * 1000))
+        return await client.submitter.submit(asked("x" * 1000))
     except StoreUnavailable:
         return ""
 
@@ -66,7 +66,7 @@ async def test_while_the_brokers_disk_is_full_nothing_is_stored_by_half_and_afte
     filler = small_disk / "filler"
     with EmbeddedBroker(small_disk / "b") as broker:
         async with TurnsClient(settings_on(settings, broker)) as client:
-            before = await client.submitter.submit(message("before"))
+            before = await client.submitter.submit(asked("before"))
             fill(filler)
             stored: list[str] = []
             while turn_id := await submitted(client):  # what fits into the file's last page is still taken
@@ -84,7 +84,7 @@ async def test_on_a_full_disk_an_end_is_shown_if_the_store_took_a_write_after_it
     with EmbeddedBroker(small_disk / "b") as broker:
         on = settings_on(settings, broker)
         async with TurnsClient(on) as client:
-            early, late = [await client.submitter.submit(message("x", name)) for name in ("early", "late")]
+            early, late = [await client.submitter.submit(asked("x", name)) for name in ("early", "late")]
             for turn_id in (early, late):
                 await client.canceller.cancel(turn_id)
             ended = (await client.reader.get(early)).finished_at
@@ -105,20 +105,20 @@ async def test_on_a_full_disk_an_end_is_shown_if_the_store_took_a_write_after_it
 
 async def test_a_cut_tail_costs_the_last_write_alone(settings: Settings, private_broker: EmbeddedBroker) -> None:
     async with TurnsClient(settings_on(settings, private_broker)) as client:
-        turns = [await client.submitter.submit(message(f"{number}", f"s{number}")) for number in range(3)]
+        turns = [await client.submitter.submit(asked(f"{number}", f"s{number}")) for number in range(3)]
         private_broker.kill()
         log = log_of(private_broker)
         log.write_bytes(log.read_bytes()[:-7])
         private_broker.start()
         for turn_id in turns[:-1]:
             assert (await client.reader.get(turn_id)).state is TurnState.QUEUED
-        assert await client.submitter.submit(message("again"))
+        assert await client.submitter.submit(asked("again"))
 
 
 async def test_a_damaged_file_is_refused_loudly(settings: Settings, private_broker: EmbeddedBroker) -> None:
     async with TurnsClient(settings_on(settings, private_broker)) as client:
         for number in range(3):
-            await client.submitter.submit(message(f"{number}", f"s{number}"))
+            await client.submitter.submit(asked(f"{number}", f"s{number}"))
     private_broker.kill()
     log = log_of(private_broker)
     damaged = bytearray(log.read_bytes())
@@ -134,9 +134,9 @@ async def test_a_turn_of_a_lost_last_second_is_gone_and_its_id_never_continues_i
 ) -> None:
     copy, kept = tmp_path / "copy", private_broker.directory / "appendonlydir"
     async with TurnsClient(settings_on(settings, private_broker)) as client:
-        before = await client.submitter.submit(message("before", "a"))
+        before = await client.submitter.submit(asked("before", "a"))
         shutil.copytree(kept, copy)
-        lost = await client.submitter.submit(message("lost", "b"))
+        lost = await client.submitter.submit(asked("lost", "b"))
         epoch = (await client.reader.get(lost)).epoch
         private_broker.kill()
         shutil.rmtree(kept)
@@ -145,5 +145,5 @@ async def test_a_turn_of_a_lost_last_second_is_gone_and_its_id_never_continues_i
         assert (await client.reader.get(before)).state is TurnState.QUEUED
         with pytest.raises(TurnNotFound):
             await client.reader.get(lost)
-        assert await client.submitter.submit(message("lost", "b"), turn_id=lost) == lost
+        assert await client.submitter.submit(asked("lost", "b"), turn_id=lost) == lost
         assert (await client.reader.get(lost)).epoch != epoch, "a reader of the lost history would miss what is new"

@@ -21,7 +21,7 @@ from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome
 from tests.fault.conftest import judged
 from tests.fault.matrix import LEASE_SECONDS, Runs, Stage
-from tests.support import WAIT_SECONDS, processes_with, wait_until
+from tests.support import WAIT_SECONDS, passes, processes_with, wait_until
 
 SCRIPT = """
 - when: "[held "
@@ -183,7 +183,7 @@ async def test_a_slow_broker_delays_but_nothing_fails(
         with stage.store() as store:
             while True:
                 await asyncio.to_thread(store.execute_command, "CLIENT", "PAUSE", 100, "ALL")
-                await asyncio.sleep(0.3)
+                await passes(0.3, "two thirds of the time it answers")
 
     slowing, took = asyncio.create_task(slow_down()), []
     try:
@@ -210,7 +210,7 @@ async def test_a_broker_that_forgot_its_scripts_and_cut_every_connection_is_not_
             store.execute_command("SCRIPT", "FLUSH")
             for kind in ("normal", "pubsub"):
                 store.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
-            await asyncio.sleep(0.2)
+            await passes(0.2, "between two cuts the connections come back")
     (stage.meet / "go").touch()
     turn, events = await judged(client, turn_id)
     assert (turn.outcome, turn.delivery, turn.strikes) == (Outcome.PASSED, 1, 0)

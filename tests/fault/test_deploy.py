@@ -8,97 +8,94 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 import redis
 from celery import Celery
 
-from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE, Link, celery_settings
 from api_client.contract.turn import Outcome, TurnState
-from tests.conftest import WorkerProcess, environ_of
-from tests.fault.conftest import Meeting, judged, message
+from tests.fault.conftest import Meeting, judged
+from tests.installation import Installation, environ_of
+from tests.installation import asked as message
 from tests.support import wait_for, wait_until
 from worker.processes.isolation import IsolatedLinks
 from worker.turns.engine import Engine
 from worker.turns.tasks.celery_internals import Receiver
 
-StartWorker = Callable[..., WorkerProcess]
-
 
 async def test_a_stopped_worker_hands_its_running_turn_over_without_a_strike(
-    scripted: Settings, meeting: Meeting, worker_process: StartWorker
+    scripted: Installation, meeting: Meeting
 ) -> None:
-    hasty = replace(scripted, shutdown_seconds=0.3)
-    async with TurnsClient(hasty) as client:
-        first = worker_process(settings=hasty)
-        turn_id = await client.submitter.submit(message("held"))
-        await wait_until(lambda: meeting.begun)
-        first.kill(signal.SIGTERM)
-        await asyncio.to_thread(first.process.wait, 60)
-        meeting.go()
-        worker_process(settings=hasty)
-        turn, events = await judged(client, turn_id)
-        assert (turn.outcome, turn.attempt, turn.delivery, turn.strikes) == (Outcome.PASSED, 1, 2, 0)
-        assert [event.data["during"] for event in events if event.kind == "attempt.lost"] == ["shutdown"]
+    scripted.change(shutdown_seconds=0.3)
+    client = scripted.client
+    first = scripted.worker()
+    turn_id = await scripted.ask("held")
+    await wait_until(lambda: meeting.begun)
+    first.kill(signal.SIGTERM)
+    await asyncio.to_thread(first.process.wait, 60)
+    meeting.go()
+    scripted.worker()
+    turn, events = await judged(client, turn_id)
+    assert (turn.outcome, turn.attempt, turn.delivery, turn.strikes) == (Outcome.PASSED, 1, 2, 0)
+    assert [event.data["during"] for event in events if event.kind == "attempt.lost"] == ["shutdown"]
 
 
 async def test_a_stopped_worker_lets_an_agent_finish_that_needs_only_a_moment(
-    scripted: Settings, meeting: Meeting, worker_process: StartWorker
+    scripted: Installation, meeting: Meeting
 ) -> None:
-    patient = replace(scripted, shutdown_seconds=20)
-    async with TurnsClient(patient) as client:
-        first = worker_process(settings=patient)
-        turn_id = await client.submitter.submit(message("held"))
-        await wait_until(lambda: meeting.begun)
-        first.kill(signal.SIGTERM)
-        meeting.go()
-        await asyncio.to_thread(first.process.wait, 60)
-        worker_process(settings=patient)
-        turn, _ = await judged(client, turn_id)
-        assert (turn.outcome, turn.delivery) == (Outcome.PASSED, 1)
+    scripted.change(shutdown_seconds=20)
+    client = scripted.client
+    first = scripted.worker()
+    turn_id = await scripted.ask("held")
+    await wait_until(lambda: meeting.begun)
+    first.kill(signal.SIGTERM)
+    meeting.go()
+    await asyncio.to_thread(first.process.wait, 60)
+    scripted.worker()
+    turn, _ = await judged(client, turn_id)
+    assert (turn.outcome, turn.delivery) == (Outcome.PASSED, 1)
 
 
 async def test_a_rolling_restart_of_two_workers_under_load_loses_nothing(
-    scripted: Settings, meeting: Meeting, worker_process: StartWorker
+    scripted: Installation, meeting: Meeting
 ) -> None:
-    hasty = replace(scripted, shutdown_seconds=0.3, run_slots=4, lease_seconds=120.0)
+    scripted.change(shutdown_seconds=0.3, run_slots=4, lease_seconds=120.0)
     meeting.go()
-    async with TurnsClient(hasty) as client:
-        workers = [worker_process(settings=hasty), worker_process(settings=hasty)]
-        ids: list[str] = []
-        for old in workers:
-            ids += [await client.submitter.submit(message("forgetful", f"s{len(ids)}-{n}")) for n in range(12)]
-            old.kill(signal.SIGTERM)
-            ids += [await client.submitter.submit(message("quick", f"s{len(ids)}-{n}")) for n in range(12)]
-            await asyncio.to_thread(old.process.wait, 60)
-            worker_process(settings=hasty)
-        for turn_id in ids:
-            turn, events = await judged(client, turn_id)
-            assert turn.outcome in {Outcome.PASSED, Outcome.PASSED_AFTER_RETRY}
-            assert turn.strikes == 0
-            waits = [
-                later.at - earlier.at for earlier, later in itertools.pairwise(events) if earlier.kind == "attempt.lost"
-            ]
-            assert all(wait < hasty.lease_seconds for wait in waits), "nobody waits for a lease to end"
+    client = scripted.client
+    workers = [scripted.worker(), scripted.worker()]
+    ids: list[str] = []
+    for old in workers:
+        ids += [await client.submitter.submit(message("forgetful", f"s{len(ids)}-{n}")) for n in range(12)]
+        old.kill(signal.SIGTERM)
+        ids += [await client.submitter.submit(message("quick", f"s{len(ids)}-{n}")) for n in range(12)]
+        await asyncio.to_thread(old.process.wait, 60)
+        scripted.worker()
+    for turn_id in ids:
+        turn, events = await judged(client, turn_id)
+        assert turn.outcome in {Outcome.PASSED, Outcome.PASSED_AFTER_RETRY}
+        assert turn.strikes == 0
+        waits = [
+            later.at - earlier.at for earlier, later in itertools.pairwise(events) if earlier.kind == "attempt.lost"
+        ]
+        assert all(wait < scripted.settings.lease_seconds for wait in waits), "nobody waits for a lease to end"
 
 
 async def test_a_turn_that_runs_alone_is_handed_over_however_often_its_process_is_asked_to_end(
-    scripted: Settings, meeting: Meeting
+    scripted: Installation, meeting: Meeting
 ) -> None:
-    async with TurnsClient(scripted) as client:
-        turn_id = await client.submitter.submit(message("held"))
-        command = [sys.executable, "-m", "worker.processes.isolated", "turn.run", "1", turn_id, "s"]
-        process = subprocess.Popen(command, env=environ_of(scripted), stderr=subprocess.DEVNULL)
-        await wait_until(lambda: meeting.begun)
-        while process.poll() is None:
-            process.send_signal(signal.SIGTERM)
-            await asyncio.sleep(0)
-        turn = await client.reader.get(turn_id)
-        assert (turn.state, turn.next, turn.strikes) == (TurnState.QUEUED, "turn.run/1", 0)
+    client = scripted.client
+    turn_id = await scripted.ask("held")
+    command = [sys.executable, "-m", "worker.processes.isolated", "turn.run", "1", turn_id, "s"]
+    process = subprocess.Popen(command, env=environ_of(scripted.settings), stderr=subprocess.DEVNULL)
+    await wait_until(lambda: meeting.begun)
+    while process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        await asyncio.sleep(0)
+    turn = await client.reader.get(turn_id)
+    assert (turn.state, turn.next, turn.strikes) == (TurnState.QUEUED, "turn.run/1", 0)
 
 
 def test_a_worker_hands_its_turns_over_only_when_it_takes_no_more_messages(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -24,9 +24,9 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome
 from api_client.store.connecting import connect
-from tests.conftest import WorkerProcess
-from tests.fault.conftest import Meeting, judged, message
+from tests.fault.conftest import Meeting, judged
 from tests.fault.scripts import FORGET
+from tests.installation import Installation, asked
 from tests.on_loop import Ledger
 from tests.support import wait_until
 from tests.unit.web.test_reconnects import text_after
@@ -89,11 +89,12 @@ def store(private_broker: EmbeddedBroker, tmp_path: Path) -> ForgetfulStore:
 
 
 @pytest.fixture
-def pieces(private_settings: Settings, meeting: Meeting) -> Settings:
+def pieces(installation: Installation, private_broker: EmbeddedBroker, meeting: Meeting) -> Installation:
     """Its model answers in ``PIECES``. No lease runs out while the store is away, however slow the machine is."""
     meeting.script.write_text(SCRIPT.format(meet=meeting.directory))
-    models = {"scripted": f"scripted:{meeting.script}"}
-    return replace(private_settings, models=models, witness=str(meeting.witness), lease_seconds=30.0)
+    url = private_broker.url
+    installation.change(**meeting.settings(), broker_url=url, store_url=url, lease_seconds=30.0)
+    return installation
 
 
 @asynccontextmanager
@@ -110,19 +111,19 @@ async def until(reader: Reader, text: str) -> None:
 
 
 async def test_the_holder_tells_again_what_the_store_forgot(
-    pieces: Settings, store: ForgetfulStore, meeting: Meeting, worker_process: Callable[..., WorkerProcess]
+    pieces: Installation, store: ForgetfulStore, meeting: Meeting
 ) -> None:
-    worker = worker_process(settings=pieces)
-    async with TurnsClient(pieces) as client:
-        turn_id = await client.submitter.submit(message("pieces"))
-        async with read_along(client, turn_id) as reader:
-            await until(reader, PIECES[0])
-            store.remember()
-            (meeting.directory / "second").touch()
-            await until(reader, PIECES[1])
-            store.forget()
-            (meeting.directory / "third").touch()
-        turn, events = await judged(client, turn_id)
+    worker = pieces.worker()
+    client = pieces.client
+    turn_id = await pieces.ask("pieces")
+    async with read_along(client, turn_id) as reader:
+        await until(reader, PIECES[0])
+        store.remember()
+        (meeting.directory / "second").touch()
+        await until(reader, PIECES[1])
+        store.forget()
+        (meeting.directory / "third").touch()
+    turn, events = await judged(client, turn_id)
     assert (turn.outcome, turn.delivery) == (Outcome.PASSED, 1)
     told = "".join(event.data["text"] for event in events if event.kind == "attempt.output")
     assert told == reader.text == PIECES[-1], "the log has a hole"
@@ -134,7 +135,7 @@ async def test_a_reader_that_kept_its_connection_notices_what_was_written_anew(s
     """The store is as it was, at once, and nobody's connection breaks; no ping comes to the reader's help."""
     ledger = Ledger(settings, "w")
     async with TurnsClient(replace(settings, ping_seconds=60.0)) as client:
-        turn_id = await client.submitter.submit(message("pieces"))
+        turn_id = await client.submitter.submit(asked("pieces"))
         claim = await asyncio.to_thread(ledger.claim, turn_id, "s", Link(RUN, 1))
         assert isinstance(claim, Claim)
         async with read_along(client, turn_id) as reader:
@@ -152,19 +153,19 @@ async def test_a_reader_that_kept_its_connection_notices_what_was_written_anew(s
 
 
 async def test_readers_of_a_delivery_the_store_forgot_begin_again(
-    pieces: Settings, store: ForgetfulStore, meeting: Meeting, worker_process: Callable[..., WorkerProcess]
+    pieces: Installation, store: ForgetfulStore, meeting: Meeting
 ) -> None:
     """The claim itself is lost: its worker is fenced, the turn is delivered anew, under the same numbers."""
-    async with TurnsClient(pieces) as client:
-        turn_id = await client.submitter.submit(message("pieces"))
-        store.remember()
-        worker_process(settings=pieces)
-        async with read_along(client, turn_id) as reader:
-            (meeting.directory / "second").touch()
-            await until(reader, PIECES[1])
-            store.forget()
-            (meeting.directory / "third").touch()
-        turn, events = await judged(client, turn_id)
+    client = pieces.client
+    turn_id = await pieces.ask("pieces")
+    store.remember()
+    pieces.worker()
+    async with read_along(client, turn_id) as reader:
+        (meeting.directory / "second").touch()
+        await until(reader, PIECES[1])
+        store.forget()
+        (meeting.directory / "third").touch()
+    turn, events = await judged(client, turn_id)
     assert turn.outcome is Outcome.PASSED
     assert reader.shown <= {"", *PIECES}
     kinds = [event.kind for event in reader.events]
@@ -172,40 +173,40 @@ async def test_readers_of_a_delivery_the_store_forgot_begin_again(
 
 
 async def test_who_saw_an_end_that_the_store_forgot_is_told_so_when_it_comes_back(
-    pieces: Settings, store: ForgetfulStore, meeting: Meeting, worker_process: Callable[..., WorkerProcess]
+    pieces: Installation, store: ForgetfulStore, meeting: Meeting
 ) -> None:
-    settings = replace(pieces, lease_seconds=1.5)  # whose holder is gone is delivered again when its lease is over
-    worker_process(settings=settings)
-    async with TurnsClient(settings) as client:
-        turn_id = await client.submitter.submit(message("pieces"))
-        async with read_along(client, turn_id) as reader:
-            await until(reader, PIECES[0])
-            store.remember()
-            (meeting.directory / "second").touch()
-            (meeting.directory / "third").touch()
-        last = reader.events[-1]
-        assert last.final
-        store.forget()
-        turn, events = await judged(client, turn_id)
-        assert turn.seq > last.seq, "the new log goes on behind the number where the forgotten one ended"
-        after = client.reader.follow(turn_id, after=last.seq, epoch=last.epoch, at_ms=last.at_ms)
-        again = [event async for event in after if event is not None]
+    pieces.change(lease_seconds=1.5)  # whose holder is gone is delivered again when its lease is over
+    pieces.worker()
+    client = pieces.client
+    turn_id = await pieces.ask("pieces")
+    async with read_along(client, turn_id) as reader:
+        await until(reader, PIECES[0])
+        store.remember()
+        (meeting.directory / "second").touch()
+        (meeting.directory / "third").touch()
+    last = reader.events[-1]
+    assert last.final
+    store.forget()
+    turn, events = await judged(client, turn_id)
+    assert turn.seq > last.seq, "the new log goes on behind the number where the forgotten one ended"
+    after = client.reader.follow(turn_id, after=last.seq, epoch=last.epoch, at_ms=last.at_ms)
+    again = [event async for event in after if event is not None]
     assert turn.outcome is Outcome.PASSED
     assert (again[0].kind, again[1:]) == (RESET, events)
 
 
 async def test_readers_of_a_turn_that_the_store_forgot_do_not_wait_for_it(
-    pieces: Settings, store: ForgetfulStore
+    pieces: Installation, store: ForgetfulStore
 ) -> None:
-    async with TurnsClient(pieces) as client:
-        await client.submitter.submit(message("pieces", "before"))
-        store.remember()
-        turn_id = await client.submitter.submit(message("pieces"))
-        events = client.reader.follow(turn_id)
-        assert (await anext(events)).kind == "turn.queued"
-        store.forget()
-        with pytest.raises(TurnNotFound):
-            await asyncio.wait_for(_all(events), 60)
+    client = pieces.client
+    await pieces.ask("pieces", "before")
+    store.remember()
+    turn_id = await pieces.ask("pieces")
+    events = client.reader.follow(turn_id)
+    assert (await anext(events)).kind == "turn.queued"
+    store.forget()
+    with pytest.raises(TurnNotFound):
+        await asyncio.wait_for(_all(events), 60)
 
 
 async def _all(events: AsyncIterator[Event | None]) -> None:

@@ -17,8 +17,8 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.turn import Outcome
-from tests.fault.conftest import message
 from tests.fault.matrix import Stage
+from tests.installation import asked
 from tests.support import json_lines, wait_until
 
 TURNS, SLOTS = 120, 4
@@ -56,7 +56,7 @@ def running(stage: Stage, pid: int) -> int:
 
 async def test_lost_runs_start_again_before_a_queue_of_others(stage: Stage) -> None:
     async with TurnsClient(stage.settings) as client:
-        ids = [await client.submitter.submit(message("hello", f"s-{number}")) for number in range(TURNS)]
+        ids = [await client.submitter.submit(asked("hello", f"s-{number}")) for number in range(TURNS)]
         victim = stage.workers[0].children()["1"]
         await wait_until(lambda: running(stage, victim) >= SLOTS)
         os.kill(victim, signal.SIGKILL)
@@ -74,10 +74,10 @@ async def test_lost_runs_start_again_before_a_queue_of_others(stage: Stage) -> N
 
 async def test_the_next_turn_of_a_running_session_starts_before_a_queue_of_others(stage: Stage) -> None:
     async with TurnsClient(stage.settings) as client:
-        first = await client.submitter.submit(message("held", "s-running"))
+        first = await client.submitter.submit(asked("held", "s-running"))
         await wait_until(lambda: witnessed(stage, "start"))
-        others = [await client.submitter.submit(message("hello", f"s-{number}")) for number in range(TURNS)]
-        following = await client.submitter.submit(message("hello", "s-running"))
+        others = [await client.submitter.submit(asked("hello", f"s-{number}")) for number in range(TURNS)]
+        following = await client.submitter.submit(asked("hello", "s-running"))
         (stage.meet / "go").touch()
         turns = await asyncio.gather(*(client.reader.result(each, timeout=240) for each in (first, *others, following)))
     assert {turn.outcome for turn in turns} == {Outcome.PASSED}
@@ -92,7 +92,7 @@ async def test_a_worker_that_finds_a_full_queue_takes_no_more_messages_than_it_h
     with Stage(tmp_path, SCRIPT, models=models, run_slots=2) as stage:
         stage.start(workers=0)
         async with TurnsClient(stage.settings) as client:
-            ids = [await client.submitter.submit(message("held", f"s-{number}")) for number in range(6)]
+            ids = [await client.submitter.submit(asked("held", f"s-{number}")) for number in range(6)]
             stage.start(workers=1)
             await wait_until(lambda: len(witnessed(stage, "start")) == 2)
             with stage.store() as store:

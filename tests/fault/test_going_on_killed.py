@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
-from api_client.client import TurnsClient
-from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.web.streaming.draft import Draft
 from api_client.web.streaming.reply import Reply
 from tests.bench.economy.answers import chat
-from tests.conftest import WorkerProcess
-from tests.fault.conftest import judged, message
+from tests.fault.conftest import judged
+from tests.installation import Installation
 from tests.support import wait_until
 
 WHOLE = chat(7, "de", 1500).text()
@@ -29,32 +25,32 @@ LATER = LINE + 700
 
 
 @pytest.fixture
-def dying(settings: Settings, tmp_path: Path) -> Settings:
+def dying(installation: Installation, tmp_path: Path) -> Installation:
     """An agent that dies in its answer; the one that goes on from there waits in the middle of the rest."""
     wait = [{"touch": f"{tmp_path}/begun"}, {"wait_for": f"{tmp_path}/go"}]
     rest = [{"say": {"text": WHOLE[LINE:LATER], "pieces": 20}}, *wait, {"say": WHOLE[LATER:]}]
     script = [{"attempts": [[{"say": {"text": WHOLE[:BREAK], "pieces": 20}}, "die"], rest]}]
-    (tmp_path / "script.yaml").write_text(yaml.safe_dump(script, allow_unicode=True))
-    return replace(settings, models={"scripted": f"scripted:{tmp_path}/script.yaml"}, lease_seconds=3.0)
+    installation.play(yaml.safe_dump(script, allow_unicode=True), lease_seconds=3.0)
+    return installation
 
 
 @pytest.mark.parametrize("moment", ["turn.retrying", "attempt.output"])
 async def test_the_worker_killed_before_or_while_its_agent_goes_on(
-    moment: str, dying: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
+    moment: str, dying: Installation, tmp_path: Path
 ) -> None:
-    worker = worker_process(settings=dying)
-    async with TurnsClient(dying) as client:
-        turn_id = await client.submitter.submit(message("Was tun?"))
-        if moment == "turn.retrying":
-            async for event in client.reader.follow(turn_id):
-                if event is not None and event.kind == moment:
-                    break
-        else:
-            await wait_until(lambda: (tmp_path / "begun").exists())
-        for pid in worker.children().values():
-            os.kill(pid, signal.SIGKILL)
-        (tmp_path / "go").touch()
-        turn, events = await judged(client, turn_id)
+    worker = dying.worker()
+    client = dying.client
+    turn_id = await dying.ask("Was tun?")
+    if moment == "turn.retrying":
+        async for event in client.reader.follow(turn_id):
+            if event is not None and event.kind == moment:
+                break
+    else:
+        await wait_until(lambda: (tmp_path / "begun").exists())
+    for pid in worker.children().values():
+        os.kill(pid, signal.SIGKILL)
+    (tmp_path / "go").touch()
+    turn, events = await judged(client, turn_id)
 
     assert (turn.outcome, turn.attempt, turn.response) == (Outcome.PASSED_AFTER_RETRY, 2, WHOLE)
     assert [event.data["goes_on"] for event in events if event.kind == "turn.retrying"] == [True]

@@ -5,20 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
-from tests.conftest import WorkerProcess
-from tests.fault.conftest import Meeting, judged, message
+from tests.fault.conftest import Meeting, judged
+from tests.installation import Installation
 from tests.support import processes_with, wait_until
 from worker.processes.broker import EmbeddedBroker
-
-StartWorker = Callable[..., WorkerProcess]
 
 #: Link by link, what has just happened when the worker is killed.
 MOMENTS = ("attempt.started", "attempt.output", "attempt.completed", "attempt.rejected", "turn.retrying")
@@ -32,10 +28,10 @@ async def reached(client: TurnsClient, turn_id: str, kind: str) -> None:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 async def test_the_processes_of_a_worker_killed_at_any_moment_the_turn_ends_once(
-    moment: str, mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+    moment: str, mortal: Installation, client: TurnsClient, meeting: Meeting
 ) -> None:
-    worker = worker_process(settings=mortal)
-    turn_id = await client.submitter.submit(message("forgetful"))
+    worker = mortal.worker()
+    turn_id = await mortal.ask("forgetful")
     await reached(client, turn_id, moment)
     for pid in worker.children().values():
         os.kill(pid, signal.SIGKILL)
@@ -47,15 +43,15 @@ async def test_the_processes_of_a_worker_killed_at_any_moment_the_turn_ends_once
 
 
 async def test_the_whole_worker_killed_takes_its_agent_along_and_another_worker_goes_on(
-    mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+    mortal: Installation, client: TurnsClient, meeting: Meeting
 ) -> None:
-    first = worker_process(settings=mortal)
-    turn_id = await client.submitter.submit(message("held"))
+    first = mortal.worker()
+    turn_id = await mortal.ask("held")
     await wait_until(lambda: meeting.begun)
     first.kill()
     await wait_until(lambda: not processes_with(f"HELIX_AGENT_MARK={turn_id}"))
     meeting.go()
-    worker_process(settings=mortal)
+    mortal.worker()
     turn, events = await judged(client, turn_id)
     assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 2)
     assert [event.kind for event in events].count("attempt.lost") == 1
@@ -63,10 +59,10 @@ async def test_the_whole_worker_killed_takes_its_agent_along_and_another_worker_
 
 
 async def test_a_frozen_worker_that_wakes_up_late_changes_nothing(
-    mortal: Settings, client: TurnsClient, meeting: Meeting, worker_process: StartWorker
+    mortal: Installation, client: TurnsClient, meeting: Meeting
 ) -> None:
-    frozen, other = worker_process(settings=mortal), worker_process(settings=mortal)
-    turn_id = await client.submitter.submit(message("held"))
+    frozen, other = mortal.worker(), mortal.worker()
+    turn_id = await mortal.ask("held")
     await wait_until(lambda: meeting.begun)
     name = (await client.reader.get(turn_id)).worker
     victim, holder = next((each, pid) for each in (frozen, other) if (pid := each.named(name)))
@@ -75,7 +71,7 @@ async def test_a_frozen_worker_that_wakes_up_late_changes_nothing(
     meeting.go()
     turn, _ = await judged(client, turn_id)
     os.kill(holder, signal.SIGCONT)
-    again = await client.submitter.submit(message("quick", "another session"))
+    again = await mortal.ask("quick", "another session")
     await judged(client, again)
     later, _ = await judged(client, turn_id)
     assert victim.process.poll() is None
@@ -83,46 +79,43 @@ async def test_a_frozen_worker_that_wakes_up_late_changes_nothing(
 
 
 async def test_at_default_settings_the_turn_of_a_killed_process_goes_on_in_another_of_its_worker(
-    scripted: Settings, meeting: Meeting, worker_process: StartWorker
+    scripted: Installation, meeting: Meeting
 ) -> None:
     defaults = Settings()
-    slow = replace(scripted, reap_seconds=defaults.reap_seconds, announce_seconds=defaults.announce_seconds)
-    async with TurnsClient(slow) as client:
-        worker = worker_process("--processes", "2", settings=slow)
-        await client.submitter.submit(message("quick"))
-        turn_id = await client.submitter.submit(message("held", "t"))
-        await wait_until(lambda: meeting.begun)
-        holder = worker.named((await client.reader.get(turn_id)).worker)
-        assert holder
-        os.kill(holder, signal.SIGKILL)
-        await wait_until(lambda: len(meeting.runs()) == 3)
-        meeting.go()
-        turn, _ = await judged(client, turn_id)
-        assert turn.outcome is Outcome.PASSED
-        assert worker.process.poll() is None
+    scripted.change(reap_seconds=defaults.reap_seconds, announce_seconds=defaults.announce_seconds)
+    client = scripted.client
+    worker = scripted.worker("--processes", "2")
+    await scripted.ask("quick")
+    turn_id = await scripted.ask("held", "t")
+    await wait_until(lambda: meeting.begun)
+    holder = worker.named((await client.reader.get(turn_id)).worker)
+    assert holder
+    os.kill(holder, signal.SIGKILL)
+    await wait_until(lambda: len(meeting.runs()) == 3)
+    meeting.go()
+    turn, _ = await judged(client, turn_id)
+    assert turn.outcome is Outcome.PASSED
+    assert worker.process.poll() is None
 
 
 @pytest.mark.parametrize("outage_seconds", [0.3, 4.0, pytest.param(30.0, marks=pytest.mark.timeout(240))])
 async def test_the_broker_killed_in_the_middle_of_a_turn_loses_nothing(
-    outage_seconds: float,
-    private_scripted: Settings,
-    private_broker: EmbeddedBroker,
-    meeting: Meeting,
-    worker_process: StartWorker,
+    outage_seconds: float, scripted: Installation, private_broker: EmbeddedBroker, meeting: Meeting
 ) -> None:
-    worker_process(settings=replace(private_scripted, lease_seconds=1.5))
-    async with TurnsClient(private_scripted) as client:
-        turn_id = await client.submitter.submit(message("held"))
-        waiting = await client.submitter.submit(message("quick"))
-        await wait_until(lambda: meeting.begun)
-        private_broker.kill()
-        back_at = time.monotonic() + outage_seconds
-        await wait_until(lambda: time.monotonic() > back_at, outage_seconds + 60)
-        meeting.go()
-        private_broker.start()
-        turn, _ = await judged(client, turn_id)
-        assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
-        after, _ = await judged(client, waiting)
-        assert after.outcome is Outcome.PASSED
-        new = await client.submitter.submit(message("quick", "after the outage"))
-        assert (await client.reader.result(new, timeout=60)).outcome is Outcome.PASSED
+    scripted.change(broker_url=private_broker.url, store_url=private_broker.url)
+    scripted.worker(lease_seconds=1.5)
+    client = scripted.client
+    turn_id = await scripted.ask("held")
+    waiting = await scripted.ask("quick")
+    await wait_until(lambda: meeting.begun)
+    private_broker.kill()
+    back_at = time.monotonic() + outage_seconds
+    await wait_until(lambda: time.monotonic() > back_at, outage_seconds + 60)
+    meeting.go()
+    private_broker.start()
+    turn, _ = await judged(client, turn_id)
+    assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
+    after, _ = await judged(client, waiting)
+    assert after.outcome is Outcome.PASSED
+    new = await scripted.ask("quick", "after the outage")
+    assert (await client.reader.result(new, timeout=60)).outcome is Outcome.PASSED

@@ -16,7 +16,8 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome
 from tests import records
-from tests.fault.conftest import judged, message
+from tests.fault.conftest import judged
+from tests.installation import asked
 from tests.on_loop import Ledger
 from tests.proxy import LossyProxy
 from worker.processes.broker import EmbeddedBroker
@@ -44,14 +45,14 @@ async def test_a_turn_whose_every_command_loses_its_reply_once_is_executed_once(
     async with TurnsClient(through) as client, TurnsClient(settings) as undisturbed:
         ledger = Ledger(through, "w")
         warm_up = await client.submitter.submit(
-            message("Guten Tag", "warm-up")
+            asked("Guten Tag", "warm-up")
         )  # the server knows the scripts from now on
         await client.canceller.cancel(warm_up)
         for script in ledger._changes.scripts.values():
             redis.Redis.from_url(settings.redis_url).script_load(script.text)
         if lost:
             proxy.lose(lost)
-        turn_id = await client.submitter.submit(message("Hallo"))
+        turn_id = await client.submitter.submit(asked("Hallo"))
         claim = ledger.claim(turn_id, "s", Link(RUN, 1))
         assert isinstance(claim, Claim)
         ledger.append(claim, [AttemptOutput(attempt=1, text="Ja.")])

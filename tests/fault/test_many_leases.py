@@ -16,8 +16,8 @@ from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
 from api_client.contract.values.worker_reports import WorkerReport
 from tests.chaos.proxy import tell
-from tests.fault.conftest import message
 from tests.fault.matrix import Stage
+from tests.installation import asked
 from tests.support import json_lines, wait_for, wait_until
 from worker.cli.checks.workers import leases
 
@@ -72,7 +72,7 @@ def slow_leases(stage: Stage) -> bool:
 
 async def test_a_hundred_turns_over_a_slow_link_start_a_hundred_agents(stage: Stage, tmp_path: Path) -> None:
     async with TurnsClient(stage.settings) as client:
-        ids = [await client.submitter.submit(message("hello", f"s-{number}")) for number in range(TURNS)]
+        ids = [await client.submitter.submit(asked("hello", f"s-{number}")) for number in range(TURNS)]
         await tell(str(tmp_path / "control"), "store", "delay", DELAY)
         await wait_until(lambda: starts(stage) >= TURNS, 180)
         held_until = time.monotonic() + 1.5 * LEASE_SECONDS
@@ -86,7 +86,7 @@ async def test_a_hundred_turns_over_a_slow_link_start_a_hundred_agents(stage: St
 async def test_a_link_that_gets_slow_is_reported_before_it_costs_a_lease(stage: Stage, tmp_path: Path) -> None:
     worker = stage.workers[0]
     async with TurnsClient(stage.settings) as client:
-        turn_id = await client.submitter.submit(message("hello", "s-slow"))
+        turn_id = await client.submitter.submit(asked("hello", "s-slow"))
         await wait_until(lambda: starts(stage) == 1)
         await tell(str(tmp_path / "control"), "store", "delay", SLOW_DELAY)
         await wait_until(lambda: '"event": "lease.round_slow"' in worker.log_file.read_text(), 120)

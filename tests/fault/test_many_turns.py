@@ -14,9 +14,10 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Outcome, Turn, TurnState
-from tests.fault.conftest import judged, message
+from tests.fault.conftest import judged
 from tests.fault.matrix import Stage, left_in_store, stubbornly
-from tests.support import wait_until
+from tests.installation import asked as message
+from tests.support import passes, wait_until
 
 TURNS = 200
 SCRIPT = """
@@ -112,9 +113,9 @@ async def test_beside_200_turns_and_under_a_flapping_broker_only_the_poison_turn
     async def flap() -> None:
         for _ in range(5):
             stage.broker.kill()
-            await asyncio.sleep(0.2)
+            await passes(0.2, "the broker is away")
             stage.broker.start()
-            await asyncio.sleep(1.0)
+            await passes(1.0, "the broker is there")
 
     flapping = asyncio.create_task(flap())
     later = range(TURNS // 2, TURNS)

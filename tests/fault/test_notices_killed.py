@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +14,8 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from tests.conftest import WorkerProcess
 from tests.hooks import HookReceiver
+from tests.installation import Installation
 from tests.on_loop import done, outbox_of
 from tests.support import put, wait_until
 from worker.notices.gathering import gather
@@ -29,7 +28,7 @@ KILLS = {1: "notice.taken", 100: "notice.due", 300: "notice.taken", 500: "notice
 
 @pytest.mark.timeout(600)
 async def test_a_thousand_webhooks_arrive_at_least_once_though_their_senders_are_killed(
-    settings: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
+    installation: Installation, tmp_path: Path
 ) -> None:
     points = tmp_path / "points"
     points.mkdir()
@@ -37,7 +36,7 @@ async def test_a_thousand_webhooks_arrive_at_least_once_though_their_senders_are
         receiver.seconds = 0.02
         receiver.answer = lambda headers, body: 500 if len(receiver.paths) % 50 == 0 else 200
         used = replace(
-            settings,
+            installation.settings,
             webhook_urls=(receiver.url,),
             webhook_secret=SECRET,
             webhook_internal="allowed",
@@ -47,7 +46,7 @@ async def test_a_thousand_webhooks_arrive_at_least_once_though_their_senders_are
         done(lambda: gather(used, outbox._store, outbox))  # from here on
         asked = await cancelled(used)
         arrived = lambda: {json.loads(body)["data"]["id"] for _, body in list(receiver.taken)}  # noqa: E731
-        senders = [worker_process("--foreground", settings=used) for _ in range(2)]
+        senders = [installation.worker("--foreground", settings=used) for _ in range(2)]
         for count, point in KILLS.items():
             await wait_until(lambda count=count: len(arrived()) >= count, 300)
             (points / f"{point}.1").unlink(missing_ok=True)
@@ -56,7 +55,7 @@ async def test_a_thousand_webhooks_arrive_at_least_once_though_their_senders_are
             (points / point).unlink()
             left = [sender for sender in senders if sender.process.poll() is None]
             assert len(left) == 1, "the other one does not send"
-            senders = [*left, worker_process("--foreground", settings=used, wait=False)]
+            senders = [*left, installation.worker("--foreground", settings=used, wait=False)]
         await wait_until(lambda: arrived() == asked, 300)
         with redis.Redis.from_url(used.redis_url) as store:
             await wait_until(lambda: store.hlen(Keys(used.namespace).notices) == 0, 120)

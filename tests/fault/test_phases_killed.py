@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import signal
-import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,9 +14,8 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.phases.phase import Phase
-from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest
-from tests.conftest import WorkerProcess, environ_of, turns
+from tests.installation import Installation
 from tests.support import put, wait_for, wait_until
 
 PHASES = """
@@ -34,9 +31,8 @@ PHASES = """
 
 
 @pytest.fixture
-def installed(settings: Settings, tmp_path: Path) -> Settings:
+def installed(installation: Installation, tmp_path: Path) -> Installation:
     """Settings whose agent builds badly at first, and whose project has two phases."""
-    script = tmp_path / "script.yaml"
     write = {"write": {"path": "output/add.py", "content": "def add(a, b:"}}
     good = {"write": {"path": "output/add.py", "content": "def add(a, b): return a + b\n"}}
     readme = {"write": {"path": "output/README.md", "content": "# add\n"}}
@@ -45,31 +41,25 @@ def installed(settings: Settings, tmp_path: Path) -> Settings:
         {"when": "Baue", "attempts": [[write, {"say": "Fertig."}], [hold, good, {"say": "Jetzt."}]]},
         {"attempts": [[readme, {"say": "Beschrieben."}]]},
     ]
-    script.write_text(json.dumps(rules))
-    work = settings.root / "work"
+    work = installation.settings.root / "work"
     work.mkdir()
     (work / "phases.yaml").write_text(PHASES % (tmp_path / "never"))
     points = tmp_path / "points"
     points.mkdir()
-    return replace(
-        settings,
-        models={"scripted": f"scripted:{script}"},
-        locale="en",
-        failpoint=str(points),
-        lease_seconds=1.5,
-        box="off",  # the gates' commands look at files of this test's own
-    )
+    # Without a box: the gates' commands look at files of this test's own.
+    installation.play(json.dumps(rules), locale="en", failpoint=str(points), lease_seconds=1.5, box="off")
+    return installation
 
 
-def cli(settings: Settings, *arguments: str) -> Any:
-    done = subprocess.run(turns(*arguments, "--json"), env=environ_of(settings), capture_output=True, timeout=180)
-    assert done.returncode == 0, done.stderr.decode()
+def cli(installed: Installation, *arguments: str) -> Any:
+    done = installed.run(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 
-def read(settings: Settings, turn_id: str) -> tuple[Turn, list[Event]]:
+def read(installed: Installation, turn_id: str) -> tuple[Turn, list[Event]]:
     async def ask() -> tuple[Turn, list[Event]]:
-        async with TurnsClient(settings) as client:
+        async with TurnsClient(installed.settings) as client:
             turn = await client.reader.get(turn_id)
             events = [event async for event in client.reader.follow(turn_id) if event] if turn.outcome else []
             return turn, events
@@ -78,15 +68,17 @@ def read(settings: Settings, turn_id: str) -> tuple[Turn, list[Event]]:
 
 
 def test_phases_go_on_after_a_worker_is_killed_in_run_and_in_verification(
-    installed: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
+    installed: Installation, tmp_path: Path
 ) -> None:
-    worker = worker_process(settings=installed)
-    build, document = (each["turn_id"] for each in cli(installed, "phase", "run", str(installed.root / "work")))
+    worker = installed.worker()
+    build, document = (
+        each["turn_id"] for each in cli(installed, "phase", "run", str(installed.settings.root / "work"))
+    )
     wait_for(lambda: read(installed, build)[0].attempt == 2 and read(installed, build)[0].state == "running")
     worker.kill(signal.SIGKILL)
     put(tmp_path / "points" / "validation.started", "kill@1")  # once, when it has verified and told nobody
     (tmp_path / "go").touch()
-    worker_process(settings=installed)
+    installed.worker()
     wait_for(lambda: read(installed, document)[0].outcome)
     first, events = read(installed, build)
     assert (first.outcome, first.attempt) == ("passed_after_retry", 2)
@@ -96,53 +88,50 @@ def test_phases_go_on_after_a_worker_is_killed_in_run_and_in_verification(
     kinds = [event.kind for event in events]
     assert (kinds.count("attempt.accepted"), kinds.count("attempt.rejected")) == (1, 1)
     assert read(installed, document)[0].outcome == "passed"
-    assert (installed.root / "work/phases/build/output/add.py").read_text() == "def add(a, b): return a + b\n"
+    assert (installed.settings.root / "work/phases/build/output/add.py").read_text() == "def add(a, b): return a + b\n"
 
 
 def test_the_copies_of_a_worker_that_was_killed_while_it_verified_are_swept_by_the_next_one(
-    installed: Settings,
+    installed: Installation,
     tmp_path: Path,
-    worker_process: Callable[..., WorkerProcess],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     copies = tmp_path / "copies"
     copies.mkdir()
     monkeypatch.setenv("TMPDIR", str(copies))
     line = f"touch {tmp_path / 'verifying'}; sleep 60"
-    (installed.root / "work" / "phases.yaml").write_text(
+    (installed.settings.root / "work" / "phases.yaml").write_text(
         "- id: document\n  description: Beschreibe.\n  output_files: [README.md]\n"
         f"  quality_gate: {{type: command, shell: true, command: '{line}'}}\n"
     )
-    worker = worker_process(settings=installed)
-    [document] = cli(installed, "phase", "run", str(installed.root / "work"))
+    worker = installed.worker()
+    [document] = cli(installed, "phase", "run", str(installed.settings.root / "work"))
     wait_for(lambda: (tmp_path / "verifying").exists())
     worker.kill(signal.SIGKILL)
     [left] = copies.glob("helix-verify-*")
     assert (left / "files" / "README.md").exists()
     cli(installed, "cancel", document["turn_id"])  # so that no further verification sweeps it
-    worker_process(settings=installed)
+    installed.worker()
     wait_for(lambda: not left.exists())
 
 
-async def test_parked_phases_hold_no_slot_so_a_worker_with_one_goes_on(
-    installed: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
+async def test_parked_phases_hold_no_slot_so_a_worker_with_one_goes_on(installed: Installation) -> None:
     phase = Phase(id="build", description="Baue add.py.", output_files=("add.py",), max_attempts=1)
-    worker_process(settings=replace(installed, run_slots=1, check_slots=1))
-    async with TurnsClient(installed) as client:
-        parked = []
-        for name in ("work", "other"):
-            (installed.root / name).mkdir(exist_ok=True)
-            parked += await client.submitter.submit_phases([phase], directory=name)
-        await wait_until(lambda: _all_parked(client, parked))
-        asked = TurnRequest(model="scripted", messages=({"role": "user", "content": "Hallo"},), session_id="s")
-        chat = await client.reader.result(
-            await client.submitter.submit(replace(asked, validators=("file_existence",))), timeout=60
-        )
-        assert chat.outcome == "passed"
-        assert await _all_parked(client, parked)
-        for turn_id in parked:
-            await client.canceller.cancel(turn_id)
+    installed.worker(run_slots=1, check_slots=1)
+    client = installed.client
+    parked = []
+    for name in ("work", "other"):
+        (installed.settings.root / name).mkdir(exist_ok=True)
+        parked += await client.submitter.submit_phases([phase], directory=name)
+    await wait_until(lambda: _all_parked(client, parked))
+    asked = TurnRequest(model="scripted", messages=({"role": "user", "content": "Hallo"},), session_id="s")
+    chat = await client.reader.result(
+        await client.submitter.submit(replace(asked, validators=("file_existence",))), timeout=60
+    )
+    assert chat.outcome == "passed"
+    assert await _all_parked(client, parked)
+    for turn_id in parked:
+        await client.canceller.cancel(turn_id)
 
 
 async def _all_parked(client: TurnsClient, turn_ids: list[str]) -> bool:
@@ -150,23 +139,23 @@ async def _all_parked(client: TurnsClient, turn_ids: list[str]) -> bool:
 
 
 def test_a_parked_phase_outlives_its_workers_and_goes_on_from_the_command_line(
-    installed: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
+    installed: Installation, tmp_path: Path
 ) -> None:
-    (installed.root / "work" / "phases.yaml").write_text(
+    (installed.settings.root / "work" / "phases.yaml").write_text(
         "- {id: build, description: Baue add.py., output_files: [add.py], max_attempts: 1}\n"
     )
-    worker = worker_process(settings=installed)
-    [build] = cli(installed, "phase", "run", str(installed.root / "work"))
+    worker = installed.worker()
+    [build] = cli(installed, "phase", "run", str(installed.settings.root / "work"))
     wait_for(lambda: read(installed, build["turn_id"])[0].state == "parked")
     assert [turn["turn_id"] for turn in cli(installed, "inbox", "list")] == [build["turn_id"]]
     worker.kill(signal.SIGKILL)
     shown = cli(installed, "inbox", "show", build["turn_id"])
     assert shown["proposal"]["issues"][0]["code"] == "PYTHON_SYNTAX"
-    (installed.root / shown["proposal"]["files"] / "add.py").write_text("add = sum\n")
+    (installed.settings.root / shown["proposal"]["files"] / "add.py").write_text("add = sum\n")
     cli(installed, "inbox", "edit", build["turn_id"], "--note", "fixed")
-    worker_process(settings=installed)
+    installed.worker()
     wait_for(lambda: read(installed, build["turn_id"])[0].outcome)
     assert read(installed, build["turn_id"])[0].outcome == "passed_by_human"
-    assert (installed.root / "work/phases/build/output/add.py").read_text() == "add = sum\n"
-    [listed] = cli(installed, "phase", "list", str(installed.root / "work"))
+    assert (installed.settings.root / "work/phases/build/output/add.py").read_text() == "add = sum\n"
+    [listed] = cli(installed, "phase", "list", str(installed.settings.root / "work"))
     assert (listed["id"], listed["state"]) == ("build", "passed_by_human")

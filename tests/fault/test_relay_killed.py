@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import httpx2
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
-from tests.conftest import WorkerProcess
 from tests.fault.conftest import Meeting, judged
-from tests.relay import RelayProcess
+from tests.installation import Installation, RelayProcess
 
 
 @pytest.fixture
-def relay(scripted: Settings) -> Iterator[RelayProcess]:
-    made = RelayProcess(scripted)
-    made.start()
-    yield made
-    made.kill()
+def relay(scripted: Installation) -> RelayProcess:
+    return scripted.relay()
 
 
 def events_of(response: httpx2.Response) -> Iterator[tuple[str, dict[str, object]]]:
@@ -54,10 +49,9 @@ async def test_a_reader_comes_back_to_another_relay_and_sees_each_event_once(
     relay: RelayProcess,
     client: TurnsClient,
     meeting: Meeting,
-    worker_process: Callable[..., WorkerProcess],
-    scripted: Settings,
+    scripted: Installation,
 ) -> None:
-    worker_process(settings=scripted)
+    scripted.worker()
     body = {"model": "scripted", "messages": [{"role": "user", "content": "held"}]}
     turn_id = httpx2.post(f"{relay.url}/v1/turns", json=body, timeout=60).raise_for_status().json()["turn_id"]
     seen, last_id = watch_until_killed(relay, turn_id)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,9 +20,9 @@ from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.contract.values.sentinels import Sentinels
-from tests.conftest import WorkerProcess
-from tests.fault.conftest import Meeting, judged, message, with_script
+from tests.fault.conftest import Meeting, judged
 from tests.fault.sentinels import SentinelSetUp
+from tests.installation import Installation, asked
 from tests.support import wait_until
 from worker.turns.leases.replica_watch import ReplicaWatch
 from worker.turns.loops.watching import Watch
@@ -37,12 +37,12 @@ def set_up(tmp_path: Path) -> Iterator[SentinelSetUp]:
 
 
 async def test_a_turn_survives_the_fail_over_of_its_store_and_broker(
-    set_up: SentinelSetUp, settings: Settings, meeting: Meeting, worker_process: Callable[..., WorkerProcess]
+    set_up: SentinelSetUp, installation: Installation, meeting: Meeting
 ) -> None:
-    scripted = with_script(replace(settings, store_url=set_up.url, broker_url=set_up.url, lease_seconds=1.5), meeting)
-    worker_process(settings=scripted)
+    scripted = installation.change(store_url=set_up.url, broker_url=set_up.url, lease_seconds=1.5, **meeting.settings())
+    installation.worker(settings=scripted)
     async with TurnsClient(scripted) as client:
-        turn_id = await client.submitter.submit(message("held"))
+        turn_id = await client.submitter.submit(asked("held"))
         await wait_until(lambda: meeting.begun)
         first, replica = set_up.ports
         await wait_until(lambda: set_up.client(first).execute_command("WAIT", 1, 2000))
@@ -51,7 +51,7 @@ async def test_a_turn_survives_the_fail_over_of_its_store_and_broker(
         meeting.go()
         turn, _ = await judged(client, turn_id)
         assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
-        again = await client.submitter.submit(message("quick", "after the fail-over"))
+        again = await client.submitter.submit(asked("quick", "after the fail-over"))
         assert (await client.reader.result(again, timeout=60)).outcome is Outcome.PASSED
 
 
@@ -65,20 +65,20 @@ async def test_replicated_acknowledges_a_submit_only_when_a_replica_has_it(
 ) -> None:
     _, replica = set_up.ports
     async with TurnsClient(replicated) as client:
-        turn_id = await client.submitter.submit(message("quick"))
+        turn_id = await client.submitter.submit(asked("quick"))
         assert set_up.client(replica).exists(keys_of(replicated.namespace, turn_id).turn(turn_id))
         set_up.signal(replica, signal.SIGSTOP)
         other = client.submitter.new_id("other")
         with pytest.raises(StoreUnavailable, match="no replica confirmed"):
-            await client.submitter.submit(message("quick", "other"), turn_id=other)
+            await client.submitter.submit(asked("quick", "other"), turn_id=other)
         set_up.signal(replica, signal.SIGCONT)
-        assert await client.submitter.submit(message("quick", "other"), turn_id=other) == other, "the repeat finds it"
+        assert await client.submitter.submit(asked("quick", "other"), turn_id=other) == other, "the repeat finds it"
 
 
 async def test_replicated_shows_an_end_only_when_a_replica_has_it(set_up: SentinelSetUp, replicated: Settings) -> None:
     _, replica = set_up.ports
     async with TurnsClient(replicated) as client, TurnsClient(replicated) as other:
-        turn_id = await client.submitter.submit(message("quick"))
+        turn_id = await client.submitter.submit(asked("quick"))
         set_up.signal(replica, signal.SIGSTOP)
         with pytest.raises(StoreUnavailable, match="no replica confirmed"):
             await client.canceller.cancel(turn_id)
@@ -96,7 +96,7 @@ async def test_a_confirmation_whose_connection_broke_is_asked_for_again_with_its
     """A bare WAIT on a new connection, which has written nothing, is answered at once, whatever replicas have."""
     first, replica = set_up.ports
     async with TurnsClient(replicated) as client:
-        turn_id = await client.submitter.submit(message("quick"))
+        turn_id = await client.submitter.submit(asked("quick"))
         set_up.signal(replica, signal.SIGSTOP)
         settling = asyncio.create_task(client.store.settle(turn_id, 1))
         server = set_up.client(first)
@@ -125,7 +125,7 @@ async def test_who_acknowledges_may_not_be_promoted_again_and_replicas_may_once_
     watch.start()
     try:
         async with TurnsClient(replicated) as client:
-            await client.submitter.submit(message("quick"))
+            await client.submitter.submit(asked("quick"))
             assert set_up.client(first).config_get("replica-priority") == {"replica-priority": "0"}
         await wait_until(lambda: set_up.client(replica).config_get("replica-priority") == {"replica-priority": "100"})
         set_up.client(replica).replicaof("127.0.0.1", 1)  # a master that is not there
@@ -137,7 +137,7 @@ async def test_who_acknowledges_may_not_be_promoted_again_and_replicas_may_once_
 async def test_as_many_replicas_as_are_asked_for_confirm(set_up: SentinelSetUp, replicated: Settings) -> None:
     async with TurnsClient(replace(replicated, replicas=2)) as client:
         with pytest.raises(StoreUnavailable, match="fewer than HELIX_REPLICAS"):
-            await client.submitter.submit(message("quick"))
+            await client.submitter.submit(asked("quick"))
 
 
 def test_an_address_names_nodes_master_and_database() -> None:

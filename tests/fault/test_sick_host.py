@@ -9,17 +9,15 @@ import asyncio
 import json
 import shutil
 import subprocess
-from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
-from tests.conftest import WorkerProcess, environ_of, turns
-from tests.fault.conftest import Meeting, message
-from tests.support import wait_until
+from tests.fault.conftest import Meeting
+from tests.installation import Installation, WorkerProcess, asked
+from tests.support import passes, wait_until
 
 _TURNS = 80
 _SICK = "sick-host"
@@ -51,49 +49,46 @@ async def sick(client: TurnsClient) -> dict[str, str]:
 
 
 async def test_a_read_only_host_beside_a_healthy_one_costs_no_turn_anything(
-    host_of_its_own: list[str],
-    scripted: Settings,
-    meeting: Meeting,
-    worker_process: Callable[..., WorkerProcess],
+    host_of_its_own: list[str], scripted: Installation, meeting: Meeting
 ) -> None:
-    settings = replace(scripted, run_slots=4, stalled_seconds=10.0)
-    one = worker_process(settings=settings, within=host_of_its_own)
-    remount(one, settings, "ro")
-    async with TurnsClient(settings) as client:
-        first = await client.submitter.submit(message("quick", "first"))
-        await wait_until(lambda: sick(client))
-        given_back = await client.reader.get(first)
-        assert (given_back.state, given_back.transients, given_back.strikes) == (TurnState.QUEUED, 0, 0)
-        rest = [client.submitter.submit(message("quick", f"s{number}")) for number in range(_TURNS - 1)]
-        turn_ids = [first, *await asyncio.gather(*rest)]
+    scripted.change(run_slots=4, stalled_seconds=10.0)
+    one = scripted.worker(within=host_of_its_own)
+    remount(one, scripted.settings, "ro")
+    client = scripted.client
+    first = await scripted.ask("quick", "first")
+    await wait_until(lambda: sick(client))
+    given_back = await client.reader.get(first)
+    assert (given_back.state, given_back.transients, given_back.strikes) == (TurnState.QUEUED, 0, 0)
+    rest = [client.submitter.submit(asked("quick", f"s{number}")) for number in range(_TURNS - 1)]
+    turn_ids = [first, *await asyncio.gather(*rest)]
 
-        told = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, check=False)
-        wrong = [one["message"] for one in json.loads(told.stdout)["findings"] if one["state"] == "wrong"]
-        assert any(f"{_SICK} carries out no turns" in line and "Read-only" in line for line in wrong), wrong
-        assert (await client.workers.standing()).fleet.sick
+    told = scripted.run("doctor", "--json")
+    wrong = [one["message"] for one in json.loads(told.stdout)["findings"] if one["state"] == "wrong"]
+    assert any(f"{_SICK} carries out no turns" in line and "Read-only" in line for line in wrong), wrong
+    assert (await client.workers.standing()).fleet.sick
 
-        worker_process(settings=settings)  # a healthy one
-        for turn_id in turn_ids:
-            turn = await client.reader.result(turn_id, timeout=60)
-            assert (turn.outcome, turn.transients, turn.strikes) == (Outcome.PASSED, 0, 0)
-            assert turn.attempt == 1
-        assert len(meeting.runs()) == _TURNS, "an agent was started twice"
+    scripted.worker()  # a healthy one
+    for turn_id in turn_ids:
+        turn = await client.reader.result(turn_id, timeout=60)
+        assert (turn.outcome, turn.transients, turn.strikes) == (Outcome.PASSED, 0, 0)
+        assert turn.attempt == 1
+    assert len(meeting.runs()) == _TURNS, "an agent was started twice"
 
 
 async def test_a_host_that_is_well_again_goes_on_by_itself_in_the_same_process(
-    host_of_its_own: list[str], scripted: Settings, worker_process: Callable[..., WorkerProcess]
+    host_of_its_own: list[str], scripted: Installation
 ) -> None:
-    settings = replace(scripted, stalled_seconds=10.0)
-    worker = worker_process(settings=settings, within=host_of_its_own)
+    scripted.change(stalled_seconds=10.0)
+    worker = scripted.worker(within=host_of_its_own)
     processes = worker.children()
-    remount(worker, settings, "ro")
-    async with TurnsClient(settings) as client:
-        turn_id = await client.submitter.submit(message("quick"))
-        await wait_until(lambda: sick(client))
-        await asyncio.sleep(2 * settings.stalled_seconds)  # nobody takes it for stalled meanwhile, and restarts it
-        remount(worker, settings, "rw")
-        assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED
-        await wait_until(lambda: not_sick(client))
+    remount(worker, scripted.settings, "ro")
+    client = scripted.client
+    turn_id = await scripted.ask("quick")
+    await wait_until(lambda: sick(client))
+    await passes(2 * scripted.settings.stalled_seconds, "nobody takes it for stalled meanwhile, and restarts it")
+    remount(worker, scripted.settings, "rw")
+    assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED
+    await wait_until(lambda: not_sick(client))
     assert worker.children() == processes
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -14,31 +14,16 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.index.search import Search
 from api_client.index.selection import select
-from tests.conftest import environ_of
-from worker.cli import main
+from tests.installation import Installation, Said
 
-
-class Ended(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-Run = Callable[..., Ended]
+Run = Callable[..., Said]
 
 
 @pytest.fixture
-def run(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def run(installation: Installation) -> Run:
     """Runs ``turns`` under the test's settings, with nobody at a terminal."""
-    for name, value in environ_of(settings, HELIX_MODELS="scripted=scripted,other=scripted").items():
-        monkeypatch.setenv(name, value)
-
-    def run(*arguments: str) -> Ended:
-        with pytest.raises(SystemExit) as ended:
-            main([*arguments])
-        return Ended(int(ended.value.code or 0), *capsys.readouterr())
-
-    return run
+    installation.change(models={"scripted": "scripted", "other": "scripted"})
+    return installation.command
 
 
 def submitted(run: Run, session: str, model: str = "scripted") -> str:

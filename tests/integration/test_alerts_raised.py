@@ -20,22 +20,18 @@ from typing import Any
 
 import httpx2
 import pytest
-import redis
 
-from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.escalation import Escalation
 from api_client.contract.keys import GC_AT, Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.contract.turn import TurnRequest
 from api_client.contract.values.notices import Notice
 from api_client.pauses.pause import Pause
-from tests.conftest import WorkerProcess
+from tests.installation import Installation, RelayProcess, WorkerProcess
 from tests.on_loop import outbox_of
 from tests.prometheus import PROMETHEUS, Prometheus
-from tests.relay import RelayProcess
-from tests.support import playing, wait_until
+from tests.support import passes, wait_until
 from tests.unit.test_dashboards import PANELS, RULES
 
 FASTER = float(os.environ.get("ALERTS_FASTER", "20"))
@@ -76,25 +72,22 @@ SCRIPT = """
 class Site:
     """A real installation: its settings, its relay, its worker if it has one, and a client."""
 
-    settings: Settings
-    client: TurnsClient
+    installation: Installation
     relay: RelayProcess
     worker: WorkerProcess | None
-    store: redis.Redis
     asked: int = 0
+
+    def __post_init__(self) -> None:
+        self.settings, self.client, self.store = (
+            self.installation.settings, self.installation.client, self.installation.store
+        )  # fmt: skip
 
     async def ask(self, text: str, count: int = 1, **more: Any) -> list[str]:
         """Submit so many turns, each in a session of its own."""
         found = []
         for _ in range(count):
             self.asked += 1
-            request = TurnRequest(
-                model="scripted",
-                messages=({"role": "user", "content": text},),
-                session_id=f"s{self.asked}",
-                **more,
-            )
-            found.append(await self.client.submitter.submit(request))
+            found.append(await self.installation.ask(text, f"s{self.asked}", **more))
         return found
 
     async def answer(self, text: str, count: int = 1) -> None:
@@ -106,11 +99,7 @@ class Site:
         """A turn that waits for a person."""
         policy = {"step_marker": ("escalate",)}
         [turn_id] = await self.ask("person", max_attempts=1, policy=policy, escalation=Escalation())
-
-        async def parked() -> bool:
-            return (await self.client.reader.get(turn_id)).state == "parked"
-
-        await wait_until(parked)
+        await self.installation.until(turn_id, "parked")
         return turn_id
 
     def report(self, **more: Any) -> None:
@@ -304,7 +293,7 @@ async def watched(site: Site, trouble: Trouble, alert: str, folder: Path) -> str
 async def test_a_trouble_raises_its_own_alert(
     alert: str,
     private_settings: Settings,
-    worker_process: Callable[..., WorkerProcess],
+    installation: Installation,
     tmp_path: Path,
     request: pytest.FixtureRequest,
     capsys: pytest.CaptureFixture[str],
@@ -312,21 +301,15 @@ async def test_a_trouble_raises_its_own_alert(
     trouble = TROUBLES[alert]
     if alert == "HelixDiskFilling":
         request.getfixturevalue("small_root")
-    used = playing(private_settings, SCRIPT, locale="en", **trouble.changes)
-    worker = worker_process(settings=used) if trouble.worker else None
-    relay = RelayProcess(used)
-    relay.start()
-    try:
-        async with TurnsClient(used) as client:
-            with redis.Redis.from_url(used.redis_url) as store:
-                site = Site(used, client, relay, worker, store)
-                if worker is None:
-                    site.report()
-                said = await watched(site, trouble, alert, tmp_path)
-        with capsys.disabled():
-            print(said)
-    finally:
-        relay.kill()
+    installation.settings = private_settings
+    installation.play(SCRIPT, locale="en", **trouble.changes)
+    worker = installation.worker() if trouble.worker else None
+    site = Site(installation, installation.relay(), worker)
+    if worker is None:
+        site.report()
+    said = await watched(site, trouble, alert, tmp_path)
+    with capsys.disabled():
+        print(said)
 
 
 #: Panels that have nothing to show when nothing is handed on, verified or judged by a policy file.
@@ -358,35 +341,29 @@ def test_every_alert_has_its_trouble() -> None:
 
 
 async def test_a_healthy_busy_hour_with_parked_and_paused_turns_raises_nothing_and_feeds_the_dashboard(
-    private_settings: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
+    private_settings: Settings, installation: Installation, tmp_path: Path
 ) -> None:
-    used = playing(private_settings, SCRIPT, locale="en", budgets={"all": 100.0})
+    installation.settings = private_settings
+    used = installation.play(SCRIPT, locale="en", budgets={"all": 100.0})
     used.models["paused"] = used.models["scripted"]
-    worker = worker_process(settings=used)
-    relay = RelayProcess(used)
-    relay.start()
-    try:
-        async with TurnsClient(used) as client:
-            with redis.Redis.from_url(used.redis_url) as store, Prometheus(tmp_path, relay.url, times=FASTER) as seen:
-                site = Site(used, client, relay, worker, store)
-                await site.park()
-                await client.pauses.pause(Pause(what="model", name="paused", reason="maintenance", by="test"))
-                hello = ({"role": "user", "content": "hello"},)
-                await client.submitter.submit(TurnRequest(model="paused", messages=hello, session_id="held"))
-                seen.await_scrapes()
-                ends = time.monotonic() + HEALTHY_SECONDS / FASTER
+    worker, relay, client = installation.worker(), installation.relay(), installation.client
+    with Prometheus(tmp_path, relay.url, times=FASTER) as seen:
+        site = Site(installation, relay, worker)
+        await site.park()
+        await client.pauses.pause(Pause(what="model", name="paused", reason="maintenance", by="test"))
+        await installation.ask("hello", "held", model="paused")
+        seen.await_scrapes()
+        ends = time.monotonic() + HEALTHY_SECONDS / FASTER
 
-                async def chat(number: int) -> None:
-                    while time.monotonic() < ends:
-                        with suppress(StoreUnavailable):  # who chats asks again; a machine of many tests may be slow
-                            await site.answer("again" if number == 0 else "hello")
-                        await asyncio.sleep(4 / FASTER)  # as many turns in an hour at every speed
+        async def chat(number: int) -> None:
+            while time.monotonic() < ends:
+                with suppress(StoreUnavailable):  # who chats asks again; a machine of many tests may be slow
+                    await site.answer("again" if number == 0 else "hello")
+                await passes(4 / FASTER, "as many turns in an hour at every speed")
 
-                await asyncio.gather(*map(chat, range(6)))
-                finished = seen.asked("sum(helix_turn_finished_total)")
-                assert float(finished[0]["value"][1]) > 20, "it was not busy"
-                print(f"{finished[0]['value'][1]} turns ended within an hour of Prometheus' clock")
-                assert seen.ever_fired() <= true_of_this_machine(seen)
-                assert {title for title, query in queries().items() if not seen.asked(query)} <= EMPTY_WHILE_WELL
-    finally:
-        relay.kill()
+        await asyncio.gather(*map(chat, range(6)))
+        finished = seen.asked("sum(helix_turn_finished_total)")
+        assert float(finished[0]["value"][1]) > 20, "it was not busy"
+        print(f"{finished[0]['value'][1]} turns ended within an hour of Prometheus' clock")
+        assert seen.ever_fired() <= true_of_this_machine(seen)
+        assert {title for title, query in queries().items() if not seen.asked(query)} <= EMPTY_WHILE_WELL

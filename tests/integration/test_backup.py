@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import httpx2
 import pytest
@@ -23,14 +22,12 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnRequest
 from api_client.index.search import Search
 from api_client.index.selection import select
-from tests.conftest import WorkerProcess, end_all, environ_of, turns
 from tests.fault.staged.restore import DUMP, Forged, hostile, places, tree
+from tests.installation import Installation, asked, end_all, run
 from tests.ports import free_port
-from tests.relay import RelayProcess
-from tests.support import playing, wait_for, wait_until
+from tests.support import wait_for, wait_until
 from worker.backup import keyspace, restoring
 from worker.backup.errors import RestoreRefused
 from worker.backup.keyspace import fitting_server
@@ -49,21 +46,10 @@ SCRIPT = """
 PHASE = {"id": "build", "description": "Write add.py.", "output_files": ["add.py"], "verify_agent": False}
 
 
-def run(settings: Settings, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """``turns`` under these settings."""
-    return subprocess.run(
-        turns(*arguments), env=environ_of(settings, **environ), capture_output=True, text=True, timeout=120
-    )
-
-
-def message(text: str) -> tuple[dict[str, Any], ...]:
-    return ({"role": "user", "content": text},)
-
-
 @pytest.fixture
-def before(private_settings: Settings) -> Settings:
+def before(installation: Installation, private_broker: EmbeddedBroker) -> Settings:
     """The installation that is backed up."""
-    return playing(private_settings, SCRIPT)
+    return installation.play(SCRIPT, broker_url=private_broker.url, store_url=private_broker.url)
 
 
 @pytest.fixture
@@ -97,24 +83,20 @@ async def test_a_restored_installation_has_turns_keys_sessions_and_phases_and_go
     before: Settings,
     after: Settings,
     started: Callable[[], Settings],
-    worker_process: Callable[..., WorkerProcess],
+    installation: Installation,
     tmp_path: Path,
 ) -> None:
     (before.root / "work").mkdir()
     (before.root / "work" / "notes.md").write_text("read me")
     key = run(before, "keys", "create", "alice").stdout.strip()
-    worker = worker_process(settings=before)
+    worker = installation.worker()
     async with TurnsClient(before) as client:
-        answered = await client.submitter.submit(
-            TurnRequest(model="scripted", messages=message("hello"), session_id="a")
-        )
+        answered = await client.submitter.submit(asked("hello", "a"))
         await client.reader.result(answered, timeout=60)
         [built] = await client.submitter.submit_phases([Phase.from_dict(PHASE)], directory="work")
         assert (await client.reader.result(built, timeout=60)).outcome == "passed"
         end_all([worker])
-        waiting = await client.submitter.submit(
-            TurnRequest(model="scripted", messages=message("hello"), session_id="b")
-        )
+        waiting = await client.submitter.submit(asked("hello", "b"))
         reading = Phase.from_dict({**PHASE, "id": "next", "input_files": ["notes.md"]})
         [queued] = await client.submitter.submit_phases([reading], directory="work")
         events = await client.reader.events(answered)
@@ -135,7 +117,7 @@ async def test_a_restored_installation_has_turns_keys_sessions_and_phases_and_go
     assert done.returncode == 0, done.stderr
     assert not (after.root / ".helix" / "restoring").exists()
 
-    restored = started()
+    restored = installation.settings = started()
     sessions = Path("projects/sessions/a")
     assert files_below(after.root / sessions) == files_below(before.root / sessions)
     assert (after.root / "work/phases/build/output/add.py").read_text().startswith("def add")
@@ -143,17 +125,13 @@ async def test_a_restored_installation_has_turns_keys_sessions_and_phases_and_go
     async with TurnsClient(restored) as client:
         assert await client.reader.events(answered) == events
         assert run(after, "restore", str(archive)).returncode == 2, "it is not empty any more"
-        worker = worker_process(settings=restored)
+        installation.worker()
         assert (await client.reader.result(waiting, timeout=60)).outcome == "passed"
         assert (await client.reader.result(queued, timeout=60)).outcome == "passed"
-    relay = RelayProcess(restored)
-    relay.start()
-    try:
-        asked = httpx2.get(f"{relay.url}/v1/models", headers={"Authorization": f"Bearer {key}"}, timeout=60)
-        assert asked.status_code == 200
-        assert httpx2.get(f"{relay.url}/v1/models", timeout=60).status_code == 401
-    finally:
-        relay.kill()
+    relay = installation.relay()
+    answer = httpx2.get(f"{relay.url}/v1/models", headers={"Authorization": f"Bearer {key}"}, timeout=60)
+    assert answer.status_code == 200
+    assert httpx2.get(f"{relay.url}/v1/models", timeout=60).status_code == 401
 
 
 async def test_every_turn_acknowledged_before_a_backup_began_is_in_it_under_load(
@@ -164,7 +142,7 @@ async def test_every_turn_acknowledged_before_a_backup_began_is_in_it_under_load
 
         async def load(session: str) -> None:
             while not stop.is_set():
-                request = TurnRequest(model="scripted", messages=message("hello"), session_id=session)
+                request = asked("hello", session)
                 acknowledged.append(await client.submitter.submit(request))
 
         stop = threading.Event()

@@ -15,7 +15,7 @@ from api_client.contract.events import Event
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.turns.bells import LOOK, Ear
-from tests.support import wait_until
+from tests.support import passes, wait_until
 from worker.processes.broker import EmbeddedBroker
 
 READERS = 40
@@ -107,7 +107,7 @@ async def test_readers_go_on_when_the_store_was_away_for_longer_than_its_client_
     private_broker.kill()
     with pytest.raises(StoreUnavailable):
         await client.reader.get(turn_id)
-    await asyncio.sleep(3)  # the subscription has given up, too
+    await passes(3, "the subscription gives up, too")
     private_broker.start()
     await client.canceller.cancel(turn_id)
     await asyncio.wait_for(asyncio.gather(*tasks), 200)  # long before the first ping
@@ -118,7 +118,7 @@ async def test_readers_that_come_and_go_at_once_leave_no_subscription(client: Tu
     turn_id = await submit(client)
     for pause in (0, 0, 0.001, 0.002, 0.005):
         tasks = [asyncio.create_task(read(client, turn_id, [])) for _ in range(READERS)]
-        await asyncio.sleep(pause)
+        await passes(pause, "some are in the middle of subscribing when they leave")
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -12,7 +12,7 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
-from tests.conftest import WorkerProcess
+from tests.installation import WorkerProcess
 from tests.support import processes_with, put, wait_until
 from worker.runners.guard import box
 

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from tests.browser import strike as struck
-from tests.conftest import environ_of, turns
+from tests.installation import environ_of, turns
 from tests.support import alive, wait_for
 from worker.processes import aof_sync
 from worker.processes import broker as broker_module

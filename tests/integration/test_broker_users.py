@@ -17,9 +17,8 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from tests.conftest import WorkerProcess, environ_of, turns
+from tests.installation import RelayProcess, WorkerProcess, run
 from tests.ports import free_port
-from tests.relay import RelayProcess
 from tests.support import wait_for
 from worker.processes.broker import find_server
 
@@ -96,16 +95,11 @@ async def test_a_whole_turn_is_submitted_carried_out_followed_counted_and_watche
         waiting = await client.submitter.submit(TurnRequest(model="scripted", messages=(message,), session_id="other"))
         await client.reader.result(waiting, timeout=60)
     assert "NOPERM" not in worker.log_file.read_text()
-    done = subprocess.run(
-        turns("doctor", "--json"), env=environ_of(guarded.settings_of("operator")), capture_output=True, text=True
-    )
+    done = run(guarded.settings_of("operator"), "doctor", "--json")
     assert done.returncode == 0, done.stdout
 
 
 def test_the_operator_takes_and_restores_a_backup_and_nobody_else_does(guarded: Guarded, tmp_path: Path) -> None:
-    def run(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(turns(*arguments), env=environ_of(settings), capture_output=True, text=True, timeout=120)
-
     operator = guarded.settings_of("operator")
     submitted = run(operator, "submit", "hello", "--model", "scripted", "--json")
     turn_id = json.loads(submitted.stdout)["turn_id"]

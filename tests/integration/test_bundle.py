@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import subprocess
 import zipfile
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnRequest
 from api_client.contract.values.redaction import redactor, secrets_of
-from tests.conftest import WorkerProcess, environ_of, turns
+from tests.installation import Installation, asked, environ_of, turns
 from worker.cli.turns.bundle import without_texts
 
 SECRET = "q7-very-secret-key"
@@ -28,15 +25,13 @@ runs:
 
 
 @pytest.fixture
-async def turn_id(settings: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path) -> str:
+async def turn_id(installation: Installation, tmp_path: Path) -> str:
     """A finished turn."""
-    worker_process()
-    async with TurnsClient(settings) as client:
-        request = TurnRequest(
-            model="scripted", messages=({"role": "user", "content": PROMPT},), session_id="s", max_attempts=2
-        )
-        turn_id = await client.submitter.submit(request)
-        await client.reader.result(turn_id, timeout=60)
+    installation.worker()
+    client = installation.client
+    request = asked(PROMPT, "s", max_attempts=2)
+    turn_id = await client.submitter.submit(request)
+    await client.reader.result(turn_id, timeout=60)
     return turn_id
 
 

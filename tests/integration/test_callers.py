@@ -6,7 +6,6 @@ import asyncio
 import os
 import stat
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,9 +13,7 @@ import httpx2
 import pytest
 
 from api_client.contract.settings import Settings
-from tests.conftest import environ_of
-from tests.integration.test_pauses import run
-from tests.relay import RelayProcess
+from tests.installation import Installation, RelayProcess, environ_of, run
 from tests.support import wait_until
 from worker.processes.program import Program, spawn
 
@@ -25,11 +22,8 @@ ROOM = 64
 
 
 @pytest.fixture
-def relay(settings: Settings) -> Iterator[RelayProcess]:
-    process = RelayProcess(replace(settings, web_host="127.0.0.1", api_keys=(KEY,), max_connections=ROOM))
-    process.start()
-    yield process
-    process.kill()
+def relay(installation: Installation) -> RelayProcess:
+    return installation.relay(web_host="127.0.0.1", api_keys=(KEY,), max_connections=ROOM)
 
 
 async def test_a_crowd_of_idle_connections_keeps_neither_health_checks_nor_callers_out(relay: RelayProcess) -> None:

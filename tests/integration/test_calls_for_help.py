@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,11 +13,9 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from tests.conftest import WorkerProcess
 from tests.hooks import HookReceiver
-from tests.integration.test_notices import run
-from tests.relay import RelayProcess
-from tests.support import alive, playing, wait_for, wait_until
+from tests.installation import Installation
+from tests.support import alive, wait_for, wait_until
 
 SCRIPT = """
 - when: away
@@ -40,9 +37,8 @@ def receiver() -> Iterator[HookReceiver]:
 
 
 @pytest.fixture
-def called(settings: Settings, receiver: HookReceiver) -> Settings:
-    return playing(
-        settings,
+def called(installation: Installation, receiver: HookReceiver) -> Installation:
+    installation.play(
         SCRIPT,
         webhook_urls=(receiver.url,),
         webhook_internal="allowed",
@@ -52,22 +48,7 @@ def called(settings: Settings, receiver: HookReceiver) -> Settings:
         transient_delay_seconds=0.05,
         locale="en",
     )
-
-
-@pytest.fixture
-def relay_process() -> Iterator[Callable[[Settings], RelayProcess]]:
-    """Starts real relays, and kills them at the end."""
-    started: list[RelayProcess] = []
-
-    def start(settings: Settings) -> RelayProcess:
-        relay = RelayProcess(settings)
-        started.append(relay)
-        relay.start()
-        return relay
-
-    yield start
-    for relay in started:
-        relay.kill()
+    return installation
 
 
 def told(receiver: HookReceiver, kind: str) -> dict[str, Any]:
@@ -84,24 +65,22 @@ async def ask(client: TurnsClient, text: str) -> str:
 
 
 async def test_an_open_breaker_calls_once_however_often_its_probes_fail(
-    called: Settings,
+    called: Installation,
     receiver: HookReceiver,
-    worker_process: Callable[..., WorkerProcess],
-    relay_process: Callable[[Settings], RelayProcess],
 ) -> None:
-    used = replace(called, breaker_seconds=1.0)
-    worker_process(settings=used)
-    relay_process(used)
-    async with TurnsClient(used) as client:
-        turn_id = await ask(client, "away")
-        data = await wait_until(lambda: told(receiver, "breaker.opened"))
-        assert (data["model"], data["url"]) == ("scripted", "https://turns.example/paused")
-        [breaker] = await client.pauses.in_force()
-        again = Keys(used.namespace).notices_watched("state")
-        with redis.Redis.from_url(used.redis_url) as store:  # probes fail, and a relay looks again
-            await wait_until(lambda: store.exists(again) and _breaker(store, used)["errors"] > breaker.errors)
-        assert told(receiver, "breaker.opened") == data
-        await client.canceller.cancel(turn_id)
+    used = called.change(breaker_seconds=1.0)
+    called.worker()
+    called.relay()
+    client = called.client
+    turn_id = await ask(client, "away")
+    data = await wait_until(lambda: told(receiver, "breaker.opened"))
+    assert (data["model"], data["url"]) == ("scripted", "https://turns.example/paused")
+    [breaker] = await client.pauses.in_force()
+    again = Keys(used.namespace).notices_watched("state")
+    with redis.Redis.from_url(used.redis_url) as store:  # probes fail, and a relay looks again
+        await wait_until(lambda: store.exists(again) and _breaker(store, used)["errors"] > breaker.errors)
+    assert told(receiver, "breaker.opened") == data
+    await client.canceller.cancel(turn_id)
 
 
 def _breaker(store: redis.Redis, settings: Settings) -> dict[str, Any]:
@@ -110,63 +89,57 @@ def _breaker(store: redis.Redis, settings: Settings) -> dict[str, Any]:
 
 
 async def test_a_budget_calls_when_it_is_near_and_again_when_it_is_spent(
-    called: Settings,
+    called: Installation,
     receiver: HookReceiver,
-    worker_process: Callable[..., WorkerProcess],
-    relay_process: Callable[[Settings], RelayProcess],
 ) -> None:
-    used = replace(called, budgets={"all": 1.0})
-    worker_process(settings=used)
-    relay_process(used)
-    async with TurnsClient(used) as client:
-        assert (await client.reader.result(await ask(client, "one"), timeout=60)).outcome == "passed"
-        near = await wait_until(lambda: told(receiver, "budget.near"))
-        assert (near["scope"], near["spent_usd"], near["limit_usd"]) == ("all", 0.9, 1.0)
-        assert not told(receiver, "budget.spent")
-        assert (await client.reader.result(await ask(client, "two"), timeout=60)).outcome == "passed"
-        spent = await wait_until(lambda: told(receiver, "budget.spent"))
-        assert (spent["scope"], spent["spent_usd"]) == ("all", 1.8)
+    called.change(budgets={"all": 1.0})
+    called.worker()
+    called.relay()
+    client = called.client
+    assert (await client.reader.result(await ask(client, "one"), timeout=60)).outcome == "passed"
+    near = await wait_until(lambda: told(receiver, "budget.near"))
+    assert (near["scope"], near["spent_usd"], near["limit_usd"]) == ("all", 0.9, 1.0)
+    assert not told(receiver, "budget.spent")
+    assert (await client.reader.result(await ask(client, "two"), timeout=60)).outcome == "passed"
+    spent = await wait_until(lambda: told(receiver, "budget.spent"))
+    assert (spent["scope"], spent["spent_usd"]) == ("all", 1.8)
 
 
 async def test_turns_that_could_run_and_do_not_call(
-    called: Settings,
+    called: Installation,
     receiver: HookReceiver,
-    worker_process: Callable[..., WorkerProcess],
-    relay_process: Callable[[Settings], RelayProcess],
 ) -> None:
-    worker_process("--foreground", settings=called)
-    relay_process(called)
-    async with TurnsClient(called) as client:
-        [worker] = await wait_until(client.workers.reported)
-        assert run(called, "workers", "quiet", worker.name).returncode == 0
+    called.worker("--foreground")
+    called.relay()
+    client = called.client
+    [worker] = await wait_until(client.workers.reported)
+    assert called.run("workers", "quiet", worker.name).returncode == 0
 
-        async def obeys() -> bool:
-            return any(each.quiet for each in await client.workers.reported())
+    async def obeys() -> bool:
+        return any(each.quiet for each in await client.workers.reported())
 
-        await wait_until(obeys)
-        turn_id = await ask(client, "one")
-        with redis.Redis.from_url(called.redis_url) as store:  # for ten minutes
-            keys = Keys(called.namespace)
-            store.hincrby(keys.turn(turn_id), "created_at", -600_000)
-            store.hset(keys.turn(turn_id), mapping={"announced": 0, "announced_at": 1})
-        data = await wait_until(lambda: told(receiver, "queue.stuck"))
-        assert (data["turn_id"], data["turns"], data["cause"]) == (turn_id, 1, "quiet")
-        assert "ordered to take nothing new" in data["message"]
+    await wait_until(obeys)
+    turn_id = await ask(client, "one")
+    with redis.Redis.from_url(called.settings.redis_url) as store:  # for ten minutes
+        keys = called.keys
+        store.hincrby(keys.turn(turn_id), "created_at", -600_000)
+        store.hset(keys.turn(turn_id), mapping={"announced": 0, "announced_at": 1})
+    data = await wait_until(lambda: told(receiver, "queue.stuck"))
+    assert (data["turn_id"], data["turns"], data["cause"]) == (turn_id, 1, "quiet")
+    assert "ordered to take nothing new" in data["message"]
 
 
-def test_a_killed_worker_that_nobody_replaces_calls(
-    called: Settings, receiver: HookReceiver, worker_process: Callable[..., WorkerProcess]
-) -> None:
-    killed = worker_process(settings=called)
-    with redis.Redis.from_url(called.redis_url) as store:
-        names = wait_for(lambda: store.hkeys(Keys(called.namespace).workers))
-    worker_process(settings=called)
+def test_a_killed_worker_that_nobody_replaces_calls(called: Installation, receiver: HookReceiver) -> None:
+    killed = called.worker()
+    with redis.Redis.from_url(called.settings.redis_url) as store:
+        names = wait_for(lambda: store.hkeys(called.keys.workers))
+    called.worker()
     processes = killed.children().values()
     killed.kill()
     wait_for(lambda: not any(map(alive, processes)))  # none of them reports any more
     # A younger worker on the same host would be taken for its replacement: this one is from another.
-    with redis.Redis.from_url(called.redis_url) as store:
-        workers = Keys(called.namespace).workers
+    with redis.Redis.from_url(called.settings.redis_url) as store:
+        workers = called.keys.workers
         for name in names:
             facts = json.loads(store.hget(workers, name) or b"{}")  # type: ignore[arg-type]
             store.hset(workers, name, json.dumps(facts | {"host": "elsewhere"}))
@@ -176,15 +149,15 @@ def test_a_killed_worker_that_nobody_replaces_calls(
 
 
 async def test_a_turn_that_takes_down_its_workers_calls_as_a_dead_letter(
-    called: Settings, receiver: HookReceiver, worker_process: Callable[..., WorkerProcess]
+    called: Installation, receiver: HookReceiver
 ) -> None:
-    used = replace(called, strikes=2)
-    worker_process(settings=used)
+    used = called.change(strikes=2)
+    called.worker()
     with redis.Redis.from_url(used.redis_url) as store:  # notices are of what happens from the first look on
         looked = Keys(used.namespace)
         await wait_until(lambda: store.exists(looked.notices_looked(looked.inbox)))
-    async with TurnsClient(used) as client:
-        turn_id = await ask(client, "poison")
-        data = await wait_until(lambda: told(receiver, "turn.dead"), 180)
+    client = called.client
+    turn_id = await ask(client, "poison")
+    data = await wait_until(lambda: told(receiver, "turn.dead"), 180)
     assert (data["turn_id"], data["outcome"]) == (turn_id, "dead")
     assert data["url"] == f"https://turns.example/turns/{turn_id}"

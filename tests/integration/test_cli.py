@@ -13,7 +13,7 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
-from tests.conftest import environ_of, turns
+from tests.installation import Installation, environ_of, turns
 from tests.on_loop import Ledger
 from tests.support import wait_for
 from worker.turns.record.claim import Claim
@@ -22,15 +22,9 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture
-def run(settings: Settings) -> Run:
+def run(installation: Installation) -> Run:
     """Runs ``turns`` under the test's settings."""
-
-    def run(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            turns(*arguments), env=environ_of(settings), input=stdin, capture_output=True, text=True, check=False
-        )
-
-    return run
+    return installation.run
 
 
 def test_a_turn_is_submitted_shown_and_cancelled(run: Run) -> None:

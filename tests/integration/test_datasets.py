@@ -5,18 +5,13 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from tests.conftest import WorkerProcess, environ_of
-from tests.fault.conftest import message
-from tests.support import playing
-from worker.cli import main
+from tests.installation import Installation, Said
 
 SCRIPT = """
 - when: unmarked
@@ -30,31 +25,20 @@ SCRIPT = """
 
 
 @pytest.fixture
-async def turns(settings: Settings, worker_process: Callable[..., WorkerProcess]) -> dict[str, str]:
-    scripted = playing(settings, SCRIPT)
-    worker_process(settings=scripted)
+async def turns(installation: Installation) -> dict[str, str]:
+    installation.play(SCRIPT)
+    installation.worker()
     found = {}
-    async with TurnsClient(scripted) as client:
-        for text in ("unmarked", "repaired", "plain"):
-            request = message(text, text)
-            found[text] = await client.submitter.submit(replace(request, metadata={"message_id": f"m-{text}"}))
-        for turn_id in found.values():
-            assert (await client.reader.result(turn_id, timeout=120)).outcome.success
+    for text in ("unmarked", "repaired", "plain"):
+        found[text] = await installation.ask(text, text, metadata={"message_id": f"m-{text}"})
+    for turn_id in found.values():
+        assert (await installation.result(turn_id)).outcome.success
     return found
 
 
 @pytest.fixture
-def run(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> Callable[..., tuple[int, str, str]]:
-    for name, value in environ_of(settings).items():
-        monkeypatch.setenv(name, value)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        out, err = capsys.readouterr()
-        return int(ended.value.code or 0), out, err
-
-    return run
+def run(installation: Installation) -> Callable[..., Said]:
+    return installation.command
 
 
 def rows(text: str) -> dict[tuple[str, int], dict[str, Any]]:
@@ -62,7 +46,7 @@ def rows(text: str) -> dict[tuple[str, int], dict[str, Any]]:
 
 
 def test_every_rejected_answer_is_a_line_with_its_repair_and_the_final_answer(
-    turns: dict[str, str], run: Callable[..., tuple[int, str, str]], settings: Settings, tmp_path: Path
+    turns: dict[str, str], run: Callable[..., Said], settings: Settings, tmp_path: Path
 ) -> None:
     code, out, err = run("export", "--rejected", "--since", "1d")
     found = rows(out)
@@ -115,7 +99,7 @@ def thumb(message_id: str, rating: int, at: float, model: str = "scripted", **da
 
 
 def test_thumbs_are_joined_to_turns_once_and_what_cannot_be_joined_is_named(
-    turns: dict[str, str], run: Callable[..., tuple[int, str, str]], tmp_path: Path
+    turns: dict[str, str], run: Callable[..., Said], tmp_path: Path
 ) -> None:
     now = time.time()
     entries = [
@@ -147,9 +131,7 @@ def test_thumbs_are_joined_to_turns_once_and_what_cannot_be_joined_is_named(
 
 
 @pytest.mark.parametrize(("text", "words"), [("{}", "a list of objects"), ("id,user_id", "not JSON"), ("[1]", "list")])
-def test_a_file_that_is_no_export_is_refused(
-    run: Callable[..., tuple[int, str, str]], tmp_path: Path, text: str, words: str
-) -> None:
+def test_a_file_that_is_no_export_is_refused(run: Callable[..., Said], tmp_path: Path, text: str, words: str) -> None:
     (tmp_path / "feedback.json").write_text(text)
     code, out, err = run("import-feedback", str(tmp_path / "feedback.json"))
     assert (code, out) == (2, "")

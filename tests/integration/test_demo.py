@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import turns
+from tests.installation import turns
 from tests.support import processes_with, wait_for
 from worker.cli import main
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import turns
+from tests.installation import turns
 from tests.integration.test_up import Up
 from tests.ports import free_port
 from tests.support import wait_for

@@ -17,9 +17,9 @@ from api_client.contract.settings import Settings, load
 from api_client.contract.turn import Outcome, Turn
 from api_client.index.search import Search
 from api_client.policies.flows import GUARD, flow_of
-from tests.conftest import WorkerProcess, environ_of
-from tests.fault.conftest import message
 from tests.hooks import HookReceiver
+from tests.installation import WorkerProcess, environ_of
+from tests.installation import asked as message
 from tests.support import playing, wait_until
 from worker.cli import main
 from worker.enforcement.policies import read_policy

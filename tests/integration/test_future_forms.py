@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -21,12 +20,10 @@ from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, Outcome, TurnRequest, TurnState
-from api_client.web.app import create_app
-from tests.conftest import environ_of, turns
+from tests.installation import run, web
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger
 from tests.support import wait_until
-from tests.unit.web.conftest import caller
 
 LATER = "iced"
 
@@ -143,8 +140,7 @@ async def test_every_page_route_and_command_shows_a_turn_of_a_later_version(
     settings: Settings, client: TurnsClient, ended: str
 ) -> None:
     Ledger(settings, "w").fold(0)
-    app = create_app(settings)
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(settings) as http:
         shown = (await http.get(f"/v1/turns/{ended}")).json()
         assert (shown["outcome"], shown["success"]) == (LATER, False)
         for path in (f"/v1/turns/{ended}/attempts", "/v1/turns", "/metrics", "/overview", f"/turns/{ended}", "/turns"):
@@ -155,7 +151,7 @@ async def test_every_page_route_and_command_shows_a_turn_of_a_later_version(
             events = await http.get(f"/v1/turns/{ended}/events")
         assert '"turn.finished"' in events.text
     for words in (("show", ended), ("list",), ("attempts", ended), ("watch", ended), ("stats",)):
-        told = subprocess.run(turns(*words), env=environ_of(settings), capture_output=True, text=True, timeout=120)
+        told = run(settings, *words)
         assert "Traceback" not in told.stderr, told.stderr[-1000:]
         assert LATER in told.stdout or words[0] in {"attempts", "stats"}, (words, told.stdout, told.stderr)
         assert told.returncode in {0, 1}, (words, told.stderr)
@@ -166,8 +162,7 @@ async def test_a_chat_whose_turn_a_later_version_carries_out_ends_and_says_how(
     stream: bool, settings: Settings, client: TurnsClient
 ) -> None:
     body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}], "stream": stream}
-    app = create_app(settings)
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(settings) as http:
         asking = asyncio.create_task(http.post("/v1/chat/completions", json=body, timeout=120))
         store = redis.Redis.from_url(settings.redis_url)
         [(turn_id, _)] = await wait_until(

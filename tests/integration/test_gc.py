@@ -19,7 +19,7 @@ from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.index.clearing import clear
-from tests.conftest import environ_of
+from tests.installation import environ_of
 from worker.cli import main
 from worker.files.folder_clearing import GONE, Old, old_folders, remove
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
 
 import httpx2
 import openai
@@ -17,9 +16,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.bench.economy.answers import adr
 from tests.bench.economy.play import lay_out
-from tests.conftest import WorkerProcess
-from tests.relay import RelayProcess
-from tests.support import playing
+from tests.installation import Installation, RelayProcess
 from tests.unit.web.openwebui import Reader
 
 WHOLE = adr(40, "de", 4000).text()
@@ -66,14 +63,11 @@ def script() -> str:
 
 
 @pytest.fixture
-def relay(settings: Settings, worker_process: Callable[..., WorkerProcess]) -> Iterator[RelayProcess]:
-    lay_out(settings.root)
-    scripted = playing(settings, script())
-    worker_process(settings=scripted)
-    made = RelayProcess(scripted)
-    made.start()
-    yield made
-    made.kill()
+def relay(installation: Installation) -> RelayProcess:
+    lay_out(installation.settings.root)
+    installation.play(script())
+    installation.worker()
+    return installation.relay()
 
 
 async def log_of(settings: Settings, text: str) -> tuple[Outcome | None, str, list[Event]]:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
-from dataclasses import replace
 
 import httpx2
 import pytest
 
-from api_client.contract.settings import Settings
-from tests.relay import RelayProcess
+from tests.installation import Installation, RelayProcess
 from tests.support import wait_until
 
 MB = 2**20
@@ -19,11 +16,8 @@ KEYS = tuple(letter * 40 for letter in "abc")
 
 
 @pytest.fixture
-def relay(settings: Settings) -> Iterator[RelayProcess]:
-    process = RelayProcess(replace(settings, web_host="127.0.0.1", api_keys=KEYS, owner_requests=0))
-    process.start()
-    yield process
-    process.kill()
+def relay(installation: Installation) -> RelayProcess:
+    return installation.relay(web_host="127.0.0.1", api_keys=KEYS, owner_requests=0)
 
 
 def turn(text: str, model: str = "scripted", **more: object) -> bytes:

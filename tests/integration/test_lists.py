@@ -22,8 +22,8 @@ from api_client.contract.values.owners import owner_of_key
 from api_client.index.finding import find_turn
 from api_client.index.search import Cursor, Search
 from api_client.web.app import create_app
-from tests.conftest import environ_of
 from tests.html import Document
+from tests.installation import environ_of
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, bench, says
 from tests.unit.web.conftest import caller
 from worker.cli import cli

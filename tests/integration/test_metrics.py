@@ -19,7 +19,7 @@ from api_client.web.app import create_app
 from api_client.web.routes.exposition import metric_name
 from tests import records
 from tests.chaos.checker.counters import folded
-from tests.conftest import WorkerProcess, environ_of, turns
+from tests.installation import WorkerProcess, environ_of, turns
 from tests.support import playing, wait_until
 from tests.unit.web.conftest import caller
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.settings import Settings
-from tests.conftest import environ_of, turns
+from tests.installation import run
 from tests.integration.test_engine import Bench, bench
 from worker.cli.checks.models import models
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
@@ -114,7 +113,7 @@ def test_services_are_asked_once_and_each_model_has_its_finding() -> None:
 def test_turns_up_refuses_models_that_can_never_work_and_names_all_of_them(tmp_path: Path) -> None:
     broken = {"foo": "bar", "gone": "scripted:nosuch.yaml", "local": "openai_http:qwen3", "fine": "scripted"}
     settings = Settings(root=tmp_path, models=broken, web_port=0, flower_port=0)
-    done = subprocess.run(turns("up"), env=environ_of(settings), capture_output=True, text=True, timeout=120)
+    done = run(settings, "up")
     assert done.returncode == 2
     lines = done.stderr.splitlines()
     assert [name for name in broken if any(f"model '{name}'" in line for line in lines)] == ["foo", "gone", "local"]
@@ -127,12 +126,12 @@ def not_set_up(order: Order, emit: Emit, stop: Stop) -> RunResult:
 
 async def test_turns_show_says_the_reason_not_only_that_something_is_wrong(bench: Bench) -> None:
     turn = await bench.outcome(not_set_up)
-    done = subprocess.run(turns("show", turn.turn_id), env=environ_of(bench.settings), capture_output=True, text=True)
+    done = run(bench.settings, "show", turn.turn_id)
     assert "HELIX_OPENAI_URL is not set" in done.stdout
 
 
 def test_doctor_finds_what_turns_up_would_refuse(settings: Settings) -> None:
     broken = replace(settings, models={"foo": "bar"})
-    done = subprocess.run(turns("doctor", "--json"), env=environ_of(broken), capture_output=True, text=True)
+    done = run(broken, "doctor", "--json")
     findings = json.loads(done.stdout)["findings"]
     assert (done.returncode, [each["state"] for each in findings if each["check"] == "model foo"]) == (1, ["wrong"])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,14 +18,12 @@ from api_client.client import TurnsClient
 from api_client.contract.escalation import Escalation
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnRequest
 from api_client.contract.values.notices import Notice
-from tests.conftest import WorkerProcess, environ_of, turns
 from tests.hooks import HookReceiver
+from tests.installation import Installation, run
 from tests.integration.test_web_pages import serving
 from tests.on_loop import outbox_of
-from tests.relay import RelayProcess
-from tests.support import playing, wait_for, wait_until
+from tests.support import wait_for, wait_until
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 SCRIPT = """
@@ -43,10 +39,9 @@ SCRIPT = """
 
 
 @pytest.fixture
-def called(settings: Settings, tmp_path: Path) -> Settings:
+def called(installation: Installation, tmp_path: Path) -> Installation:
     """Settings under which notices are sent; the receiver's address comes from each test."""
-    return playing(
-        settings,
+    installation.play(
         SCRIPT,
         webhook_secret=SECRET,
         webhook_internal="allowed",
@@ -54,41 +49,26 @@ def called(settings: Settings, tmp_path: Path) -> Settings:
         public_url="https://turns.example",
         locale="en",
     )
-
-
-def run(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(turns(*arguments), env=environ_of(settings), capture_output=True, text=True, timeout=120)
+    return installation
 
 
 async def test_each_kind_of_turn_calls_its_people_and_the_sdk_of_openai_verifies_all(
-    called: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
+    called: Installation, tmp_path: Path
 ) -> None:
     with HookReceiver() as receiver:
-        used = replace(called, webhook_urls=(receiver.url,))
-        worker_process(settings=used)
-        relay = RelayProcess(used)
-        relay.start()
+        used = called.change(webhook_urls=(receiver.url,))
+        called.worker()
+        relay = called.relay()
         looked = Keys(used.namespace)
         with redis.Redis.from_url(used.redis_url) as store:  # notices are of what happens from the first look on
             await wait_until(lambda: store.exists(looked.notices_looked(looked.inbox)))
-        try:
-            client = openai.OpenAI(base_url=f"{relay.url}/v1", api_key="any")
-            done = client.responses.create(model="scripted", input="hello", background=True)
-            wrong = client.responses.create(model="scripted", input="broken", background=True)
-            async with TurnsClient(used) as turns_client:
-                parked = await turns_client.submitter.submit(
-                    TurnRequest(
-                        model="scripted",
-                        messages=({"role": "user", "content": "bad"},),
-                        session_id="s",
-                        max_attempts=1,
-                        policy={"step_marker": ("escalate",)},
-                        escalation=Escalation(),
-                    )
-                )
-            await wait_until(lambda: receiver.kinds().total() >= 4)
-        finally:
-            relay.kill()
+        client = openai.OpenAI(base_url=f"{relay.url}/v1", api_key="any")
+        done = client.responses.create(model="scripted", input="hello", background=True)
+        wrong = client.responses.create(model="scripted", input="broken", background=True)
+        parked = await called.ask(
+            "bad", "s", max_attempts=1, policy={"step_marker": ("escalate",)}, escalation=Escalation()
+        )
+        await wait_until(lambda: receiver.kinds().total() >= 4)
     events = receiver.unwrapped(SECRET)
     by_kind = {event.type: event for event in events}
     assert set(by_kind) == {"response.completed", "response.failed", "turn.failed", "inbox.waiting"}
@@ -107,16 +87,16 @@ async def test_each_kind_of_turn_calls_its_people_and_the_sdk_of_openai_verifies
 
 
 async def test_who_was_away_gets_it_later_and_what_one_took_is_not_sent_to_it_again(
-    called: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
+    called: Installation, tmp_path: Path
 ) -> None:
     with HookReceiver() as receiver:
         receiver.answer = lambda headers, body: 503 if len(receiver.paths) < 2 else 200
-        used = replace(called, webhook_urls=(receiver.url,))
+        used = called.change(webhook_urls=(receiver.url,))
         async with TurnsClient(used) as client:
             notice = Notice(kind="queue.stuck", subject="now", at=time.time(), data={"turns": 3})
             assert await client.notices.put(notice)
             assert not await client.notices.put(notice), "it is put once"
-        worker_process("--foreground", settings=used)
+        called.worker("--foreground")
         await wait_until(lambda: receiver.taken)
         listed = await wait_until(lambda: run(used, "notices", "list", "--json").stdout.strip() == "[]")
     assert listed
@@ -124,11 +104,9 @@ async def test_who_was_away_gets_it_later_and_what_one_took_is_not_sent_to_it_ag
     assert (tmp_path / "kinds").read_text().split() == ["queue.stuck"]
 
 
-def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
-    called: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
+def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(called: Installation) -> None:
     with HookReceiver() as receiver:
-        used = replace(called, webhook_urls=(receiver.url,), notice_command="")
+        used = called.change(webhook_urls=(receiver.url,), notice_command="")
         with redis.Redis.from_url(used.redis_url) as store:
             outbox = outbox_of(used)
             outbox.put(Notice(kind="turn.dead", subject="t0-1", at=time.time()))
@@ -148,7 +126,7 @@ def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
         assert any(each["check"] == "notices" and "given up" in each["message"] for each in findings)
         assert run(used, "notices", "resend", "no-such").returncode == 2
         assert run(used, "notices", "resend", "--all").stdout == "1 notice will be sent again\n"
-        worker = worker_process("--foreground", settings=used)
+        worker = called.worker("--foreground")
         wait_for(lambda: receiver.taken)
         assert receiver.unwrapped(SECRET)[0].id == told["notice_id"]
         assert worker.process.poll() is None
@@ -239,8 +217,8 @@ async def test_the_api_drops_nothing_when_it_is_not_clear_what(
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, param)
 
 
-def test_doctor_names_an_address_that_leads_inside_and_webhooks_without_a_signature(called: Settings) -> None:
-    used = replace(called, webhook_urls=("https://localhost/x",), webhook_internal="refused", webhook_secret="")
+def test_doctor_names_an_address_that_leads_inside_and_webhooks_without_a_signature(called: Installation) -> None:
+    used = called.change(webhook_urls=("https://localhost/x",), webhook_internal="refused", webhook_secret="")
     findings = json.loads(run(used, "doctor", "--json").stdout)["findings"]
     said = [each["message"] for each in findings if each["check"] == "webhook"]
     assert any("an inner address" in each for each in said)

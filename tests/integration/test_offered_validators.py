@@ -11,7 +11,7 @@ from textwrap import dedent
 import httpx2
 import pytest
 
-from tests.conftest import turns
+from tests.installation import turns
 from tests.integration.test_up import Up
 from tests.support import wait_for
 

@@ -11,7 +11,6 @@ import contextlib
 import html
 import json
 import re
-import subprocess
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, replace
@@ -26,18 +25,15 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.index.search import Search
 from api_client.pauses.pause import BREAKER, Pause
-from api_client.web.app import create_app
-from tests.conftest import WorkerProcess, environ_of, turns
 from tests.fault.test_broker_disk import fill, small_disk
 from tests.html import Document
+from tests.installation import Installation, run, web
 from tests.integration.test_stuck import refuses
-from tests.support import playing, wait_until
-from tests.unit.web.conftest import caller
+from tests.support import wait_until
 from worker.processes.broker import EmbeddedBroker
 
 __all__ = ["small_disk"]
 
-Start: TypeAlias = Callable[..., WorkerProcess]
 SCRIPT = """
 - when: away
   attempts:
@@ -83,7 +79,7 @@ async def runs(client: TurnsClient, turn_id: str) -> None:
     await wait_until(running)
 
 
-Staged: TypeAlias = Callable[[Settings, Start, Path], AbstractAsyncContextManager[Trouble]]
+Staged: TypeAlias = Callable[[Installation, Path], AbstractAsyncContextManager[Trouble]]
 TROUBLES: dict[str, Staged] = {}
 
 
@@ -97,114 +93,116 @@ def staged(name: str) -> Callable[[Staged], Staged]:
 
 @staged("an open breaker")
 @asynccontextmanager
-async def _breaker(settings: Settings, start: Start, _disk: Path) -> AsyncIterator[Trouble]:
+async def _breaker(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
     away: dict[str, Any] = {"breaker_errors": 2, "breaker_seconds": 900.0, "transient_retries": 9}
-    used = playing(settings, SCRIPT, transient_delay_seconds=0.05, **away)
-    start(settings=used)
-    async with TurnsClient(used) as client:
-        await ask(client, "away", "a")
+    used = installation.play(SCRIPT, transient_delay_seconds=0.05, **away)
+    installation.worker()
+    client = installation.client
+    await ask(client, "away", "a")
 
-        async def is_open() -> bool:
-            return any(each.what == BREAKER for each in await client.pauses.in_force())
+    async def is_open() -> bool:
+        return any(each.what == BREAKER for each in await client.pauses.in_force())
 
-        await wait_until(is_open)
-        yield Trouble(settings=used, turn_id=await ask(client, session="b"), code="breaker")
+    await wait_until(is_open)
+    yield Trouble(settings=used, turn_id=await ask(client, session="b"), code="breaker")
 
 
 @staged("a paused model")
 @asynccontextmanager
-async def _paused(settings: Settings, start: Start, _disk: Path) -> AsyncIterator[Trouble]:
-    used = playing(settings, SCRIPT)
-    start(settings=used)
-    async with TurnsClient(used) as client:
-        await client.pauses.pause(Pause(what="model", name="scripted", reason="maintenance", by="anna"))
-        yield Trouble(settings=used, turn_id=await ask(client), code="pause")
+async def _paused(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
+    used = installation.play(SCRIPT)
+    installation.worker()
+    client = installation.client
+    await client.pauses.pause(Pause(what="model", name="scripted", reason="maintenance", by="anna"))
+    yield Trouble(settings=used, turn_id=await ask(client), code="pause")
 
 
 @staged("a session's first turn at work")
 @asynccontextmanager
-async def _session(settings: Settings, start: Start, _disk: Path) -> AsyncIterator[Trouble]:
-    used = playing(settings, SCRIPT, run_slots=4)
-    start(settings=used)
-    async with TurnsClient(used) as client:
-        await runs(client, await ask(client, "slow"))
-        yield Trouble(settings=used, turn_id=await ask(client), code="session")
+async def _session(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
+    used = installation.play(SCRIPT, run_slots=4)
+    installation.worker()
+    client = installation.client
+    await runs(client, await ask(client, "slow"))
+    yield Trouble(settings=used, turn_id=await ask(client), code="session")
 
 
 @staged("back-off after 429")
 @asynccontextmanager
-async def _delay(settings: Settings, start: Start, _disk: Path) -> AsyncIterator[Trouble]:
-    used = playing(settings, SCRIPT)
-    start(settings=used)
-    async with TurnsClient(used) as client:
-        yield Trouble(settings=used, turn_id=await ask(client, "limited"), code="delay")
+async def _delay(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
+    used = installation.play(SCRIPT)
+    installation.worker()
+    client = installation.client
+    yield Trouble(settings=used, turn_id=await ask(client, "limited"), code="delay")
 
 
 @staged("a spent budget")
 @asynccontextmanager
-async def _budget(settings: Settings, start: Start, _disk: Path) -> AsyncIterator[Trouble]:
-    used = playing(settings, SCRIPT, budgets={"all": 0.5})
-    start(settings=used)
-    async with TurnsClient(used) as client:
-        turn_id = await ask(client)
-        await client.reader.result(turn_id, timeout=60)
-        yield Trouble(settings=used, turn_id=turn_id, code="budget")
+async def _budget(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
+    used = installation.play(SCRIPT, budgets={"all": 0.5})
+    installation.worker()
+    client = installation.client
+    turn_id = await ask(client)
+    await client.reader.result(turn_id, timeout=60)
+    yield Trouble(settings=used, turn_id=turn_id, code="budget")
 
 
 @staged("no worker")
 @asynccontextmanager
-async def _nobody(settings: Settings, _start: Start, _disk: Path) -> AsyncIterator[Trouble]:
-    used = playing(settings, SCRIPT)
-    async with TurnsClient(used) as client:
-        yield Trouble(settings=used, turn_id=await ask(client), code="no_worker", check="workers helix.run")
+async def _nobody(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
+    used = installation.play(SCRIPT)
+    client = installation.client
+    yield Trouble(settings=used, turn_id=await ask(client), code="no_worker", check="workers helix.run")
 
 
 @staged("no worker for the model")
 @asynccontextmanager
-async def _unfit(settings: Settings, start: Start, _disk: Path) -> AsyncIterator[Trouble]:
-    used = playing(settings, SCRIPT)
-    start(settings=replace(used, models={"another": used.models["scripted"], "scripted": "scripted:gone.yaml"}))
-    async with TurnsClient(used) as client:
-        yield Trouble(settings=used, turn_id=await ask(client), code="unfit")
+async def _unfit(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
+    used = installation.play(SCRIPT)
+    installation.worker(
+        settings=replace(used, models={"another": used.models["scripted"], "scripted": "scripted:gone.yaml"})
+    )
+    client = installation.client
+    yield Trouble(settings=used, turn_id=await ask(client), code="unfit")
 
 
 @staged("a sick host")
 @asynccontextmanager
-async def _sick(settings: Settings, start: Start, _disk: Path) -> AsyncIterator[Trouble]:
-    used = playing(settings, SCRIPT)
-    start(settings=used)
+async def _sick(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
+    used = installation.play(SCRIPT)
+    installation.worker()
     used.sessions_dir.rename(used.sessions_dir.with_name("sessions-away"))
     used.sessions_dir.write_text("no folder")
-    async with TurnsClient(used) as client:
+    client = installation.client
 
-        async def is_sick() -> bool:
-            return any(each.sick for each in await client.workers.reported())
+    async def is_sick() -> bool:
+        return any(each.sick for each in await client.workers.reported())
 
-        await wait_until(is_sick)
-        yield Trouble(settings=used, turn_id=await ask(client), code="sick")
+    await wait_until(is_sick)
+    yield Trouble(settings=used, turn_id=await ask(client), code="sick")
 
 
 @staged("a full disk of the store")
 @asynccontextmanager
-async def _disk(settings: Settings, _start: Start, disk: Path) -> AsyncIterator[Trouble]:
+async def _disk(installation: Installation, disk: Path) -> AsyncIterator[Trouble]:
     with EmbeddedBroker(disk / "b") as broker:
-        used = playing(replace(settings, broker_url=broker.url, store_url=broker.url), SCRIPT)
-        async with TurnsClient(used) as client:
-            turn_id = await ask(client)
-            fill(disk / "filler")
-            await wait_until(lambda: refuses(broker))
-            yield Trouble(settings=used, turn_id=turn_id, code="store")
-            (disk / "filler").unlink()
+        used = installation.play(SCRIPT, broker_url=broker.url, store_url=broker.url)
+        client = installation.client
+        turn_id = await ask(client)
+        fill(disk / "filler")
+        await wait_until(lambda: refuses(broker))
+        yield Trouble(settings=used, turn_id=turn_id, code="store")
+        (disk / "filler").unlink()
 
 
 @staged("no free slot")
 @asynccontextmanager
-async def _slot(settings: Settings, start: Start, _disk: Path) -> AsyncIterator[Trouble]:
-    used = playing(settings, SCRIPT, run_slots=1)
-    start(settings=used)
-    async with TurnsClient(used) as client:
-        await runs(client, await ask(client, "slow", "a"))
-        yield Trouble(settings=used, turn_id=await ask(client, session="b"), code="slot")
+async def _slot(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
+    used = installation.play(SCRIPT, run_slots=1)
+    installation.worker()
+    client = installation.client
+    await runs(client, await ask(client, "slow", "a"))
+    yield Trouble(settings=used, turn_id=await ask(client, session="b"), code="slot")
 
 
 def plain(text: str) -> str:
@@ -213,19 +211,14 @@ def plain(text: str) -> str:
 
 
 async def asked(settings: Settings, *words: str) -> str:
-    def run() -> str:
-        done = subprocess.run(turns(*words), env=environ_of(settings), capture_output=True, text=True, timeout=120)
-        assert done.returncode in {0, 1}, done.stderr
-        return done.stdout
-
-    return await asyncio.to_thread(run)
+    done = await asyncio.to_thread(run, settings, *words)
+    assert done.returncode in {0, 1}, done.stderr
+    return done.stdout
 
 
 async def pages(settings: Settings, turn_id: str) -> dict[str, Any]:
     """What an operator's browser and programs are shown."""
-    app = create_app(settings)
-    token = make_token(settings.token_path)
-    async with app.router.lifespan_context(app), caller(app, authorization=f"Bearer {token}") as http:
+    async with web(settings, authorization=f"Bearer {make_token(settings.token_path)}") as http:
         paths = {"overview": "/overview", "list's page": "/turns", "turn's page": f"/turns/{turn_id}"}
         shown = {name: plain(Document((await http.get(path)).text).text) for name, path in paths.items()}
         api = (await http.get(f"/v1/turns/{turn_id}")).json()["waits"]
@@ -234,25 +227,25 @@ async def pages(settings: Settings, turn_id: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", TROUBLES)
 async def test_every_place_gives_the_same_reason(
-    name: str, settings: Settings, worker_process: Start, request: pytest.FixtureRequest, tmp_path: Path
+    name: str, installation: Installation, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     disk = request.getfixturevalue("small_disk") if name == "a full disk of the store" else tmp_path
-    async with TROUBLES[name](replace(settings, locale="en"), worker_process, disk) as trouble:
-        used, turn_id, code = trouble.settings, trouble.turn_id, trouble.code
+    installation.change(locale="en")
+    async with TROUBLES[name](installation, disk) as trouble:
+        turn_id, code, client = trouble.turn_id, trouble.code, installation.client
         if code != "budget":  # that keeps no stored turn back
 
             async def waits() -> bool:
-                async with TurnsClient(used) as client:
-                    found = await client.workers.waits([await client.reader.get(turn_id)])
-                    return bool(found) and found[turn_id].reason == code
+                found = await client.workers.waits([await client.reader.get(turn_id)])
+                return bool(found) and found[turn_id].reason == code
 
             await wait_until(waits)
         await compared(trouble)
         if code not in {"budget", "store"}:
-            async with TurnsClient(used) as client:
-                for each in (await client.lists.page(Search())).turns:
-                    with contextlib.suppress(Exception):
-                        await client.canceller.cancel(each.turn_id)
+            client = installation.client
+            for each in (await client.lists.page(Search())).turns:
+                with contextlib.suppress(Exception):
+                    await client.canceller.cancel(each.turn_id)
 
 
 async def compared(trouble: Trouble) -> None:

@@ -20,14 +20,12 @@ from api_client.contract.keys import BUCKETS, Keys
 from api_client.contract.settings import Settings
 from api_client.contract.values.notices import Notice
 from api_client.pauses.pause import Pause
-from api_client.web.app import create_app
-from tests.conftest import environ_of, turns
 from tests.html import Document
+from tests.installation import environ_of, turns, web
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, bench, says
 from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.on_loop import outbox_of
 from tests.support import wait_until
-from tests.unit.web.conftest import caller
 from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Stop, Verdict
 
 __all__ = ["bench"]
@@ -251,8 +249,7 @@ def run(words: list[str], settings: Settings, folder: Path) -> str:
 async def shown(settings: Settings, pages: set[str], history: History) -> dict[str, str]:
     """What each page says, with the addresses of its links."""
     found = {}
-    app = create_app(settings)
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(settings) as http:
         for page in pages:
             answer = await http.get(page.replace("ID", history.failed))
             found[page] = answer.text

@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
 from api_client import api_keys as ring
-from api_client.client import TurnsClient
-from api_client.contract.settings import Settings
 from api_client.contract.values.owners import owner_named, owner_of_name, owner_of_user, shown_owner
 from api_client.store.audit import AuditLine, grouped
-from api_client.web.app import create_app
-from tests.conftest import WorkerProcess, environ_of
-from tests.fault.conftest import message
-from tests.support import playing
-from tests.unit.web.conftest import caller
-from worker.cli import main
+from tests.installation import Installation
 
 SCRIPT = """
 - when: wrong
@@ -28,50 +16,41 @@ SCRIPT = """
 """
 
 
-async def test_who_is_hit_is_said_by_name_and_a_filter_takes_name_or_hash(
-    settings: Settings, worker_process: Callable[..., WorkerProcess], monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    own = playing(settings, SCRIPT, budgets={"owner:each": 0.002})
-    worker_process(settings=own)
+async def test_who_is_hit_is_said_by_name_and_a_filter_takes_name_or_hash(installation: Installation) -> None:
+    own = installation.play(SCRIPT, budgets={"owner:each": 0.002})
+    installation.worker()
     ring.add(own.keys_path, ring.ApiKey(name="annas-key", hash="", owner="anna"))
     anna, user = owner_of_name("anna"), owner_of_user(owner_of_name("chat"), "u1")
     whose = {"wrong": (anna, "anna"), "good": (user, "chat")}
-    async with TurnsClient(own) as client:
-        ids = {}
-        for text, (owner, key) in whose.items():
-            asked = replace(message(text, text), owner=owner, key=key, policy={"step_marker": ("retry", "fail")})
-            ids[text] = await client.submitter.submit(asked)
-        for each in ids.values():
-            await client.reader.result(each, timeout=60)
-        rows = {row.name: row for row in (await client.figures.stats(3600.0, "owner")).rows}
-        assert (rows["anna"].tokens, rows["anna"].failed_tokens, rows["anna"].rejected) == (333, 333, 3)
-        assert rows["anna"].failed_cost_usd == pytest.approx(1.5)
-        good = rows[f"chat/{user}"]
-        assert (good.tokens, good.failed_tokens, good.rejected) == (9, 0, 0)
-        await client.audit.note("cancel", by=f"key:{anna[:12]}")
-        app = create_app(own, client)
-        async with app.router.lifespan_context(app), caller(app) as http:
-            key = ring.add(own.keys_path, ring.ApiKey(name="op", hash="", owner="op", right="operator"))
-            bearer = {"authorization": f"Bearer {key}"}
-            listed = (await http.get("/v1/turns?owner=anna", headers=bearer)).json()
-            assert [turn["turn_id"] for turn in listed["data"]] == [ids["wrong"]]
-    for name, value in environ_of(own).items():
-        monkeypatch.setenv(name, value)
+    client = installation.client
+    ids = {}
+    for text, (owner, key) in whose.items():
+        ids[text] = await installation.ask(text, text, owner=owner, key=key, policy={"step_marker": ("retry", "fail")})
+    for each in ids.values():
+        await installation.result(each)
+    rows = {row.name: row for row in (await client.figures.stats(3600.0, "owner")).rows}
+    assert (rows["anna"].tokens, rows["anna"].failed_tokens, rows["anna"].rejected) == (333, 333, 3)
+    assert rows["anna"].failed_cost_usd == pytest.approx(1.5)
+    good = rows[f"chat/{user}"]
+    assert (good.tokens, good.failed_tokens, good.rejected) == (9, 0, 0)
+    await client.audit.note("cancel", by=f"key:{anna[:12]}")
+    async with installation.web(client) as http:
+        key = ring.add(own.keys_path, ring.ApiKey(name="op", hash="", owner="op", right="operator"))
+        bearer = {"authorization": f"Bearer {key}"}
+        listed = (await http.get("/v1/turns?owner=anna", headers=bearer)).json()
+        assert [turn["turn_id"] for turn in listed["data"]] == [ids["wrong"]]
 
-    async def said(*command: str) -> str:
-        capsys.readouterr()
-        with pytest.raises(SystemExit):
-            await asyncio.to_thread(main, [*command])
-        return str(capsys.readouterr().out)
+    def said(*words: str) -> str:
+        return installation.command(*words).stdout
 
-    assert "anna" in await said("show", ids["wrong"])
+    assert "anna" in said("show", ids["wrong"])
     for name in ("anna", anna):
-        shown = await said("list", "--owner", name)
+        shown = said("list", "--owner", name)
         assert ids["wrong"] in shown
         assert ids["good"] not in shown
-    assert ids["good"] in await said("list", "--owner", f"chat/{user}")
-    assert "key:anna" in await said("audit")
-    assert "0.0020" in await said("budgets")
+    assert ids["good"] in said("list", "--owner", f"chat/{user}")
+    assert "key:anna" in said("audit")
+    assert "0.0020" in said("budgets")
     named = ring.with_names(own.keys_path)
     assert [named(f"owner:{anna}"), named(f"owner {anna}"), named(f"key:{user[:12]}")] == [
         "owner:anna",

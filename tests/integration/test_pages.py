@@ -22,6 +22,7 @@ from api_client.store.audit import by_key
 from api_client.web.app import create_app
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
+from tests.installation import web
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, bench, ends, says
 from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.integration.test_phases import BAD_CODE, PhaseBench, writes
@@ -363,8 +364,7 @@ async def test_an_operators_key_sees_all_until_it_is_revoked(bench: Bench, setti
     path = settings.keys_path
     key = keys.add(path, keys.ApiKey(name="ops", hash="", owner="ops", right="operator"))
     user_key = keys.add(path, keys.ApiKey(name="user", hash="", owner="user"))
-    app = create_app(settings)
-    async with app.router.lifespan_context(app), caller(app, host="203.0.113.7") as http:
+    async with web(settings, host="203.0.113.7") as http:
         await http.post("/sign-in", data={"key": user_key})
         assert (await http.get("/")).headers["location"] == "/turns"
         assert (await http.get(f"/turns/{theirs.turn_id}")).status_code == 404
@@ -446,8 +446,7 @@ async def test_a_damaged_record_hides_no_other(bench: Bench, browser: Browser, s
 
 
 async def test_a_store_that_is_away_is_an_error_page(private_settings: Settings) -> None:
-    app = create_app(replace(private_settings, store_url="unix:///nowhere/at.all"))
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(replace(private_settings, store_url="unix:///nowhere/at.all")) as http:
         answer = await http.get("/overview")
     assert answer.status_code == 503
     assert "store_unavailable" in Document(answer.text).text

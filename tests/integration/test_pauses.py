@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx2
 import openai
 import pytest
-import redis
 
 from api_client.api_keys import ApiKey, add, make_token
 from api_client.client import TurnsClient
@@ -20,7 +18,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.pauses.pause import Pause
 from api_client.web.app import create_app
-from tests.conftest import WorkerProcess, environ_of, turns
+from tests.installation import Installation, asked, run, web
 from tests.integration.conftest import async_client
 from tests.integration.lua.test_held_turns import time_passes
 from tests.integration.test_engine import GOOD
@@ -40,21 +38,16 @@ SERVICE_OUT = """
 
 @pytest.fixture
 async def http(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(settings)
     token = make_token(settings.token_path)
-    async with app.router.lifespan_context(app), caller(app, authorization=f"Bearer {token}") as client:
+    async with web(settings, authorization=f"Bearer {token}") as client:
         yield client
 
 
-def run(settings: Settings, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(turns(*arguments), env=environ_of(settings), capture_output=True, text=True, check=False)
-
-
 async def test_a_chat_user_reads_why_and_until_when_and_gets_the_answer_when_the_pause_ends_by_itself(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
+    installation: Installation,
 ) -> None:
-    used = playing(settings, GOOD_SCRIPT)
-    worker_process(settings=used)
+    used = installation.play(GOOD_SCRIPT)
+    installation.worker()
     paused = run(used, "pause", "model", "scripted", "--reason", "Wartung", "--for", "1h")
     assert paused.returncode == 0, paused.stderr
     page, ended = Reader(), False
@@ -67,8 +60,8 @@ async def test_a_chat_user_reads_why_and_until_when_and_gets_the_answer_when_the
                 page.read([json.loads(line.removeprefix("data: "))])
             if any(said.startswith("Pausiert") for said in page.status) and not ended:
                 ended = True
-                with redis.Redis.from_url(used.redis_url) as store:
-                    time_passes(store, used)
+                store = installation.store
+                time_passes(store, used)
     [told] = [line for line in page.status if line.startswith("Pausiert")]
     assert re.fullmatch(r"Pausiert bis \d\d:\d\d \S+: Wartung", told)
     assert page.status.index("Es geht weiter") > page.status.index(told)
@@ -76,38 +69,38 @@ async def test_a_chat_user_reads_why_and_until_when_and_gets_the_answer_when_the
 
 
 async def test_turns_of_a_paused_model_wait_while_others_run_and_go_on_when_it_is_resumed(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
+    installation: Installation,
 ) -> None:
-    used = playing(settings, GOOD_SCRIPT)
+    used = installation.play(GOOD_SCRIPT)
     used.models["other"] = used.models["scripted"]
-    worker_process(settings=used)
+    installation.worker()
     assert run(used, "pause", "model", "scripted", "--reason", "out", "--json").returncode == 0
-    async with TurnsClient(used) as client:
-        waits = await client.submitter.submit(_request("scripted", "s1"))
-        done = await client.submitter.submit(_request("other", "s2"))
-        assert (await client.reader.result(done, timeout=60)).outcome == "passed"
-        assert (await client.reader.get(waits)).state == "queued"
-        told = json.loads(run(used, "paused", "--json").stdout)
-        assert (told["held_turns"], [each["name"] for each in told["pauses"]]) == (1, ["scripted"])
-        assert run(used, "resume", "model", "scripted").stdout == "resumed: model scripted\n"
-        assert (await client.reader.result(waits, timeout=60)).outcome == "passed"
+    client = installation.client
+    waits = await client.submitter.submit(_request("scripted", "s1"))
+    done = await client.submitter.submit(_request("other", "s2"))
+    assert (await client.reader.result(done, timeout=60)).outcome == "passed"
+    assert (await client.reader.get(waits)).state == "queued"
+    told = json.loads(run(used, "paused", "--json").stdout)
+    assert (told["held_turns"], [each["name"] for each in told["pauses"]]) == (1, ["scripted"])
+    assert run(used, "resume", "model", "scripted").stdout == "resumed: model scripted\n"
+    assert (await client.reader.result(waits, timeout=60)).outcome == "passed"
     assert run(used, "resume", "model", "scripted").returncode == 1
     assert run(used, "paused").stdout == "nothing is paused\n"
 
 
 async def test_a_model_whose_service_fails_is_left_alone_until_one_turn_finds_it_well(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
+    installation: Installation,
 ) -> None:
-    script = settings.root / "script.yaml"
+    script = installation.settings.root / "script.yaml"
     used = playing(
-        settings,
+        installation.settings,
         SERVICE_OUT,
         breaker_errors=3,
         breaker_seconds=1.0,
         transient_retries=100,
         transient_delay_seconds=0.05,
     )
-    worker_process(settings=used)
+    installation.worker(settings=used)
     async with TurnsClient(used) as client:
         waiting = [await client.submitter.submit(_request("scripted", f"s{n}")) for n in range(4)]
 
@@ -125,7 +118,7 @@ async def test_a_model_whose_service_fails_is_left_alone_until_one_turn_finds_it
 
 
 def _request(model: str, session: str) -> TurnRequest:
-    return TurnRequest(model=model, messages=({"role": "user", "content": "Hallo"},), session_id=session)
+    return asked("Hallo", session, model=model)
 
 
 async def test_a_paused_intake_answers_503_with_retry_after_in_openais_shape(settings: Settings) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import json
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +22,9 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.policies.kept import clear_policies
 from api_client.web.app import create_app
-from tests.conftest import WorkerProcess, environ_of, turns
-from tests.fault.conftest import message
+from tests.installation import Installation, environ_of, turns, web
+from tests.installation import asked as message
 from tests.support import playing
-from tests.unit.web.conftest import caller
 from worker.cli import main
 from worker.enforcement.policies import read_policy
 
@@ -53,19 +52,18 @@ def policy(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def scripted(settings: Settings, policy: Path, worker_process: Callable[..., WorkerProcess]) -> Settings:
+def scripted(installation: Installation, policy: Path) -> Settings:
     """Settings with a policy file, and workers that have none: they read policies from the store."""
-    made = playing(settings, SCRIPT)
-    made = replace(made, models=made.models | {"other": made.models["scripted"]})
-    worker_process(settings=made)
+    made = installation.play(SCRIPT)
+    made = installation.change(models=made.models | {"other": made.models["scripted"]})
+    installation.worker()
     return replace(made, policy=str(policy))
 
 
 @asynccontextmanager
 async def relay(settings: Settings) -> AsyncIterator[tuple[httpx2.AsyncClient, TurnsClient]]:
     client = TurnsClient(settings)
-    app = create_app(settings, client)
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(settings, client) as http:
         yield http, client
 
 
@@ -143,15 +141,15 @@ async def test_a_changed_file_rules_the_next_turn_and_a_broken_one_leaves_the_ol
 
 
 async def test_a_turn_in_flight_keeps_the_policy_it_was_submitted_with(
-    settings: Settings, policy: Path, worker_process: Callable[..., WorkerProcess]
+    installation: Installation, policy: Path
 ) -> None:
-    scripted = replace(playing(settings, SCRIPT), policy=str(policy))
+    scripted = replace(playing(installation.settings, SCRIPT), policy=str(policy))
     policy.write_text(RULE + "reactions: [fail]}")
     async with TurnsClient(scripted) as client:
         turn_id = await client.submitter.submit(message("always"))
         policy.write_text(RULE + "reactions: [warn]}")
         later = await client.submitter.submit(message("always"))
-        worker_process(settings=settings_of_worker(scripted))
+        installation.worker(settings=settings_of_worker(scripted))
         assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.FAILED
         assert (await client.reader.result(later, timeout=60)).outcome is Outcome.PASSED
 
@@ -268,14 +266,14 @@ async def test_a_replay_keeps_its_policy_and_gets_todays_where_the_store_has_it_
 
 
 async def test_a_policy_that_the_store_lost_ends_its_turn_with_words_for_the_operator(
-    settings: Settings, policy: Path, worker_process: Callable[..., WorkerProcess]
+    installation: Installation, policy: Path
 ) -> None:
-    scripted = playing(settings, SCRIPT)
+    installation.play(SCRIPT)
     policy.write_text(RULE + "}")
-    async with TurnsClient(replace(scripted, policy=str(policy))) as client:
+    async with TurnsClient(replace(installation.settings, policy=str(policy))) as client:
         turn_id = await client.submitter.submit(message("x"))
-        await client.store.redis.delete(Keys(settings.namespace).policies)
-        worker_process(settings=scripted)
+        await client.store.redis.delete(installation.keys.policies)
+        installation.worker()
         turn = await client.reader.result(turn_id, timeout=60)
         assert turn.outcome is Outcome.ERROR
         assert "is not in the store" in turn.error.reason
@@ -308,10 +306,10 @@ async def test_figures_know_the_policy(scripted: Settings, policy: Path) -> None
 
 
 async def test_a_submit_killed_between_policy_and_turn_leaves_a_policy_that_the_next_submit_uses_and_gc_removes(
-    settings: Settings, policy: Path, worker_process: Callable[..., WorkerProcess]
+    installation: Installation, policy: Path
 ) -> None:
     policy.write_text(RULE + "reactions: [fail]}")
-    kept = replace(playing(settings, SCRIPT), policy=str(policy))
+    kept = replace(playing(installation.settings, SCRIPT), policy=str(policy))
     command = turns("submit", "always", "--session", "s")
     killed = await asyncio.to_thread(
         subprocess.run,
@@ -321,12 +319,12 @@ async def test_a_submit_killed_between_policy_and_turn_leaves_a_policy_that_the_
         check=False,
     )
     assert killed.returncode == -signal.SIGKILL
-    keys, policy_hash = Keys(settings.namespace), read_policy(policy.read_text()).hash
+    keys, policy_hash = installation.keys, read_policy(policy.read_text()).hash
     async with TurnsClient(kept) as client:
         redis = client.store.redis
         assert await redis.hexists(keys.policies, policy_hash)
         assert await redis.zcard(keys.due) == 0, "there is no turn"
-        worker_process(settings=settings)
+        installation.worker()
         turn = await client.reader.result(await client.submitter.submit(message("always", "s")), timeout=60)
         assert (turn.outcome, turn.policy) == (Outcome.FAILED, policy_hash)
         await redis.delete(keys.finished)

@@ -19,11 +19,9 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
-from api_client.web.app import create_app
-from tests.conftest import WorkerProcess, environ_of
-from tests.fault.conftest import message
-from tests.support import alive, playing, wait_for, wait_until
-from tests.unit.web.conftest import caller
+from tests.installation import Installation, environ_of, web
+from tests.installation import asked as message
+from tests.support import alive, wait_for, wait_until
 from worker.cli import main
 from worker.cli.figures.judging import ComparisonRun, Given, JudgingEnded
 from worker.enforcement.policies import Comparison, Judged, RecordedAttempt, read_policy
@@ -47,18 +45,18 @@ rules:
 
 
 @pytest.fixture
-async def turns(settings: Settings, worker_process: Callable[..., WorkerProcess]) -> dict[str, str]:
-    scripted = playing(settings, SCRIPT)
-    worker_process(settings=scripted)
+async def turns(installation: Installation) -> dict[str, str]:
+    installation.play(SCRIPT)
+    installation.worker()
     found = {}
-    async with TurnsClient(scripted) as client:
-        for text in ("long", "unmarked", "plain"):
-            found[text] = await client.submitter.submit(message(text, text))
-        for turn_id in found.values():
-            assert (await client.reader.result(turn_id, timeout=60)).outcome in {
-                Outcome.PASSED,
-                Outcome.PASSED_AFTER_RETRY,
-            }
+    client = installation.client
+    for text in ("long", "unmarked", "plain"):
+        found[text] = await client.submitter.submit(message(text, text))
+    for turn_id in found.values():
+        assert (await client.reader.result(turn_id, timeout=60)).outcome in {
+            Outcome.PASSED,
+            Outcome.PASSED_AFTER_RETRY,
+        }
     return found
 
 
@@ -139,18 +137,18 @@ OWN_SCRIPT = f"""
 
 
 async def test_a_policy_decides_on_its_own_turns_again_as_the_workers_did(
-    settings: Settings, worker_process: Callable[..., WorkerProcess], replay: Callable[..., str], tmp_path: Path
+    installation: Installation, replay: Callable[..., str], tmp_path: Path
 ) -> None:
     (tmp_path / "own.yaml").write_text(OWN)
-    own = playing(settings, OWN_SCRIPT, policy=str(tmp_path / "own.yaml"))
-    worker_process(settings=own)
+    installation.play(OWN_SCRIPT, policy=str(tmp_path / "own.yaml"))
+    installation.worker()
     asked = ("warned", "marked", "spliced", "written", "broken", "handed", "plain")
-    async with TurnsClient(own) as client:
-        ids = [await client.submitter.submit(message(text, text)) for text in asked]
-        parked = await wait_until(client.inbox.parked)
-        await client.inbox.decide(parked[0].turn_id, "approve", by="anna")
-        ends = {text: await client.reader.result(each, timeout=60) for text, each in zip(asked, ids, strict=True)}
-        judged = [await client.reader.attempts(turn_id) for turn_id in ids]
+    client = installation.client
+    ids = [await client.submitter.submit(message(text, text)) for text in asked]
+    parked = await wait_until(client.inbox.parked)
+    await client.inbox.decide(parked[0].turn_id, "approve", by="anna")
+    ends = {text: await client.reader.result(each, timeout=60) for text, each in zip(asked, ids, strict=True)}
+    judged = [await client.reader.attempts(turn_id) for turn_id in ids]
     outcomes = [f"{end.outcome} {end.error.message if end.error else ''}".strip() for end in ends.values()]
     retried = "passed_after_retry"
     assert outcomes == [retried, "passed_by_fallback", retried, retried, retried, "passed_by_human", "passed"]
@@ -190,13 +188,13 @@ from itertools import count
 from api_client.contract.settings import Settings
 from tests.integration.test_policy_replay import ENDLESS, SHORT
 from tests.integration.test_policy_replay import GIVEN
-from worker.cli.figures.judging import Judging
-from worker.enforcement.policies import Comparison, Judged, Recorded, read_policy
+from worker.cli.figures.judging import ComparisonRun
+from worker.enforcement.policies import Comparison, Judged, RecordedAttempt, read_policy
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started all of this with it ignored
-    with Judging(read_policy(SHORT + ENDLESS), Settings(), Comparison(), 2) as judging:
+    with ComparisonRun(read_policy(SHORT + ENDLESS), Settings(), Comparison(), 2) as judging:
         for number in count():
-            judging.add(Judged(turn_id="t", attempts=(Recorded(text="a " * 99),)), GIVEN)
+            judging.add(Judged(turn_id="t", attempts=(RecordedAttempt(text="a " * 99),)), GIVEN)
             if number == 200:
                 print(*(child.pid for child in multiprocessing.active_children()), flush=True)
 """
@@ -256,17 +254,15 @@ async def test_the_page_shows_the_result_with_the_texts_and_says_what_retention_
     turns: dict[str, str], replay: Callable[..., str], settings: Settings
 ) -> None:
     page = json.loads(await asyncio.to_thread(replay, SHORT, "--json"))["page"]
-    async with TurnsClient(settings) as client:
-        app = create_app(settings, client)
-        async with app.router.lifespan_context(app), caller(app) as http:
-            listed = (await http.get("/policies")).text
-            assert page in listed
-            assert "policy.yaml" in listed
-            shown = (await http.get(page)).text
-            assert "Dies ist eine Antwort mit vielen Worten." in shown
-            assert "rejected now" in shown
-            assert f'href="/turns/{turns["long"]}"' in shown
-            keys = Keys(settings.namespace)
-            await client.store.redis.delete(keys.turn(turns["long"]), keys.attempts(turns["long"]))
-            assert "Retention has removed this answer." in (await http.get(page)).text
-            assert (await http.get("/policies/none")).status_code == 404
+    async with TurnsClient(settings) as client, web(settings, client) as http:
+        listed = (await http.get("/policies")).text
+        assert page in listed
+        assert "policy.yaml" in listed
+        shown = (await http.get(page)).text
+        assert "Dies ist eine Antwort mit vielen Worten." in shown
+        assert "rejected now" in shown
+        assert f'href="/turns/{turns["long"]}"' in shown
+        keys = Keys(settings.namespace)
+        await client.store.redis.delete(keys.turn(turns["long"]), keys.attempts(turns["long"]))
+        assert "Retention has removed this answer." in (await http.get(page)).text
+        assert (await http.get("/policies/none")).status_code == 404

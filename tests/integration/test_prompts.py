@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from api_client.policies.kept import clear_policies
 from api_client.policies.prompts import Prompt
-from tests.conftest import WorkerProcess
-from tests.fault.conftest import message
-from tests.support import playing
+from tests.installation import Installation, asked
 
 SCRIPT = '- attempts: [[{say: "Kurz.\\n\\n<!-- STEP: done -->"}]]\n'
 
@@ -25,16 +21,16 @@ def told(settings: Settings, session: str) -> str | None:
 
 
 async def answered(client: TurnsClient, session: str, model: str = "scripted", locale: str = "de") -> Turn:
-    turn_id = await client.submitter.submit(replace(message("frage", session), model=model, locale=locale))
+    turn_id = await client.submitter.submit(replace(asked("frage", session), model=model, locale=locale))
     return await client.reader.result(turn_id, timeout=60)
 
 
 async def test_each_turn_gets_the_template_of_its_model_version_and_language_as_it_was_at_the_submit(
-    settings: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
+    installation: Installation, tmp_path: Path
 ) -> None:
-    made = playing(settings, SCRIPT)
-    made = replace(made, models=made.models | {"own": made.models["scripted"], "bare": made.models["scripted"]})
-    worker_process(settings=made)  # it knows none of the files below
+    made = installation.play(SCRIPT)
+    made = installation.change(models=made.models | {"own": made.models["scripted"], "bare": made.models["scripted"]})
+    installation.worker()  # it knows none of the files below
     own, third = tmp_path / "own.md.j2", tmp_path / "v3.md.j2"
     own.write_text("Eigene: {{ session_id }}")
     third.write_text("Dritte: {{ session_id }}")
@@ -44,7 +40,7 @@ async def test_each_turn_gets_the_template_of_its_model_version_and_language_as_
         mine, none = await answered(client, "mine", "own"), await answered(client, "none", "bare")
         own.write_text("Neu: {{ session_id }}")
         newer = await answered(client, "newer", "own")
-        stored = await client.store.redis.hget(Keys(made.namespace).policies, mine.request.template)
+        stored = await client.store.redis.hget(installation.keys.policies, mine.request.template)
         assert stored == b"Eigene: {{ session_id }}"
     async with TurnsClient(replace(asks, flow_settings={"v2": {"prompt_template": str(third)}})) as client:
         version = await answered(client, "version", "own")
@@ -57,34 +53,30 @@ async def test_each_turn_gets_the_template_of_its_model_version_and_language_as_
     assert len({turn.request.template for turn in (german, english, mine, none, newer, version)}) == 6
 
 
-async def test_a_turn_whose_template_the_store_lost_gets_the_workers_own(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
-    made = playing(settings, SCRIPT)
-    async with TurnsClient(made) as client:
-        turn_id = await client.submitter.submit(message("frage", "s"))
-        keys, redis = Keys(made.namespace), client.store.redis
-        [template] = await redis.hkeys(keys.policies)
-        await redis.zadd(keys.policies_used, {template: 1})
-        assert await clear_policies(client.store, dry_run=False) == 0, "an unfinished turn has it"
-        await redis.delete(keys.policies)
-        worker_process(settings=made)
-        turn = await client.reader.result(turn_id, timeout=60)
+async def test_a_turn_whose_template_the_store_lost_gets_the_workers_own(installation: Installation) -> None:
+    installation.play(SCRIPT)
+    client = installation.client
+    turn_id = await client.submitter.submit(asked("frage", "s"))
+    keys, redis = installation.keys, client.store.redis
+    [template] = await redis.hkeys(keys.policies)
+    await redis.zadd(keys.policies_used, {template: 1})
+    assert await clear_policies(client.store, dry_run=False) == 0, "an unfinished turn has it"
+    await redis.delete(keys.policies)
+    installation.worker()
+    turn = await client.reader.result(turn_id, timeout=60)
     assert turn.outcome
     assert turn.outcome.success
-    assert "Your task" in (told(made, "s") or "")
+    assert "Your task" in (told(installation.settings, "s") or "")
 
 
-async def test_a_turn_without_a_policy_file_has_the_hash_of_the_default_policy(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
+async def test_a_turn_without_a_policy_file_has_the_hash_of_the_default_policy(installation: Installation) -> None:
     from api_client.contract.offered import BUILT_IN
     from api_client.contract.policy import plain_policy
 
-    made = playing(settings, SCRIPT)
-    worker_process(settings=made)
-    async with TurnsClient(made) as client:
-        turn = await answered(client, "s")
-        rows = (await client.figures.stats(3600, "policy")).rows
+    installation.play(SCRIPT)
+    installation.worker()
+    client = installation.client
+    turn = await answered(client, "s")
+    rows = (await client.figures.stats(3600, "policy")).rows
     assert turn.policy == turn.to_dict()["policy"] == plain_policy(BUILT_IN).hash
     assert [row.name for row in rows] == [plain_policy(BUILT_IN).hash]

@@ -3,69 +3,60 @@
 from __future__ import annotations
 
 import json
-import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import Keys
-from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnRequest
 from api_client.index.search import Search
 from api_client.index.selection import select
-from tests.conftest import WorkerProcess, environ_of, turns
-from tests.support import playing, wait_until
+from tests.installation import Installation
+from tests.support import wait_until
 
 
-async def test_a_probe_of_each_kind_is_claimed_and_leaves_no_trace(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
-    async with TurnsClient(settings) as client:
-        before = await client.prober.probe(0.3)
-        assert [(found.queue, found.state) for found in before] == [(RUN_QUEUE, "silent"), (CHECK_QUEUE, "silent")]
-        assert not await client.prober.ready(0.2)
-        worker_process()
-        found = await client.prober.probe(60)
-        assert [(each.queue, each.state) for each in found] == [(RUN_QUEUE, "claimed"), (CHECK_QUEUE, "claimed")]
-        assert found[0].worker == found[1].worker
-        assert await client.prober.ready(60)
-        assert await select(client.lists, Search()) == []
-        assert await client.store.redis.exists(Keys(settings.namespace).totals) == 0
-        told = {
-            name: json.loads(text)
-            for name, text in (await client.store.redis.hgetall(Keys(settings.namespace).workers)).items()
-        }
-        assert sorted(queue for each in told.values() for queue in each["queues"]) == [
-            CHECK_QUEUE,
-            RUN_QUEUE,
-            PREFERRED_QUEUE,
-        ]
-        assert len({each["sessions"] for each in told.values()} - {""}) == 1
-        assert {found[0].worker.encode()} == set(told)
-        [each] = told.values()
-        assert (each["slots"], each["free"], each["check_slots"], each["check_free"]) == (16, 16, 2, 2)
+async def test_a_probe_of_each_kind_is_claimed_and_leaves_no_trace(installation: Installation) -> None:
+    client = installation.client
+    before = await client.prober.probe(0.3)
+    assert [(found.queue, found.state) for found in before] == [(RUN_QUEUE, "silent"), (CHECK_QUEUE, "silent")]
+    assert not await client.prober.ready(0.2)
+    installation.worker()
+    found = await client.prober.probe(60)
+    assert [(each.queue, each.state) for each in found] == [(RUN_QUEUE, "claimed"), (CHECK_QUEUE, "claimed")]
+    assert found[0].worker == found[1].worker
+    assert await client.prober.ready(60)
+    assert await select(client.lists, Search()) == []
+    assert await client.store.redis.exists(installation.keys.totals) == 0
+    told = {
+        name: json.loads(text) for name, text in (await client.store.redis.hgetall(installation.keys.workers)).items()
+    }
+    assert sorted(queue for each in told.values() for queue in each["queues"]) == [
+        CHECK_QUEUE,
+        RUN_QUEUE,
+        PREFERRED_QUEUE,
+    ]
+    assert len({each["sessions"] for each in told.values()} - {""}) == 1
+    assert {found[0].worker.encode()} == set(told)
+    [each] = told.values()
+    assert (each["slots"], each["free"], each["check_slots"], each["check_free"]) == (16, 16, 2, 2)
 
 
-async def test_workers_whose_slots_are_all_at_work_are_busy_not_silent(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
-    busy = playing(settings, "- attempts: [[hang]]\n", "slow", run_slots=1)
-    worker_process(settings=busy)
-    async with TurnsClient(busy) as client:
-        message = {"role": "user", "content": "hello"}
-        turn_id = await client.submitter.submit(TurnRequest(model="slow", messages=(message,), session_id="s"))
-        await wait_until(lambda: _running(client, turn_id))
+async def test_workers_whose_slots_are_all_at_work_are_busy_not_silent(installation: Installation) -> None:
+    installation.play("- attempts: [[hang]]\n", "slow", run_slots=1)
+    installation.worker()
+    client = installation.client
+    message = {"role": "user", "content": "hello"}
+    turn_id = await client.submitter.submit(TurnRequest(model="slow", messages=(message,), session_id="s"))
+    await wait_until(lambda: _running(client, turn_id))
 
-        async def seen() -> bool:
-            run, check = await client.prober.probe(3.0)
-            assert run.state == "busy"
-            return check.state == "claimed"
+    async def seen() -> bool:
+        run, check = await client.prober.probe(3.0)
+        assert run.state == "busy"
+        return check.state == "claimed"
 
-        await wait_until(seen)
-        await wait_until(lambda: client.prober.ready(3.0))
-        await client.canceller.cancel(turn_id)
-        await client.reader.result(turn_id, timeout=60)
+    await wait_until(seen)
+    await wait_until(lambda: client.prober.ready(3.0))
+    await client.canceller.cancel(turn_id)
+    await client.reader.result(turn_id, timeout=60)
 
 
 async def _running(client: TurnsClient, turn_id: str) -> bool:
@@ -73,14 +64,14 @@ async def _running(client: TurnsClient, turn_id: str) -> bool:
 
 
 async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_turns_go_on(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
+    installation: Installation,
 ) -> None:
     from celery import Celery
 
     from api_client.contract.tasks import celery_settings
 
-    impatient = replace(settings, stalled_seconds=2.0, shutdown_seconds=0.0, kill_grace_seconds=0.5)
-    worker = worker_process(settings=impatient)
+    impatient = replace(installation.settings, stalled_seconds=2.0, shutdown_seconds=0.0, kill_grace_seconds=0.5)
+    worker = installation.worker(settings=impatient)
     before = worker.children()
     app = Celery(set_as_current=False)
     app.conf.update(celery_settings(impatient))
@@ -96,10 +87,10 @@ async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_
 
 
 def test_doctor_finds_nothing_wrong_with_a_sound_installation_and_says_what_an_unsound_one_lacks(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
+    installation: Installation,
 ) -> None:
     def findings(code: int) -> dict[str, dict[str, str]]:
-        told = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, text=True)
+        told = installation.run("doctor", "--json")
         assert told.returncode == code, told.stdout
         answer = json.loads(told.stdout)
         assert {row["name"]: row["origin"] for row in answer["settings"]}["HELIX_NAMESPACE"] == "environment"
@@ -109,7 +100,7 @@ def test_doctor_finds_nothing_wrong_with_a_sound_installation_and_says_what_an_u
     assert lacking["workers helix.run"]["state"] == lacking["workers helix.check"]["state"] == "wrong"
     assert "claim helix.check" not in lacking  # that nobody claims a probe follows from it
     assert "turns worker" in lacking["workers helix.run"]["fix"]
-    worker_process()
+    installation.worker()
     sound = findings(0)
     assert {finding["state"] for finding in sound.values()} <= {"ok", "warning"}
     assert {"store version", "store persistence", "store memory", "store clock", "waiting", "queues", "disk"} <= set(

@@ -5,22 +5,18 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
-from api_client.contract.settings import Settings
-from tests.conftest import WorkerProcess, environ_of
-from tests.relay import RelayProcess
-from tests.support import playing
+from tests.installation import Installation, environ_of
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
 
 
 def test_the_clients_example_works_after_the_key_step_with_the_key_it_says(
-    settings: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
+    installation: Installation, tmp_path: Path
 ) -> None:
-    used = playing(settings, '- attempts: [[say: "Per Post. <!-- STEP: done -->"]]\n', validators=("step_marker",))
-    relay = RelayProcess(used)
+    installation.play('- attempts: [[say: "Per Post. <!-- STEP: done -->"]]\n', validators=("step_marker",))
+    relay = installation.relay()
     environment = environ_of(relay.settings)
     keys = {}
     for line in re.findall(r"^\$ turns (keys create [^#\n]*)", README, re.MULTILINE):
@@ -32,8 +28,7 @@ def test_the_clients_example_works_after_the_key_step_with_the_key_it_says(
     assert list(keys) == ["webui", "me"]
     [example] = re.findall(r"```python\n(from openai .*?)```", README, re.DOTALL)
     example = example.replace("http://127.0.0.1:8765", relay.url).replace('"KEY"', repr(keys["me"]))
-    worker_process(settings=used)
-    relay.start()
+    installation.worker()
     ran = subprocess.run([sys.executable, "-c", example], capture_output=True, text=True, timeout=180, check=False)
     relay.kill()
     assert (ran.returncode, ran.stdout) == (0, "Per Post.\n"), ran.stderr

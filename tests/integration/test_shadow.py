@@ -15,8 +15,7 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from tests.conftest import WorkerProcess, environ_of
-from tests.fault.conftest import message
+from tests.installation import WorkerProcess, asked, environ_of
 from tests.support import playing
 from worker.cli import main
 
@@ -60,7 +59,7 @@ def script(seed: int) -> str:
 
 
 async def load(client: TurnsClient, side: str) -> list[Turn]:
-    ids = [await client.submitter.submit(message(f"turn {number:02}", f"{side} {number}")) for number in range(TURNS)]
+    ids = [await client.submitter.submit(asked(f"turn {number:02}", f"{side} {number}")) for number in range(TURNS)]
     return [await client.reader.result(turn_id, timeout=120) for turn_id in ids]
 
 
@@ -144,7 +143,7 @@ async def test_a_worker_that_dies_while_a_rule_in_shadow_judges_costs_the_turn_n
     first = worker_process(settings=replace(quick, validation_seconds=600.0))
     async with TurnsClient(shadow) as client:
         number = next(n for n in range(TURNS) if f'"turn {n:02}", attempts: [[{{say: "aaaa' in script(SEED))
-        turn_id = await client.submitter.submit(message(f"turn {number:02}", "killed"))
+        turn_id = await client.submitter.submit(asked(f"turn {number:02}", "killed"))
         async for event in client.reader.follow(turn_id):
             if event and event.kind == "attempt.completed":
                 break

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -15,11 +13,11 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from api_client.store.shards import FIELD, stored_shards
-from tests.conftest import WorkerProcess, environ_of, turns
+from tests.installation import Installation, asked, run
 
 
 def request(session_id: str) -> TurnRequest:
-    return TurnRequest(model="scripted", messages=({"role": "user", "content": "hi"},), session_id=session_id)
+    return asked("hi", session_id)
 
 
 async def submit(settings: Settings, sessions: int) -> list[str]:
@@ -35,12 +33,10 @@ async def test_another_number_of_shards_is_refused_with_what_to_do(settings: Set
         await submit(other, 1)
     for command in ("worker", "submit", "web"):
         more = ["hi"] if command == "submit" else []
-        ended = subprocess.run(
-            turns(command, *more), env=environ_of(other), capture_output=True, text=True, check=False
-        )
+        ended = run(other, command, *more)
         assert (ended.returncode, "set HELIX_SHARDS=4" in ended.stderr) == (2, True), (command, ended)
         assert len(ended.stderr.splitlines()) == 1, (command, ended)
-    told = subprocess.run(turns("doctor"), env=environ_of(other), capture_output=True, text=True, check=False)
+    told = run(other, "doctor")
     assert "shards: HELIX_SHARDS" in told.stdout
     assert told.returncode == 1
 
@@ -57,16 +53,14 @@ async def test_the_number_of_a_store_that_names_none_follows_from_its_turns(sett
     assert store.hget(Keys(settings.namespace).installation, FIELD) == b"4"
 
 
-async def test_turns_of_every_shard_are_carried_out(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
-    four = replace(settings, shards=4)
+async def test_turns_of_every_shard_are_carried_out(installation: Installation) -> None:
+    four = replace(installation.settings, shards=4)
     turn_ids = await submit(four, 12)
     assert len({turn_id.partition("-")[0] for turn_id in turn_ids}) > 1
-    store = redis.Redis.from_url(settings.redis_url)
-    for name in store.keys(f"{settings.namespace}:celery:*"):
+    store = redis.Redis.from_url(installation.settings.redis_url)
+    for name in store.keys(f"{installation.settings.namespace}:celery:*"):
         store.delete(name)  # reapers alone know of them
-    worker_process(settings=four)
+    installation.worker(settings=four)
     async with TurnsClient(four) as client:
         for turn_id in turn_ids:
             assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED

@@ -18,7 +18,7 @@ from structlog.testing import capture_logs
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.settings import CONSTANTS, Settings
 from api_client.store.shards import require_shards
-from tests.conftest import environ_of, turns
+from tests.installation import environ_of, turns
 from tests.support import processes_with, wait_for
 from worker.cli.installation.starting import require_store_of, store_named
 from worker.processes.exit_reports import ExitNotes

@@ -24,8 +24,8 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.web.app import create_app
-from tests.conftest import environ_of, turns
 from tests.fault.test_broker_disk import fill, small_disk
+from tests.installation import run
 from tests.integration.test_engine import NO_MARKER, Bench, bench, says
 from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.support import WAIT_SECONDS, wait_for, wait_until
@@ -55,14 +55,14 @@ def password(broker: EmbeddedBroker) -> None:
 
 
 def doctor(settings: Settings) -> list[dict[str, str]]:
-    done = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, text=True)
+    done = run(settings, "doctor", "--json")
     found: list[dict[str, str]] = json.loads(done.stdout)["findings"]
     assert done.returncode == 1, found
     return found
 
 
 def top(settings: Settings) -> str:
-    done = subprocess.run(turns("top", "--once"), env=environ_of(settings), capture_output=True, text=True)
+    done = run(settings, "top", "--once")
     return done.stdout + done.stderr
 
 

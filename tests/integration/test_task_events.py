@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import httpx2
@@ -13,13 +13,12 @@ import pytest
 from celery import Celery
 from celery.events.state import State
 
-from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import celery_settings
 from api_client.contract.turn import Outcome, TurnRequest
-from tests.conftest import WorkerProcess
+from tests.installation import Installation
 from tests.ports import free_port
-from tests.support import playing, wait_until
+from tests.support import wait_until
 from worker.processes import programs
 from worker.processes.supervisor import Supervisor
 
@@ -67,14 +66,14 @@ def watcher(settings: Settings) -> Iterator[Watcher]:
 
 
 async def test_tasks_tell_their_attempt_their_state_and_why_there_is_another(
-    settings: Settings, watcher: Watcher, worker_process: Callable[..., WorkerProcess]
+    installation: Installation, watcher: Watcher
 ) -> None:
-    used = playing(settings, SCRIPT, "m")
-    worker_process(settings=used)
-    async with TurnsClient(used) as client:
-        request = TurnRequest(model="m", messages=({"role": "user", "content": "secret message"},), session_id="chat-7")
-        turn_id = await client.submitter.submit(request)
-        assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
+    installation.play(SCRIPT, "m")
+    installation.worker()
+    client = installation.client
+    request = TurnRequest(model="m", messages=({"role": "user", "content": "secret message"},), session_id="chat-7")
+    turn_id = await client.submitter.submit(request)
+    assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
 
     accepted = ("SUCCESS", "attempt 2/3: accepted; turn passed_after_retry")
     await wait_until(lambda: accepted in watcher.seen["turn.validate"])
@@ -99,17 +98,17 @@ def asked(settings: Settings, path: str) -> Any:
 
 
 async def test_flower_shows_the_links_of_a_turn_as_one_chain_and_they_are_those_of_its_log(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
+    installation: Installation,
 ) -> None:
-    used = playing(settings, SCRIPT, "m", flower_port=free_port())
+    used = installation.play(SCRIPT, "m", flower_port=free_port())
     with Supervisor([programs.flower(used, "pass")], logs=programs.state_dir(used)):
-        worker_process(settings=used)
+        installation.worker()
         await wait_until(lambda: [worker for worker in asked(used, "/workers?json=1")["data"] if worker["status"]])
-        async with TurnsClient(used) as client:
-            request = TurnRequest(model="m", messages=({"role": "user", "content": "secret message"},), session_id="c")
-            turn_id = await client.submitter.submit(request)
-            assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
-            log = [event async for event in client.reader.follow(turn_id) if event is not None]
+        client = installation.client
+        request = TurnRequest(model="m", messages=({"role": "user", "content": "secret message"},), session_id="c")
+        turn_id = await client.submitter.submit(request)
+        assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED_AFTER_RETRY
+        log = [event async for event in client.reader.follow(turn_id) if event is not None]
 
         def chain() -> list[dict[str, Any]]:
             """The turn's tasks in Flower, each before its child, when all have ended."""
@@ -143,21 +142,21 @@ def tasks_of(settings: Settings, turn_id: str) -> list[dict[str, Any]]:
 
 
 async def test_the_task_of_a_killed_worker_ends_as_failure_in_flower_and_none_runs_for_ever(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
+    installation: Installation,
 ) -> None:
     script = "- deliveries:\n    - [hang]\n    - [{say: '<!-- STEP: done -->'}]\n"
-    used = playing(settings, script, "m", flower_port=free_port(), lease_seconds=5.0)
+    used = installation.play(script, "m", flower_port=free_port(), lease_seconds=5.0)
     with Supervisor([programs.flower(used, "pass")], logs=programs.state_dir(used)):
-        killed = worker_process(settings=used)
+        killed = installation.worker()
         await wait_until(lambda: [worker for worker in asked(used, "/workers?json=1")["data"] if worker["status"]])
-        async with TurnsClient(used) as client:
-            request = TurnRequest(model="m", messages=({"role": "user", "content": "hello"},), session_id="c")
-            turn_id = await client.submitter.submit(request)
-            await wait_until(lambda: [task for task in tasks_of(used, turn_id) if task["state"] == "RUNNING"])
-            [ghost] = [task["uuid"] for task in tasks_of(used, turn_id) if task["state"] == "RUNNING"]
-            killed.kill()
-            worker_process(settings=used)
-            assert (await client.reader.result(turn_id, timeout=120)).outcome is Outcome.PASSED
+        client = installation.client
+        request = TurnRequest(model="m", messages=({"role": "user", "content": "hello"},), session_id="c")
+        turn_id = await client.submitter.submit(request)
+        await wait_until(lambda: [task for task in tasks_of(used, turn_id) if task["state"] == "RUNNING"])
+        [ghost] = [task["uuid"] for task in tasks_of(used, turn_id) if task["state"] == "RUNNING"]
+        killed.kill()
+        installation.worker()
+        assert (await client.reader.result(turn_id, timeout=120)).outcome is Outcome.PASSED
 
         def ended() -> dict[str, dict[str, Any]]:
             found = {task["uuid"]: task for task in tasks_of(used, turn_id)}
@@ -172,26 +171,26 @@ async def test_the_task_of_a_killed_worker_ends_as_failure_in_flower_and_none_ru
 
 
 async def test_a_turn_that_is_given_up_ends_as_failure_in_flower_and_one_that_is_cancelled_does_not(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
+    installation: Installation,
 ) -> None:
     script = "- when: hang\n  attempts: [[hang]]\n- attempts: [[{say: 'No marker.'}]]\n"
-    used = playing(settings, script, "m", flower_port=free_port())
+    used = installation.play(script, "m", flower_port=free_port())
     with Supervisor([programs.flower(used, "pass")], logs=programs.state_dir(used)):
-        worker_process(settings=used)
+        installation.worker()
         await wait_until(lambda: [worker for worker in asked(used, "/workers?json=1")["data"] if worker["status"]])
-        async with TurnsClient(used) as client:
+        client = installation.client
 
-            async def submitted(text: str) -> str:
-                message = {"role": "user", "content": text}
-                return await client.submitter.submit(
-                    TurnRequest(model="m", messages=(message,), session_id=text, policy={"step_marker": ("fail",)})
-                )
+        async def submitted(text: str) -> str:
+            message = {"role": "user", "content": text}
+            return await client.submitter.submit(
+                TurnRequest(model="m", messages=(message,), session_id=text, policy={"step_marker": ("fail",)})
+            )
 
-            failed, stopped = await submitted("fail"), await submitted("hang")
-            assert (await client.reader.result(failed, timeout=60)).outcome is Outcome.FAILED
-            await wait_until(lambda: [task for task in tasks_of(used, stopped) if task["state"] == "RUNNING"])
-            await client.canceller.cancel(stopped)
-            assert (await client.reader.result(stopped, timeout=60)).outcome is Outcome.CANCELLED
+        failed, stopped = await submitted("fail"), await submitted("hang")
+        assert (await client.reader.result(failed, timeout=60)).outcome is Outcome.FAILED
+        await wait_until(lambda: [task for task in tasks_of(used, stopped) if task["state"] == "RUNNING"])
+        await client.canceller.cancel(stopped)
+        assert (await client.reader.result(stopped, timeout=60)).outcome is Outcome.CANCELLED
         states = await wait_until(
             lambda: {task["name"]: task["state"] for task in tasks_of(used, failed) if task["name"] == "turn.fail"}
         )

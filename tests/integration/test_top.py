@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 
 from api_client.contract.settings import Settings
 from api_client.overview import overview
-from tests.conftest import environ_of, turns
+from tests.installation import environ_of, turns
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, bench, says
 from tests.support import wait_for
 from worker.cli.figures.top import frame

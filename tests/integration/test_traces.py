@@ -20,7 +20,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from api_client.sending import NotTaken, Tree, send_next
 from api_client.tracing.switch import why_off
-from tests.conftest import WorkerProcess, environ_of, turns
+from tests.installation import WorkerProcess, environ_of, turns
 from tests.receiver import Receiver, values
 from tests.support import playing, wait_until
 from worker.cli.installation.up import plan

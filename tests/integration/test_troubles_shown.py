@@ -6,7 +6,6 @@ import asyncio
 import html
 import re
 import subprocess
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,13 +15,11 @@ from api_client.client import TurnsClient
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.web.app import create_app
-from tests.conftest import WorkerProcess, environ_of, turns
 from tests.fault.test_broker_disk import fill, small_disk
 from tests.html import Document
+from tests.installation import Installation, asked, environ_of, run, turns, web
 from tests.integration.test_stuck import refuses
-from tests.support import playing, wait_until
-from tests.unit.web.conftest import caller
+from tests.support import wait_until
 from worker.processes.broker import EmbeddedBroker
 
 __all__ = ["small_disk"]
@@ -73,32 +70,31 @@ async def check(trouble: str, settings: Settings) -> None:
 
     def said() -> str:
         words = command.split()[1:]
-        done = subprocess.run(turns(*words), env=environ_of(settings), capture_output=True, text=True, timeout=120)
+        done = run(settings, *words)
         assert done.returncode in {0, 1}, done.stderr
         return done.stdout
 
     found = await asyncio.to_thread(said)
     assert re.search(by_command, found), f"{command}\n{found}"
-    app = create_app(settings)
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(settings) as http:
         shown = html.unescape(Document((await http.get(page)).text).text)
     assert re.search(by_page, shown), f"{page}\n{shown}"
 
 
 def ask(text: str, model: str = "scripted") -> TurnRequest:
-    return TurnRequest(model=model, messages=({"role": "user", "content": text},), session_id="s")
+    return asked(text, "s", model=model)
 
 
-async def test_a_parked_phase(settings: Settings, worker_process: Callable[..., WorkerProcess]) -> None:
-    used = playing(settings, SCRIPT, locale="en")
-    (used.root / "work").mkdir()
-    worker_process(settings=used)
+async def test_a_parked_phase(installation: Installation) -> None:
+    installation.play(SCRIPT, locale="en")
+    (installation.settings.root / "work").mkdir()
+    installation.worker()
     phase = Phase(id="build", description="Build add.py.", output_files=("add.py",), max_attempts=1)
-    async with TurnsClient(used) as client:
-        [turn_id] = await client.submitter.submit_phases([phase], directory="work")
-        await wait_until(lambda: is_parked(client, turn_id))
-        await check("A phase waits for a person", used)
-        await client.canceller.cancel(turn_id)
+    client = installation.client
+    [turn_id] = await client.submitter.submit_phases([phase], directory="work")
+    await wait_until(lambda: is_parked(client, turn_id))
+    await check("A phase waits for a person", installation.settings)
+    await client.canceller.cancel(turn_id)
 
 
 async def is_parked(client: TurnsClient, turn_id: str) -> bool:
@@ -118,15 +114,15 @@ async def test_a_store_whose_memory_is_full(private_settings: Settings) -> None:
     await check("The store's memory is full", private_settings)
 
 
-async def test_a_dead_worker(settings: Settings, worker_process: Callable[..., WorkerProcess]) -> None:
-    worker_process().kill()
-    async with TurnsClient(settings) as client:
+async def test_a_dead_worker(installation: Installation) -> None:
+    installation.worker().kill()
+    client = installation.client
 
-        async def gone() -> bool:
-            return any(line.state == "gone" for line in (await client.workers.standing()).workers)
+    async def gone() -> bool:
+        return any(line.state == "gone" for line in (await client.workers.standing()).workers)
 
-        await wait_until(gone, 120)
-    await check("A worker is dead", settings)
+    await wait_until(gone, 120)
+    await check("A worker is dead", installation.settings)
 
 
 async def test_a_paused_model(settings: Settings) -> None:
@@ -135,20 +131,20 @@ async def test_a_paused_model(settings: Settings) -> None:
     await check("A model is paused", settings)
 
 
-async def test_a_model_whose_service_fails(settings: Settings, worker_process: Callable[..., WorkerProcess]) -> None:
+async def test_a_model_whose_service_fails(installation: Installation) -> None:
     away = {"breaker_errors": 2, "transient_retries": 100, "transient_delay_seconds": 0.05}
-    used = playing(settings, SCRIPT, locale="en", **away)
-    worker_process(settings=used)
-    async with TurnsClient(used) as client:
-        turn_id = await client.submitter.submit(ask("away"))
-        await wait_until(client.pauses.in_force)
-        await check("A model's service fails", used)
-        await client.canceller.cancel(turn_id)
+    installation.play(SCRIPT, locale="en", **away)
+    installation.worker()
+    client = installation.client
+    turn_id = await client.submitter.submit(ask("away"))
+    await wait_until(client.pauses.in_force)
+    await check("A model's service fails", installation.settings)
+    await client.canceller.cancel(turn_id)
 
 
-async def test_a_spent_budget(settings: Settings, worker_process: Callable[..., WorkerProcess]) -> None:
-    used = playing(settings, SCRIPT, locale="en", budgets={"all": 0.5})
-    worker_process(settings=used)
-    async with TurnsClient(used) as client:
-        await client.reader.result(await client.submitter.submit(ask("hello")), timeout=60)
-    await check("A day's budget is spent", used)
+async def test_a_spent_budget(installation: Installation) -> None:
+    installation.play(SCRIPT, locale="en", budgets={"all": 0.5})
+    installation.worker()
+    client = installation.client
+    await client.reader.result(await client.submitter.submit(ask("hello")), timeout=60)
+    await check("A day's budget is spent", installation.settings)

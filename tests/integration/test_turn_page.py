@@ -19,13 +19,11 @@ from api_client.contract.values.owners import owner_of_key
 from api_client.contract.values.process_exit import ProcessExit
 from api_client.index.search import Search
 from api_client.store.audit import Audit
-from api_client.web.app import create_app
 from api_client.web.pages.render import facts, with_code
-from tests.conftest import environ_of
 from tests.html import Document
+from tests.installation import environ_of, web
 from tests.integration.test_engine import GOOD, Bench, bench, says
 from tests.integration.test_pages import Browser, browser, dead_letter, play, read
-from tests.unit.web.conftest import caller
 from worker.cli import cli
 from worker.cli.turns.bundle import packed
 from worker.runners.base import Emit, Order, RunResult, Stop
@@ -66,8 +64,7 @@ async def test_an_operator_downloads_the_bundle_of_a_turn_without_what_was_writt
     for name, value in environ_of(settings).items():
         monkeypatch.setenv(name, value)
     turn = await play(bench, says(GOOD))
-    app = create_app(settings, pack=partial(packed, settings))
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(settings, pack=partial(packed, settings)) as http:
         assert f"/turns/{turn.turn_id}/bundle" not in links(Document((await http.get(f"/turns/{turn.turn_id}")).text))
         assert (await http.get(f"/turns/{turn.turn_id}/bundle")).status_code == 403, "it shows settings"
         await http.post("/sign-in", data={"key": make_token(settings.token_path)})
@@ -85,8 +82,7 @@ async def test_a_finished_turns_page_leads_to_its_trace_where_traces_have_a_page
     bench: Bench, settings: Settings
 ) -> None:
     ended, waits = await play(bench, says(GOOD)), await bench.submit(says(GOOD), session_id="waits")
-    app = create_app(replace(settings, trace_page="http://127.0.0.1:16686/trace/{trace_id}?uiFind=turn"))
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(replace(settings, trace_page="http://127.0.0.1:16686/trace/{trace_id}?uiFind=turn")) as http:
         page = Document((await http.get(f"/turns/{ended.turn_id}")).text)
         other = Document((await http.get(f"/turns/{waits}")).text)
     assert f"http://127.0.0.1:16686/trace/{ended.turn_id.removeprefix('t0-')}?uiFind=turn" in links(page)

@@ -19,8 +19,7 @@ import pytest
 
 from api_client import api_keys as ring
 from api_client.contract.settings import Settings
-from tests.conftest import WorkerProcess, end_all
-from tests.relay import RelayProcess
+from tests.installation import RelayProcess, WorkerProcess, end_all
 from tests.support import playing, wait_until
 from worker.processes.broker import EmbeddedBroker
 

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from api_client.contract.settings import Settings, load
-from tests.conftest import WorkerProcess, turns
+from tests.installation import Installation, WorkerProcess, turns
 from tests.ports import free_port
 from tests.support import alive, processes_with, wait_for
 
@@ -222,12 +222,10 @@ def test_a_worker_starts_as_many_processes_as_it_is_told_and_restarts_the_one_th
     assert worker.children()["2"] == before["2"]
 
 
-def test_a_worker_that_is_killed_leaves_nothing(
-    worker_process: Callable[..., WorkerProcess], settings: Settings
-) -> None:
-    worker = worker_process()
+def test_a_worker_that_is_killed_leaves_nothing(installation: Installation) -> None:
+    worker = installation.worker()
     worker.kill()
-    wait_for(lambda: not processes_with(f"HELIX_NAMESPACE={settings.namespace}"))
+    wait_for(lambda: not processes_with(f"HELIX_NAMESPACE={installation.settings.namespace}"))
 
 
 def test_two_workers_on_one_host_have_different_names(worker_process: Callable[..., WorkerProcess]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -21,12 +21,10 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.store.audit import by_key
 from api_client.turns.submitter import Submitter
-from api_client.web.app import create_app
-from tests.conftest import WorkerProcess
+from tests.installation import Installation, web
 from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
 from tests.integration.test_web_pages import PAGE, serving
-from tests.support import playing
-from tests.unit.web.conftest import caller
+from tests.support import wait_until
 from tests.unit.web.openwebui import Reader
 
 BODY = {
@@ -48,9 +46,8 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
 
 @pytest.fixture
 async def http(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
-    app = create_app(replace(settings, parked_seconds=0.2))
     token = make_token(settings.token_path)
-    async with app.router.lifespan_context(app), caller(app, authorization=f"Bearer {token}") as client:
+    async with web(replace(settings, parked_seconds=0.2), authorization=f"Bearer {token}") as client:
         yield client
 
 
@@ -84,11 +81,11 @@ async def test_a_turn_is_listed_shown_and_decided_once(bench: Bench, http: httpx
 async def test_a_caller_is_told_that_a_person_has_to_decide_and_the_turn_goes_on(
     bench: Bench, http: httpx2.AsyncClient, stream: bool
 ) -> None:
-    key = {"idempotency-key": "one"}
-    asking = asyncio.create_task(http.post("/v1/chat/completions", json={**BODY, "stream": stream}, headers=key))
-    while not (session := await bench.client.store.redis.keys(f"{bench.settings.namespace}:*turn:t0-{'?' * 32}")):
-        await asyncio.sleep(0.02)
-    turn = await bench.client.reader.get(session[0].decode().rpartition(":")[2])
+    once = {"idempotency-key": "one"}
+    asking = asyncio.create_task(http.post("/v1/chat/completions", json={**BODY, "stream": stream}, headers=once))
+    pattern = f"{bench.settings.namespace}:*turn:t0-{'?' * 32}"
+    [key] = await wait_until(lambda: bench.client.store.redis.keys(pattern))
+    turn = await bench.client.reader.get(key.decode().rpartition(":")[2])
     bench.runner.plays.append(says(NO_MARKER))
     await asyncio.to_thread(bench.carry_out, turn.turn_id, session_id=turn.request.session_id)
     answer = await asking
@@ -99,13 +96,13 @@ async def test_a_caller_is_told_that_a_person_has_to_decide_and_the_turn_goes_on
 
 
 async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the_decision(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
+    installation: Installation,
 ) -> None:
-    used = playing(settings, f"- attempts: [[say: {NO_MARKER}]]\n", public_url="https://turns.example/helix/")
-    worker_process(settings=used)
+    installation.play(f"- attempts: [[say: {NO_MARKER}]]\n", public_url="https://turns.example/helix/")
+    installation.worker()
     page, pings, shown_while_parked = Reader(), 0, ""
     async with (
-        serving(used) as relay,
+        serving(installation.settings) as relay,
         relay.http.stream("POST", "/v1/chat/completions", json={**BODY, "stream": True}, headers=PAGE) as answer,
     ):
         turn_id = answer.headers["x-turn-id"]

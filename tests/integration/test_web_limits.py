@@ -20,8 +20,8 @@ from api_client.relay_state.allowances import _STORED_WITHIN_MS, Allowances, Own
 from api_client.store import Store
 from api_client.store.connecting import _KEPT_CONNECTIONS
 from api_client.web.app import create_app
+from tests.installation import Installation, RelayProcess, web
 from tests.integration.test_web_store import BODY, DOORS
-from tests.relay import RelayProcess
 from tests.support import wait_for, wait_until
 from tests.unit.web.conftest import caller
 
@@ -34,8 +34,7 @@ async def relay(settings: Settings, **changes: Any) -> AsyncIterator[httpx2.Asyn
     """A caller of a relay with the keys ``one`` and ``other``; no worker runs, so turns wait."""
     (settings.root / "work").mkdir(exist_ok=True)
     granted: dict[str, Any] = {"api_keys": ("one", "other"), "phase_directories": ("work=HELIX_API_KEYS",)}
-    app = create_app(replace(settings, **granted, **changes))
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(replace(settings, **granted, **changes)) as http:
         yield http
 
 
@@ -103,8 +102,7 @@ async def test_an_owner_stores_so_many_bytes(settings: Settings) -> None:
 
 
 async def test_without_keys_there_are_no_limits_of_an_owner(settings: Settings) -> None:
-    app = create_app(replace(settings, turns_per_minute=1, owner_unfinished=1, owner_bytes=1, owner_requests=1))
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(replace(settings, turns_per_minute=1, owner_unfinished=1, owner_bytes=1, owner_requests=1)) as http:
         for _ in range(3):
             assert (await http.post("/v1/turns", json=BODY)).status_code == 202
 
@@ -126,13 +124,9 @@ async def test_a_noted_turn_that_was_never_stored_counts_for_a_minute_only(setti
 
 
 @pytest.fixture
-def process(settings: Settings) -> Any:
+def process(installation: Installation) -> RelayProcess:
     """A real relay of a few requests and connections."""
-    used = replace(settings, api_keys=("one", "other"), owner_requests=3, max_connections=12, log_level="error")
-    found = RelayProcess(used)
-    found.start()
-    yield found
-    found.kill()
+    return installation.relay(api_keys=("one", "other"), owner_requests=3, max_connections=12, log_level="error")
 
 
 async def test_an_owner_has_so_many_streams_and_gets_them_back(process: RelayProcess) -> None:
@@ -222,23 +216,19 @@ async def _equal(said: Any, wanted: tuple[int, str]) -> bool:
     return bool(await said() == wanted)
 
 
-async def test_the_connections_of_closed_streams_are_given_back(settings: Settings) -> None:
-    used = RelayProcess(replace(settings, log_level="error"))
-    used.start()
+async def test_the_connections_of_closed_streams_are_given_back(installation: Installation) -> None:
+    settings, used = installation.settings, installation.relay(log_level="error")
     name = f"{settings.namespace}-probe"
-    try:
-        with redis.Redis.from_url(settings.redis_url) as store:
-            before = len(store.client_list())
-            store.client_setname(name)
-            async with httpx2.AsyncClient(base_url=used.url, timeout=120, limits=httpx2.Limits()) as http:
-                turn_id = (await http.post("/v1/turns", json=BODY)).json()["turn_id"]
-                async with contextlib.AsyncExitStack() as streams:
-                    for _ in range(100):
-                        stream = http.stream("GET", f"/v1/turns/{turn_id}/events")
-                        assert (await streams.enter_async_context(stream)).status_code == 200
-                    bell = keys_of(settings.namespace, turn_id).bell(turn_id)
-                    await wait_until(lambda: store.pubsub_numsub(bell)[0][1] == 1)  # one for all of them
-            await wait_until(lambda: store.pubsub_numsub(bell)[0][1] == 0)
-            wait_for(lambda: len(store.client_list()) <= before + _KEPT_CONNECTIONS + 4)
-    finally:
-        used.kill()
+    with redis.Redis.from_url(settings.redis_url) as store:
+        before = len(store.client_list())
+        store.client_setname(name)
+        async with httpx2.AsyncClient(base_url=used.url, timeout=120, limits=httpx2.Limits()) as http:
+            turn_id = (await http.post("/v1/turns", json=BODY)).json()["turn_id"]
+            async with contextlib.AsyncExitStack() as streams:
+                for _ in range(100):
+                    stream = http.stream("GET", f"/v1/turns/{turn_id}/events")
+                    assert (await streams.enter_async_context(stream)).status_code == 200
+                bell = keys_of(settings.namespace, turn_id).bell(turn_id)
+                await wait_until(lambda: store.pubsub_numsub(bell)[0][1] == 1)  # one for all of them
+        await wait_until(lambda: store.pubsub_numsub(bell)[0][1] == 0)
+        wait_for(lambda: len(store.client_list()) <= before + _KEPT_CONNECTIONS + 4)

@@ -20,7 +20,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnState
 from api_client.web.app import create_app
-from tests.support import wait_until
+from tests.support import stays, wait_until
 
 HI = [{"role": "user", "content": "Hallo"}]
 PAGE = {"x-owui-task": "", "x-owui-chat-id": "c1", "x-owui-message-id": "m1", "x-owui-user-message-id": "u1"}
@@ -62,6 +62,9 @@ class Served:
 
     async def state(self, turn_id: str) -> TurnState:
         return (await self.client.reader.get(turn_id)).state
+
+    async def waits(self, turn_id: str) -> bool:
+        return await self.state(turn_id) is TurnState.QUEUED
 
 
 @asynccontextmanager
@@ -197,8 +200,7 @@ async def test_a_reader_that_comes_back_calls_the_stop_off(settings: Settings) -
         turn_id = await relay.turn_of(PAGE)
         async with relay.page(REGENERATE) as same:
             assert same == turn_id
-            await asyncio.sleep(5.0)
-            assert await relay.state(turn_id) is TurnState.QUEUED
+            await stays(lambda: relay.waits(turn_id), 5.0)
 
 
 async def test_a_new_message_after_stop_does_not_wait_for_the_stopped_turn(settings: Settings) -> None:
@@ -217,8 +219,7 @@ async def test_a_reader_elsewhere_keeps_the_turn_alive(settings: Settings) -> No
         async with one.page(PAGE) as turn_id:
             pass
         reading = asyncio.create_task(other.http.get(f"/v1/turns/{turn_id}/events"))
-        await asyncio.sleep(5.0)
-        assert await one.state(turn_id) is TurnState.QUEUED
+        await stays(lambda: one.waits(turn_id), 5.0)
         reading.cancel()
         with suppress(asyncio.CancelledError):
             await reading
@@ -227,8 +228,7 @@ async def test_a_reader_elsewhere_keeps_the_turn_alive(settings: Settings) -> No
 async def test_a_program_that_leaves_cancels_nothing(settings: Settings) -> None:
     async with serving(replace(settings, stop_grace_seconds=0.1)) as relay:
         turn_id = await relay.turn_of({"x-conversation-id": "c"})
-        await asyncio.sleep(0.5)
-        assert await relay.state(turn_id) is TurnState.QUEUED
+        await stays(lambda: relay.waits(turn_id), 0.5)
 
 
 async def test_delete_cancels_at_once(relay: Served) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import openai
@@ -12,12 +11,10 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 from api_client.contract.errors import StoreUnavailable
-from api_client.contract.settings import Settings
-from tests.conftest import WorkerProcess
-from tests.fault.conftest import Meeting, with_script
+from tests.fault.conftest import Meeting
+from tests.installation import Installation, RelayProcess
 from tests.integration.conftest import Serve, async_client, sync_client
 from tests.integration.test_web_openai import FAILED, TRICKY
-from tests.relay import RelayProcess
 from tests.support import wait_until
 from tests.unit.web.fake import TURN_ID, FakeTurns, event, finished, passed
 
@@ -111,14 +108,11 @@ def test_refusals_are_the_clients_own_errors(serve: Serve) -> None:
 
 
 @pytest.fixture
-def relay(settings: Settings, meeting: Meeting, worker_process: Callable[..., WorkerProcess]) -> Iterator[RelayProcess]:
+def relay(installation: Installation, meeting: Meeting) -> RelayProcess:
     """A real relay and a real worker, whose agent waits for the test in the middle of its answer."""
-    used = with_script(settings, meeting)
-    worker_process(settings=used)
-    process = RelayProcess(used)
-    process.start()
-    yield process
-    process.kill()
+    installation.change(**meeting.settings())
+    installation.worker()
+    return installation.relay()
 
 
 @pytest.fixture

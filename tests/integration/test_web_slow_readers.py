@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -13,9 +12,8 @@ import httpx2
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
-from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from tests.relay import RelayProcess
+from tests.installation import Installation, RelayProcess
 from tests.support import wait_until
 
 PIECES, PIECE = 320, "x" * 65_536
@@ -63,37 +61,34 @@ def rest_of(connection: socket.socket) -> bytes:
     raise AssertionError("the connection was closed as if all had been sent")
 
 
-async def test_a_reader_that_stops_reading_is_dropped_costs_little_and_can_come_back(settings: Settings) -> None:
-    relay = RelayProcess(replace(settings, stuck_reader_seconds=4.0))
-    relay.start()
-    try:
-        async with TurnsClient(relay.settings) as client:
-            turn_id = await long_log(client)
-            assert relay.process
-            before = memory(relay.process.pid)
-            connections = [stuck(relay, turn_id) for _ in range(4)]
+async def test_a_reader_that_stops_reading_is_dropped_costs_little_and_can_come_back(
+    installation: Installation,
+) -> None:
+    relay, client = installation.relay(stuck_reader_seconds=4.0), installation.client
+    turn_id = await long_log(client)
+    assert relay.process
+    before = memory(relay.process.pid)
+    connections = [stuck(relay, turn_id) for _ in range(4)]
 
-            async def readers(count: int) -> bool:
-                return await client.reader.followers(turn_id) == count
+    async def readers(count: int) -> bool:
+        return await client.reader.followers(turn_id) == count
 
-            await wait_until(lambda: readers(1))  # the relay has one subscription for all of them
-            await wait_until(lambda: readers(0))  # dropped: nobody listens any more
-            assert memory(relay.process.pid) - before < 60  # they would have been sent 80 MiB
-            received = rest_of(connections[0])
-            ids = re.findall(rb"\nid: (\d+-\w+)\n(?=event: [^\n]*\ndata: [^\n]*\n\n)", received)
-            assert 0 <= len(ids) < PIECES
-            after = ids[-1].decode() if ids else ""
-            seen = [int(name.partition(b"-")[0]) for name in ids]
-            pings = 0
-            url = f"{relay.url}/v1/turns/{turn_id}/events"
-            with httpx2.stream("GET", url, headers={"last-event-id": after} if after else {}, timeout=120) as answer:
-                for line in answer.iter_lines():
-                    if line.startswith("id: "):
-                        seen.append(int(line[4:].partition("-")[0]))
-                    elif line.startswith(": ping") and (pings := pings + 1) == 2:
-                        break  # the first opens the stream; after the second everything there is has been sent
-            assert seen == list(range(1, PIECES + 2))
-            for connection in connections:
-                connection.close()
-    finally:
-        relay.kill()
+    await wait_until(lambda: readers(1))  # the relay has one subscription for all of them
+    await wait_until(lambda: readers(0))  # dropped: nobody listens any more
+    assert memory(relay.process.pid) - before < 60  # they would have been sent 80 MiB
+    received = rest_of(connections[0])
+    ids = re.findall(rb"\nid: (\d+-\w+)\n(?=event: [^\n]*\ndata: [^\n]*\n\n)", received)
+    assert 0 <= len(ids) < PIECES
+    after = ids[-1].decode() if ids else ""
+    seen = [int(name.partition(b"-")[0]) for name in ids]
+    pings = 0
+    url = f"{relay.url}/v1/turns/{turn_id}/events"
+    with httpx2.stream("GET", url, headers={"last-event-id": after} if after else {}, timeout=120) as answer:
+        for line in answer.iter_lines():
+            if line.startswith("id: "):
+                seen.append(int(line[4:].partition("-")[0]))
+            elif line.startswith(": ping") and (pings := pings + 1) == 2:
+                break  # the first opens the stream; after the second everything there is has been sent
+    assert seen == list(range(1, PIECES + 2))
+    for connection in connections:
+        connection.close()

@@ -24,11 +24,9 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.store import store
 from api_client.web.app import create_app
-from tests.conftest import environ_of
+from tests.installation import environ_of, relay_answers, web
 from tests.ports import free_port
-from tests.relay import relay_answers
 from tests.support import wait_for, wait_until
-from tests.unit.web.conftest import caller
 from worker.processes.broker import EmbeddedBroker
 
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
@@ -38,8 +36,7 @@ RELAY = "from api_client.contract.settings import load; from api_client.web.app 
 @pytest.fixture
 async def http(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
     """A caller of a relay over the real store; no worker runs, so turns wait."""
-    app = create_app(settings)
-    async with app.router.lifespan_context(app), caller(app) as client:
+    async with web(settings) as client:
         yield client
 
 
@@ -78,10 +75,7 @@ async def test_a_cancelled_turn_ends_its_stream_with_the_reason(http: httpx2.Asy
     behind = asyncio.create_task(
         http.post("/v1/chat/completions", json={**BODY, "stream": True}, headers={**chat, "x-owui-task": ""})
     )
-    while (await http.get(turn["url"])).json()["state"] != "queued":
-        await asyncio.sleep(0.02)
-    session = turn["session_id"]
-    second = await _second_of(http, session, turn["turn_id"])
+    second = await _second_of(http, turn["session_id"], turn["turn_id"])
     await http.post(f"/v1/turns/{second}/cancel")
     text = (await behind).text
     assert "Vor dieser Frage ist noch 1 deiner Fragen" in text
@@ -93,10 +87,11 @@ async def test_a_cancelled_turn_ends_its_stream_with_the_reason(http: httpx2.Asy
 async def _second_of(http: httpx2.AsyncClient, session: str, first: str) -> str:
     relay = http._transport.app.state.relay  # type: ignore[attr-defined]
     key = keys_of(relay.settings.namespace, first).session(session)
-    async with asyncio.timeout(60):
-        while len(waiting := await relay.client.store.redis.lrange(key, 0, -1)) < 2:
-            await asyncio.sleep(0.02)
-    return str(waiting[1].decode())
+
+    async def waiting() -> bytes | None:
+        return await relay.client.store.redis.lindex(key, 1)
+
+    return str((await wait_until(waiting)).decode())
 
 
 @pytest.mark.impatient
@@ -104,8 +99,7 @@ async def _second_of(http: httpx2.AsyncClient, session: str, first: str) -> str:
 async def test_a_store_that_is_away_is_a_503_within_two_seconds(
     private_settings: Settings, private_broker: EmbeddedBroker, how: str
 ) -> None:
-    app = create_app(private_settings)
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(private_settings) as http:
 
         async def taken() -> bool:
             """On a machine that is busy for a second these clients give up a store that is there."""
@@ -246,8 +240,7 @@ DOORS = [
 
 async def test_a_relay_before_a_long_queue_takes_in_no_more_until_a_turn_has_ended(settings: Settings) -> None:
     (settings.root / "work").mkdir()
-    app = create_app(replace(settings, max_unfinished=2))
-    async with app.router.lifespan_context(app), caller(app) as http:
+    async with web(replace(settings, max_unfinished=2)) as http:
         first, _ = [(await http.post("/v1/turns", json=BODY)).json()["turn_id"] for _ in range(2)]
         for path, body in DOORS:
             refused = await http.post(f"/v1/{path}", json=body)

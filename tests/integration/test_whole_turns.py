@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
 import openai
 import pytest
 
-from api_client.contract.settings import Settings
-from tests.conftest import WorkerProcess
-from tests.relay import RelayProcess
-from tests.support import playing
+from tests.installation import Installation, RelayProcess
 
 SCRIPT = """
 - when: repariere
@@ -35,13 +30,10 @@ SCRIPT = """
 
 
 @pytest.fixture
-def relay(settings: Settings, worker_process: Callable[..., WorkerProcess]) -> Iterator[RelayProcess]:
-    scripted = playing(settings, SCRIPT)
-    worker_process(settings=scripted)
-    made = RelayProcess(scripted)
-    made.start()
-    yield made
-    made.kill()
+def relay(installation: Installation) -> RelayProcess:
+    installation.play(SCRIPT)
+    installation.worker()
+    return installation.relay()
 
 
 def ask(relay: RelayProcess, text: str) -> str:

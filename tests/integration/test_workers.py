@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Callable
 from typing import Any
 
 from celery import Celery
@@ -20,8 +19,8 @@ from api_client.contract.values.worker_order import WorkerOrder
 from api_client.web.app import create_app
 from api_client.workers.fleet import WorkerLine
 from api_client.workers.reports import read_exits
-from tests.conftest import WorkerProcess, environ_of, turns
-from tests.support import playing, wait_until
+from tests.installation import Installation, WorkerProcess, environ_of, run, turns
+from tests.support import wait_until
 from tests.unit.web.conftest import caller
 
 SLOW = "- attempts: [[{wait: 60}]]\n"
@@ -36,73 +35,67 @@ async def listed_workers(client: TurnsClient) -> tuple[WorkerLine, ...]:
 
 
 def listed(settings: Settings, code: int = 0) -> list[dict[str, Any]]:
-    done = subprocess.run(turns("workers", "--json"), env=environ_of(settings), capture_output=True, text=True)
+    done = run(settings, "workers", "--json")
     assert done.returncode == code, done.stdout + done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)["workers"]
     return found
 
 
-async def test_a_worker_has_one_name_everywhere_and_says_what_it_does(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
-    busy = playing(settings, SLOW, "slow")
-    worker = worker_process(settings=busy)
+async def test_a_worker_has_one_name_everywhere_and_says_what_it_does(installation: Installation) -> None:
+    installation.play(SLOW, "slow")
+    worker = installation.worker()
     app = Celery(set_as_current=False)
-    app.conf.update(celery_settings(busy))
-    async with TurnsClient(busy) as client:
-        turn_id = await client.submitter.submit(asked("s", "slow"))
-        await wait_until(lambda: is_in(client, turn_id, TurnState.RUNNING))
-        at_work = [line for line in await listed_workers(client) if line.doing]
-        assert [(line.state, [each.turn_id for each in line.doing]) for line in at_work] == [("at work", [turn_id])]
-        assert (await client.reader.get(turn_id)).worker == at_work[0].name
-        assert (await client.reader.attempts(turn_id))[0].worker == at_work[0].name
-        there = {line.name for line in await listed_workers(client)}
-        assert await wait_until(lambda: app.control.ping(list(there), timeout=10, limit=len(there)))
-        told = {line["name"]: line for line in listed(busy)}
-        line = told[at_work[0].name]
-        assert (line["pid"] in worker.children().values(), bool(line["version"]), line["silent_seconds"]) == (
-            True,
-            True,
-            0,
-        )
-        assert at_work[0].name in worker.log_file.read_text()
-        await client.canceller.cancel(turn_id)
-        await client.reader.result(turn_id, timeout=60)
+    app.conf.update(celery_settings(installation.settings))
+    client = installation.client
+    turn_id = await client.submitter.submit(asked("s", "slow"))
+    await wait_until(lambda: is_in(client, turn_id, TurnState.RUNNING))
+    at_work = [line for line in await listed_workers(client) if line.doing]
+    assert [(line.state, [each.turn_id for each in line.doing]) for line in at_work] == [("at work", [turn_id])]
+    assert (await client.reader.get(turn_id)).worker == at_work[0].name
+    assert (await client.reader.attempts(turn_id))[0].worker == at_work[0].name
+    there = {line.name for line in await listed_workers(client)}
+    assert await wait_until(lambda: app.control.ping(list(there), timeout=10, limit=len(there)))
+    told = {line["name"]: line for line in listed(installation.settings)}
+    line = told[at_work[0].name]
+    assert (line["pid"] in worker.children().values(), bool(line["version"]), line["silent_seconds"]) == (
+        True,
+        True,
+        0,
+    )
+    assert at_work[0].name in worker.log_file.read_text()
+    await client.canceller.cancel(turn_id)
+    await client.reader.result(turn_id, timeout=60)
 
 
 async def is_in(client: TurnsClient, turn_id: str, state: TurnState) -> bool:
     return (await client.reader.get(turn_id)).state is state
 
 
-async def test_a_worker_that_died_is_named_on_every_page_with_how_long_it_is_gone(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
-    worker = worker_process()
-    async with TurnsClient(settings) as client:
-        names = {line.name for line in await wait_until(lambda: all_there(client, worker))}
-        worker.kill(signal.SIGKILL)
-        gone = await wait_until(lambda: all_gone(client), 180)
-        assert {line.name for line in gone} == names
-        assert all(line.silent_seconds >= 15 for line in gone)
-        assert {line["name"] for line in listed(settings, code=1) if line["state"] == "gone"} == names
-        async with caller(create_app(settings)) as http:
-            page = (await http.get("/workers")).text
-        assert all(f"{name}</span>" in page for name in names)
-        assert "gone for" in page
+async def test_a_worker_that_died_is_named_on_every_page_with_how_long_it_is_gone(installation: Installation) -> None:
+    worker = installation.worker()
+    client = installation.client
+    names = {line.name for line in await wait_until(lambda: all_there(client, worker))}
+    worker.kill(signal.SIGKILL)
+    gone = await wait_until(lambda: all_gone(client), 180)
+    assert {line.name for line in gone} == names
+    assert all(line.silent_seconds >= 15 for line in gone)
+    assert {line["name"] for line in listed(installation.settings, code=1) if line["state"] == "gone"} == names
+    async with caller(create_app(installation.settings)) as http:
+        page = (await http.get("/workers")).text
+    assert all(f"{name}</span>" in page for name in names)
+    assert "gone for" in page
 
 
-async def test_the_supervisor_of_a_worker_notes_what_its_process_died_of(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
-    worker = worker_process()
-    async with TurnsClient(settings) as client:
-        await wait_until(lambda: all_there(client, worker))  # a process is ready before it reports
-        number, pid = next(iter(worker.children().items()))
-        os.kill(pid, signal.SIGKILL)
-        [noted] = await wait_until(lambda: read_exits(client.store), 60)
-        [line] = await wait_until(lambda: listed_workers(client))
-        assert line.name.partition("@")[0].endswith(f"-{number}")
-        assert (noted.worker, noted.pid, noted.signal) == (line.name, pid, "SIGKILL")
+async def test_the_supervisor_of_a_worker_notes_what_its_process_died_of(installation: Installation) -> None:
+    worker = installation.worker()
+    client = installation.client
+    await wait_until(lambda: all_there(client, worker))  # a process is ready before it reports
+    number, pid = next(iter(worker.children().items()))
+    os.kill(pid, signal.SIGKILL)
+    [noted] = await wait_until(lambda: read_exits(client.store), 60)
+    [line] = await wait_until(lambda: listed_workers(client))
+    assert line.name.partition("@")[0].endswith(f"-{number}")
+    assert (noted.worker, noted.pid, noted.signal) == (line.name, pid, "SIGKILL")
 
 
 async def all_there(client: TurnsClient, worker: WorkerProcess) -> tuple[WorkerLine, ...]:
@@ -117,48 +110,51 @@ async def all_gone(client: TurnsClient) -> tuple[WorkerLine, ...]:
 
 
 async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_drained_one_ends_for_good(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
+    installation: Installation,
 ) -> None:
-    worker = worker_process()
-    async with TurnsClient(settings) as client:
-        lines = await wait_until(lambda: all_there(client, worker))
-        names = [line.name for line in lines]
-        for name in names:
-            assert await client.workers.order(name, WorkerOrder.QUIET) == name
-        await wait_until(lambda: states_are(client, {"quiet"}))
-        turn_id = await client.submitter.submit(asked("s"))
-        done = subprocess.run(turns("doctor", "--json"), env=environ_of(settings), capture_output=True, text=True)
-        assert "quiet" in done.stdout
-        assert await is_in(client, turn_id, TurnState.QUEUED)
-        for name in names:
-            subprocess.run(turns("workers", "resume", name), env=environ_of(settings), check=True, capture_output=True)
-        assert (await client.reader.result(turn_id, timeout=60)).outcome
-        before = worker.children()
-        for name in names:
-            await client.workers.order(name, WorkerOrder.DRAIN)
-        await wait_until(lambda: worker.process.poll() is not None)
-        assert worker.process.returncode == 0
-        assert before
-        left = {line.name: (line.state, line.doing) for line in await listed_workers(client)}
-        assert left == dict.fromkeys(names, ("signed off", ())), "it stays in the list for a day"
-        assert {line["state"] for line in listed(settings)} == {"signed off"}, "and is not missed"
-        assert await client.workers.reported() == []
-        assert [line.action for line in await client.audit.read()] == ["worker resume"] * len(names)
+    worker = installation.worker()
+    client = installation.client
+    lines = await wait_until(lambda: all_there(client, worker))
+    names = [line.name for line in lines]
+    for name in names:
+        assert await client.workers.order(name, WorkerOrder.QUIET) == name
+    await wait_until(lambda: states_are(client, {"quiet"}))
+    turn_id = await client.submitter.submit(asked("s"))
+    done = installation.run("doctor", "--json")
+    assert "quiet" in done.stdout
+    assert await is_in(client, turn_id, TurnState.QUEUED)
+    for name in names:
+        subprocess.run(
+            turns("workers", "resume", name), env=environ_of(installation.settings), check=True, capture_output=True
+        )
+    assert (await client.reader.result(turn_id, timeout=60)).outcome
+    before = worker.children()
+    for name in names:
+        await client.workers.order(name, WorkerOrder.DRAIN)
+    await wait_until(lambda: worker.process.poll() is not None)
+    assert worker.process.returncode == 0
+    assert before
+    left = {line.name: (line.state, line.doing) for line in await listed_workers(client)}
+    assert left == dict.fromkeys(names, ("signed off", ())), "it stays in the list for a day"
+    assert {line["state"] for line in listed(installation.settings)} == {"signed off"}, "and is not missed"
+    assert await client.workers.reported() == []
+    assert [line.action for line in await client.audit.read()] == ["worker resume"] * len(names)
 
 
 async def states_are(client: TurnsClient, wanted: set[str]) -> bool:
     return {line.state for line in await listed_workers(client)} == wanted
 
 
-async def test_workers_are_shown_and_ordered_over_http_by_operators_alone(
-    settings: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
-    worker_process()
+async def test_workers_are_shown_and_ordered_over_http_by_operators_alone(installation: Installation) -> None:
+    installation.worker()
     made = {
-        right: keys.add(settings.keys_path, keys.ApiKey(name=right, hash="", owner=right, right=right))
+        right: keys.add(installation.settings.keys_path, keys.ApiKey(name=right, hash="", owner=right, right=right))
         for right in ("user", "metrics", "operator")
     }
-    async with caller(create_app(settings), host="203.0.113.7") as http, TurnsClient(settings) as client:
+    async with (
+        caller(create_app(installation.settings), host="203.0.113.7") as http,
+        TurnsClient(installation.settings) as client,
+    ):
         [name, *_] = [line.name for line in await wait_until(lambda: listed_workers(client))]
 
         async def status(method: str, path: str, right: str) -> int:

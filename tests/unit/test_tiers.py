@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import time
@@ -12,7 +13,7 @@ import pytest
 
 from tests.plain import plain_environment
 from tests.ports import free_port
-from tests.tiers import LONG, closing_lines, is_long
+from tests.tiers import RECORD, closing_lines, is_long, long_files, recorded
 from tests.wheel import readme_extras, supported
 
 ROOT = Path(__file__).parents[2]
@@ -46,25 +47,28 @@ def test_a_readme_with_no_or_two_installations_is_refused(text: str) -> None:
         readme_extras(text)
 
 
+def test_make_test_leaves_out_the_slowest_files_and_takes_what_has_no_record() -> None:
+    durations = {"a": 50.0, "b": 7.0, "c": 5.0, "d": 0.1, "e": None}
+    for most, left_out in ((100.0, "e"), (61.9, "ea"), (12.1, "ea"), (12.0, "eab"), (0.0, "eabcd")):
+        assert long_files(durations, most) == set(left_out)
+
+
+def test_a_run_records_what_each_file_took_and_leaves_the_others() -> None:
+    stats = {"passed": [report("a.py::test_b", "setup", 2.0), report("a.py::test_b[1]", duration=1.26)], "": [7]}
+    assert recorded({"a.py": None, "z.py": 3.0}, stats) == {"a.py": 3.3, "z.py": 3.0}
+
+
 @pytest.mark.parametrize(
     ("nodeid", "long"),
     [
-        ("tests/unit/web/test_page.py::test_x", False),
-        ("tests/integration/lua/test_reap.py::test_x[a]", False),
-        ("tests/integration/test_demo.py::test_x", True),
+        ("tests/integration/test_that_is_new.py::test_x", False),
         ("tests/fault/test_guard.py::test_x[1]", False),
-        ("tests/fault/test_kills.py::test_x[folder.made-kill]", True),
         ("tests/fault/test_crash_matrix.py::test_x[folder.made-kill]", False),
         ("tests/fault/test_crash_matrix.py::test_x[folder.made-stop]", True),
-        ("tests/bench/test_bench.py::test_x", True),
     ],
 )
-def test_make_test_leaves_the_long_tests_to_make_test_all(nodeid: str, long: bool) -> None:
+def test_the_short_crash_round_is_of_make_test_however_long_it_takes(nodeid: str, long: bool) -> None:
     assert is_long(nodeid) is long
-
-
-def test_every_long_file_is_there() -> None:
-    assert {file.name for file in (ROOT / "tests").rglob("test_*.py")} >= LONG
 
 
 # What tests bring along: the environment is the same in every shell, and a port is given once.
@@ -95,3 +99,7 @@ def test_a_port_is_given_once_and_is_none_that_a_connection_may_take() -> None:
 def test_git_ignores_what_the_example_of_phases_writes() -> None:
     written = "docs/examples/phases/phases/summary/status.json"
     assert subprocess.run(["git", "check-ignore", "-q", written], cwd=ROOT, check=False).returncode == 0
+
+
+def test_every_recorded_file_is_there() -> None:
+    assert [file for file in json.loads(RECORD.read_text()) if not (ROOT / file).exists()] == []

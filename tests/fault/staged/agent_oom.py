@@ -23,10 +23,9 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
-from tests.conftest import WorkerProcess
-from tests.fault.conftest import message
 from tests.fault.matrix import Stage, guard_of
 from tests.fault.staged import Seen
+from tests.installation import WorkerProcess, asked
 from tests.support import json_lines, wait_until
 from worker.turns.leases.host import oom_counter, oom_kills
 
@@ -108,7 +107,7 @@ async def _starved(made: Stage, starving: WorkerProcess, group: _Group | None, t
             turn_ids, begun = [], time.monotonic()
             for number in range(turns):
                 await wait_until(lambda due=begun + number / _RATE: time.monotonic() >= due)  # type: ignore[misc]
-                turn_ids.append(await client.submitter.submit(message("frag", f"s{number}")))
+                turn_ids.append(await client.submitter.submit(asked("frag", f"s{number}")))
             ended = [await client.reader.result(turn_id, timeout=240) for turn_id in turn_ids]
     finally:
         watching.cancel()

@@ -23,8 +23,8 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest
-from tests.conftest import WorkerProcess, environ_of, turns
 from tests.fault.staged import Seen
+from tests.installation import WorkerProcess, environ_of, turns
 from tests.support import playing, wait_until
 from worker.processes.broker import EmbeddedBroker
 

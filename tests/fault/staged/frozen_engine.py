@@ -15,9 +15,9 @@ from pathlib import Path
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
-from tests.fault.conftest import message
 from tests.fault.matrix import Stage
 from tests.fault.staged import Seen
+from tests.installation import asked
 from tests.support import json_lines, wait_until
 
 #: In seconds. A lease is over 4.5 s after the last beat by its holder's clock, and 6 s after it by the store's.
@@ -64,7 +64,7 @@ async def _round(made: Stage, client: TurnsClient, number: int, freezes: Sequenc
     go = made.meet / "go"
     go.unlink(missing_ok=True)
     sessions = [f"round-{number}-{each}" for each in range(len(made.workers) * _TURNS)]
-    turn_ids = [await client.submitter.submit(message("frag", session)) for session in sessions]
+    turn_ids = [await client.submitter.submit(asked("frag", session)) for session in sessions]
     await wait_until(lambda: all(_runs(made, turn_id)["start"] for turn_id in turn_ids))
     engines = [next(iter(worker.children().values())) for worker in made.workers[: len(freezes)]]
     held = {turn_id: (await client.reader.get(turn_id)).worker for turn_id in turn_ids}

@@ -10,9 +10,9 @@ from pathlib import Path
 from api_client.client import TurnsClient
 from api_client.contract.phases.phase import Phase
 from api_client.contract.turn import Outcome
-from tests.conftest import WorkerProcess
 from tests.fault.matrix import Stage
 from tests.fault.staged import Seen
+from tests.installation import WorkerProcess
 from tests.support import json_lines, wait_until
 
 _SCRIPT = """

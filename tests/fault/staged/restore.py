@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.settings import Settings
-from tests.conftest import environ_of, turns
 from tests.fault.staged import Seen
+from tests.installation import environ_of, turns
 
 #: A dump without keys, as Redis 7.0 writes it: each server reads it.
 DUMP = b"REDIS0010\xff" + bytes(8)

@@ -23,8 +23,8 @@ import httpx2
 import pytest
 
 from tests.fault.staged import Seen
+from tests.installation import answers
 from tests.ports import free_port
-from tests.relay import answers
 from tests.support import json_lines, wait_for
 from worker.processes.broker import EmbeddedBroker
 

@@ -13,9 +13,9 @@ from pathlib import Path
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from tests.chaos.proxy import tell
-from tests.fault.conftest import message
 from tests.fault.matrix import Stage
 from tests.fault.staged import Seen
+from tests.installation import asked
 from tests.support import json_lines, wait_for
 
 #: Of a piece of data, each way, in seconds.
@@ -50,7 +50,7 @@ async def _slow(made: Stage, control: str, turns: int) -> Seen:
     near = replace(made.settings, store_url=made.broker.url, broker_url=made.broker.url)
     async with TurnsClient(near) as client:
         await tell(control, "all", "delay", _DELAY)
-        turn_ids = [await client.submitter.submit(message("frag", f"s{number}")) for number in range(turns)]
+        turn_ids = [await client.submitter.submit(asked("frag", f"s{number}")) for number in range(turns)]
         ended = [await client.reader.result(turn_id, timeout=300) for turn_id in turn_ids]
         await tell(control, "all", "heal", 0.0)
     well = {turn.turn_id for turn in ended if turn.outcome and turn.outcome.success and turn.delivery == 1}

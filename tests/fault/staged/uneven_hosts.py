@@ -15,9 +15,9 @@ from pathlib import Path
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome, TurnRequest
 from api_client.workers.reason import Reason
-from tests.conftest import WorkerProcess
 from tests.fault.matrix import Stage
 from tests.fault.staged import Seen
+from tests.installation import WorkerProcess
 from tests.support import json_lines, wait_until
 
 _SCRIPT = """

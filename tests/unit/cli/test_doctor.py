@@ -17,7 +17,7 @@ from api_client.contract.values.worker_reports import WorkerReport
 from api_client.workers.fleet import alerts, fleet_of
 from api_client.workers.reason import Facts, Reason, Wait, Waiting
 from api_client.workers.standing import Standing
-from tests.conftest import turns
+from tests.installation import turns
 from worker.cli.checks import broker, workers
 from worker.cli.checks.claude import MEASURED, claude, hooks, judge_hooks, key, other_service, rights, version
 from worker.cli.checks.doctor import doctor

@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 import pytest
 
-from tests.conftest import turns
+from tests.installation import turns
 from worker.cli import COMMANDS, cli, main
 
 #: Written by others; missing here until they are there.
