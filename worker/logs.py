@@ -6,6 +6,7 @@ The standard library's loggers (Celery, kombu, uvicorn, redis) go through the sa
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import re
 import sys
@@ -20,8 +21,6 @@ from api_client.contract.values.redaction import redacted, redactor
 
 #: Loggers that are loud at "info" and say nothing an operator needs.
 _QUIET = ("httpx2", "httpcore2", "asyncio", "markdown_it", "celery.worker.strategy", "celery.app.trace")
-#: What every line has, in front of the fields.
-_COLUMNS = ("timestamp", "level", "event", "logger")
 #: What structlog's own renderer shows in another way than fields.
 _ITS_OWN = frozenset({"exc_info", "exception", "stack", "logger_name"})
 _NEEDS_QUOTES = re.compile(r"""[ \t=\r\n"']""")
@@ -52,7 +51,7 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *name: _Lines(stream, *name),
+        logger_factory=functools.partial(_Lines, stream),
         cache_logger_on_first_use=False,  # a second call must reach loggers that were used before
     )
     handler = logging.StreamHandler(stream)
@@ -75,7 +74,12 @@ class _Lines:
 
     def __init__(self, stream: TextIO, name: str = "") -> None:
         self._stream = stream
-        self.name = name or _speaker()
+        if not name:  # of the module that speaks: the first one up the stack that is neither this one nor structlog's
+            frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as the standard library finds it
+            while frame and frame.f_globals["__name__"].startswith(_OURS):
+                frame = frame.f_back
+            name = str(frame.f_globals["__name__"]) if frame else ""
+        self.name = name
 
     def msg(self, line: str) -> None:
         """Write a line, in one piece: other threads write too. A line that cannot be written is lost, no turn is."""
@@ -84,14 +88,6 @@ class _Lines:
             self._stream.flush()
 
     debug = info = warning = error = critical = exception = msg
-
-
-def _speaker() -> str:
-    """The name of the module that logs: the first one up the stack that is neither this one nor structlog's."""
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - as the standard library finds it
-    while frame and frame.f_globals["__name__"].startswith(_OURS):
-        frame = frame.f_back
-    return str(frame.f_globals["__name__"]) if frame else ""
 
 
 def _rendering(settings: Settings, stream: TextIO) -> list[Processor]:
@@ -121,15 +117,13 @@ def plain_lines(console: Processor) -> Processor:
     def render(logger: Any, method: str, event: EventDict) -> Any:
         if not _ITS_OWN.isdisjoint(event):
             return console(logger, method, event)
-        timestamp, level, name, speaker = (event.pop(key) for key in _COLUMNS)
-        values = " ".join([f"{key}={_shown(event[key])}" for key in sorted(event)])
-        return f"{timestamp} [{level:<9}] {name!s:<30} [{speaker}] {values}".rstrip(" ")
+        line = f"{event.pop('timestamp')} [{event.pop('level'):<9}] {event.pop('event')!s:<30} [{event.pop('logger')}]"
+        for key in sorted(event):
+            value = event[key]
+            line += f" {key}={value if isinstance(value, str) and not _NEEDS_QUOTES.search(value) else repr(value)}"
+        return line.rstrip(" ")
 
     return render
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) and not _NEEDS_QUOTES.search(value) else repr(value)
 
 
 def _drop_repeats(_logger: Any, _method: str, event: EventDict) -> EventDict:

@@ -26,6 +26,9 @@ class Ability:
     """The models of a worker's settings, each with why its agents cannot be run here, or nothing. For any thread.
 
     Without settings it knows of no model, and so of none that cannot be run.
+
+    Attributes:
+        labels: those of ``models`` with a line end around each, as claim.lua looks for them; empty: all.
     """
 
     def __init__(self, settings: Settings | None = None) -> None:
@@ -33,6 +36,7 @@ class Ability:
         self._lock = threading.Lock()
         self._looked = float("-inf")
         self._whys: dict[str, str] = {}
+        self.labels = ""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -43,11 +47,6 @@ class Ability:
     def cannot(self) -> Mapping[str, str]:
         """The others, each with why."""
         return {model: why for model, why in self._whys.items() if why}
-
-    @property
-    def labels(self) -> str:
-        """The labels of ``models`` with a line end around each, as claim.lua looks for them; empty: all."""
-        return "\n".join(("", *map(label, self.models), "")) if self._whys else ""
 
     def look(self) -> Mapping[str, str]:
         """Look at every model now; returns ``cannot``. Reads files: blocks for milliseconds."""
@@ -61,6 +60,7 @@ class Ability:
                 elif self._whys.get(model) and not why:
                     log.warning("model.can_run", model=model, was=self._whys[model])
             self._whys, self._looked = found, time.monotonic()
+            self.labels = "\n".join(("", *map(label, self.models), "")) if found else ""
         return self.cannot
 
     def watch(self) -> tuple[str, ...]:

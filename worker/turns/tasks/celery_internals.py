@@ -348,7 +348,7 @@ def _hand_on(channel: Any, **_: Any) -> bool:
 
 def _give(channel: Any, item: bytes, queue: str) -> None:
     """Give a message to its task's handler; one that is not a turn's to kombu, which finds the consumer."""
-    message = json.loads(item)
+    message = json.loads(item.decode())
     handler = QueueOrder.strategies.get(message["headers"]["task"])
     if handler and Received.reads(message):
         handler(Received(message), None)

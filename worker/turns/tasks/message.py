@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -22,7 +22,7 @@ class Received:
     @property
     def payload(self) -> Any:
         """Arguments, keyword arguments, and what belongs to the chain."""
-        return json.loads(base64.b64decode(self._body))
+        return json.loads(binascii.a2b_base64(self._body).decode())  # of bytes, json would find out the encoding first
 
     @staticmethod
     def reads(message: Mapping[str, Any]) -> bool:

@@ -98,7 +98,8 @@ def after_run(
         move = _incomplete(turn, link, result, facts, ended, history)
     tokens, cost = _uncharged(turn, result.adopted)
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
-    used |= progress(handed_over=0, avoid="") if move.run_ended else progress()
+    if move.run_ended:
+        used |= progress(handed_over=0, avoid="")
     said = service_said(completion) if not stop else ""
     return replace(
         move,

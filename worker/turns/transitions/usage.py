@@ -27,6 +27,8 @@ class Usage:
     @classmethod
     def of(cls, reported: Mapping[str, Any]) -> Usage:
         """Return what a runner reported, as far as it makes sense."""
+        if not reported:
+            return NOTHING_USED
         return cls(
             input_tokens=int(_amount(reported.get("input_tokens"))),
             output_tokens=int(_amount(reported.get("output_tokens"))),
@@ -67,6 +69,9 @@ class Usage:
         """The counters of a run that used this for an answer that was not accepted."""
         amounts = {"tokens.failed": self.tokens, "cost.failed": self.microdollars}
         return {counter(name, model): amount for name, amount in amounts.items() if amount}
+
+
+NOTHING_USED = Usage()
 
 
 def with_judging(turn: Turn, move: Move, spent: JudgingCost) -> Move:
