@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -28,73 +27,48 @@ ISSUE = {
 }
 
 
+LOST = "attempt 1: worker lost in delivery 1, its draft is taken back"
+STOPPED = "attempt 1: handed over: its worker was stopped, its draft is taken back"
+ASKED = "asking again in 0.5 s: attempt 2/3 (reason: rejected)"
+RETRYING = {"attempt": 2, "max_attempts": 3, "reason": "rejected", "delay_seconds": 0.5}
+MENDED = {"attempt": 3, "changes": ["marker added"], "step": "design", "step_source": "inferred"}
+FAILED = {"attempts": 3, "deliveries": 4, "error": {"message": "It failed:\n- A"}}
+REFUSED = ["MISSING_STEP_MARKER  The answer has no step marker  (step_marker)", "  -> End with <!-- STEP: design -->"]
+
+
 @pytest.mark.parametrize(
-    ("kind", "data", "lines"),
+    ("told", "lines"),
     [
-        ("turn.queued", {"position": 0}, ["queued"]),
-        ("turn.queued", {"position": 2}, ["queued, 2 turns of this session before it"]),
+        (event("turn.queued", position=0), ["queued"]),
+        (event("turn.queued", position=2), ["queued, 2 turns of this session before it"]),
         (
-            "attempt.started",
-            {"attempt": 2, "delivery": 3, "max_attempts": 3, "worker": "w1"},
+            event("attempt.started", attempt=2, delivery=3, max_attempts=3, worker="w1"),
             ["attempt 2/3 started on w1, delivery 3"],
         ),
         (
-            "attempt.completed",
-            {"attempt": 1, "verdict": "incomplete", "reason": "it died"},
+            event("attempt.completed", attempt=1, verdict="incomplete", reason="it died"),
             ["attempt 1 incomplete: it died"],
         ),
-        ("attempt.accepted", {"attempt": 1, "issues": []}, ["attempt 1 accepted"]),
+        (event("attempt.accepted", attempt=1, issues=[]), ["attempt 1 accepted"]),
+        (event("attempt.rejected", attempt=1, issues=[ISSUE]), ["attempt 1 rejected", *REFUSED]),
+        (event("attempt.lost", attempt=1, delivery=1, during="running"), [LOST]),
+        (event("attempt.lost", attempt=1, delivery=1, during="shutdown"), [STOPPED]),
+        (event("turn.retrying", **RETRYING), [ASKED]),
+        (event("log.reset", reason="it was lost"), ["from the start again: it was lost"]),
+        (event("turn.fallback", attempt=3, codes=["A", "B"]), ["fallback on the best answer: A, B"]),
+        (event("turn.mended", **MENDED), ["fallback changed the answer, step design (inferred)", "marker added"]),
         (
-            "attempt.rejected",
-            {"attempt": 1, "issues": [ISSUE]},
-            [
-                "attempt 1 rejected",
-                "MISSING_STEP_MARKER  The answer has no step marker  (step_marker)",
-                "  -> End with <!-- STEP: design -->",
-            ],
-        ),
-        (
-            "attempt.lost",
-            {"attempt": 1, "delivery": 1, "during": "running"},
-            ["attempt 1: worker lost in delivery 1, its draft is taken back"],
-        ),
-        (
-            "attempt.lost",
-            {"attempt": 1, "delivery": 1, "during": "shutdown"},
-            ["attempt 1: handed over: its worker was stopped, its draft is taken back"],
-        ),
-        (
-            "turn.retrying",
-            {"attempt": 2, "max_attempts": 3, "reason": "rejected", "delay_seconds": 0.5},
-            ["asking again in 0.5 s: attempt 2/3 (reason: rejected)"],
-        ),
-        ("log.reset", {"reason": "it was lost"}, ["from the start again: it was lost"]),
-        ("turn.fallback", {"attempt": 3, "codes": ["A", "B"]}, ["fallback on the best answer: A, B"]),
-        (
-            "turn.mended",
-            {"attempt": 3, "changes": ["marker added"], "step": "design", "step_source": "inferred"},
-            ["fallback changed the answer, step design (inferred)", "marker added"],
-        ),
-        (
-            "turn.finished",
-            {
-                "outcome": "failed",
-                "success": False,
-                "attempts": 3,
-                "deliveries": 4,
-                "error": {"message": "It failed:\n- A"},
-            },
+            event("turn.finished", outcome="failed", success=False, **FAILED),
             ["failed  (3 attempts, 4 deliveries)", "It failed:", "- A"],
         ),
         (
-            "turn.finished",
-            {"outcome": "passed", "success": True, "attempts": 1, "deliveries": 1, "error": {}},
+            event("turn.finished", outcome="passed", success=True, attempts=1, deliveries=1, error={}),
             ["passed  (1 attempt, 1 delivery)"],
         ),
     ],
 )
-def test_each_event_says_what_happened(kind: str, data: dict[str, Any], lines: list[str]) -> None:
-    assert [line.text for line in describe(event(kind, **data))] == lines
+def test_each_event_says_what_happened(told: Event, lines: list[str]) -> None:
+    assert [line.text for line in describe(told)] == lines
 
 
 @pytest.mark.parametrize("kind", KINDS)

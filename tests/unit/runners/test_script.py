@@ -40,32 +40,24 @@ GOOD = """
 """
 
 
-def said(message: str, attempt: int = 1, delivery: int = 1) -> object:
-    return script.steps_for(script.parse(GOOD, "s.yaml"), message, attempt, delivery)[0]
-
-
-def test_the_first_rule_whose_text_the_message_contains_is_played() -> None:
-    assert said("Wo ist die Rechnung?") == ("say", {"text": "first"})
-
-
-def test_an_expression_can_choose_the_rule() -> None:
-    assert said("Rückgabe bitte") == ("die", {})
-
-
-def test_a_rule_without_when_matches_everything() -> None:
-    assert said("etwas anderes") == ("say", {"text": "anything"})
-
-
-def test_attempt_n_plays_list_n_and_the_last_list_repeats() -> None:
-    assert [said("Rechnung", attempt=n) for n in (2, 3, 9)] == [("say", {"text": "second"})] * 3
-
-
-def test_attempts_do_not_count_deliveries() -> None:
-    assert said("Rechnung", attempt=1, delivery=5) == ("say", {"text": "first"})
-
-
-def test_a_rule_by_deliveries_counts_deliveries_only() -> None:
-    assert said("Rückgabe", attempt=1, delivery=2) == ("say", {"text": "back"})
+@pytest.mark.parametrize(
+    ("message", "attempt", "delivery", "step"),
+    [
+        pytest.param("Wo ist die Rechnung?", 1, 1, ("say", "first"), id="the first rule whose text it contains"),
+        pytest.param("Rückgabe bitte", 1, 1, ("die",), id="an expression can choose the rule"),
+        pytest.param("etwas anderes", 1, 1, ("say", "anything"), id="a rule without when matches everything"),
+        pytest.param("Rechnung", 2, 1, ("say", "second"), id="attempt n plays list n"),
+        pytest.param("Rechnung", 3, 1, ("say", "second"), id="the last list repeats"),
+        pytest.param("Rechnung", 9, 1, ("say", "second"), id="the last list repeats without end"),
+        pytest.param("Rechnung", 1, 5, ("say", "first"), id="attempts do not count deliveries"),
+        pytest.param("Rückgabe", 1, 2, ("say", "back"), id="a rule by deliveries counts deliveries only"),
+    ],
+)
+def test_message_attempt_and_delivery_choose_the_step(
+    message: str, attempt: int, delivery: int, step: tuple[str, ...]
+) -> None:
+    name, values = script.steps_for(script.parse(GOOD, "s.yaml"), message, attempt, delivery)[0]
+    assert (name, *values.values()) == step
 
 
 def test_a_message_no_rule_matches_is_an_error_that_says_what_to_do() -> None:
