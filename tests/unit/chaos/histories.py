@@ -336,34 +336,21 @@ class History:
         lines = list(self.lines)
         for turn in self.turns.values():
             name = f"{{0}}:turn:{turn.turn}"
-            lines.append(_key(name, "hash", turn.record))
-            lines.append(_key(f"{name}:log", "stream", [json.dumps(event) for event in turn.log]))
-            lines.append(_key(f"{name}:attempts", "hash", turn.attempts))
+            lines.append(key_line(name, "hash", turn.record))
+            lines.append(key_line(f"{name}:log", "stream", [json.dumps(event) for event in turn.log]))
+            lines.append(key_line(f"{name}:attempts", "hash", turn.attempts))
             told = {"turn": turn.turn, "outcome": turn.record.get("outcome"), "state": turn.record["state"]}
             lines.append({"t": 20 * 10**9, "wall": BEGIN + 20, "pid": 1, "f": "final", "type": "ok", **told})
         for bucket, counters in self.counters.items():
             values = {name: str(value) for name, value in counters.items()}
-            lines.append(_key(f"{{0}}:metrics:{bucket}", "hash", values, ttl=-1 if bucket == "total" else 1000))
+            lines.append(key_line(f"{{0}}:metrics:{bucket}", "hash", values, ttl=-1 if bucket == "total" else 1000))
         return sorted([*lines, *self.extra_keys], key=lambda line: line["t"])
 
 
-def _key(name: str, kind: str, value: Any, ttl: int = 1000) -> Line:
-    return {
-        "t": 20 * 10**9,
-        "wall": BEGIN + 20,
-        "pid": 1,
-        "f": "key",
-        "type": "ok",
-        "name": name,
-        "kind": kind,
-        "ttl_ms": ttl,
-        "value": value,
-    }
-
-
-def key_line(name: str, kind: str, value: Any, ttl: int) -> Line:
+def key_line(name: str, kind: str, value: Any, ttl: int = 1000) -> Line:
     """A key of the store as the final reads tell it."""
-    return _key(name, kind, value, ttl)
+    told = {"name": name, "kind": kind, "ttl_ms": ttl, "value": value}
+    return {"t": 20 * 10**9, "wall": BEGIN + 20, "pid": 1, "f": "key", "type": "ok", **told}
 
 
 def meet_everything(history: History) -> None:
