@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from tests.claude.endings import ENDINGS
@@ -12,8 +13,8 @@ TEXT = (Path(__file__).parents[2] / "docs" / "claude-cli.md").read_text(encoding
 
 
 def test_every_ending_is_documented_with_its_verdict() -> None:
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in TEXT.splitlines() if line.startswith("|")]
-    documented = {row[0]: row[-1] for row in rows if len(row) == 3}
+    lists = re.findall(r"^Verdict `(\w+)`.*\n\n((?:- .+\n)+)", TEXT, re.MULTILINE)
+    documented = {line.removeprefix("- "): verdict for verdict, lines in lists for line in lines.splitlines()}
     assert {ending.name: ending.truth for ending in ENDINGS}.items() <= documented.items()
 
 

@@ -86,7 +86,9 @@ def test_findings_are_gathered_by_room(tmp_path: Path) -> None:
 
 GLOSSARY = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
 TERMS = [
-    word.strip() for row in re.findall(r"^\| ([a-z][a-z, -]+) \|", GLOSSARY, re.MULTILINE) for word in row.split(",")
+    word.strip()
+    for row in re.findall(r"^- \*\*([a-z][a-z, -]+)\*\*:", GLOSSARY, re.MULTILINE)
+    for word in row.split(",")
 ]
 #: What may be between the words of a term: an ending of the first one, and a space, hyphen or underscore.
 _BETWEEN = r"(?:s|ed|ing)?[ _\n-]"

@@ -32,8 +32,8 @@ _URLS = {"broker_url", "store_url"}
 _OF_TESTS = {"witness", "failpoint"}
 _OPENING = f"""# Settings
 
-A setting is an environment variable, or a line of the settings file. A wrong value or an unknown name stops a command
-at once, with every problem listed; `turns config` shows the values in use and where each value comes from.
+A setting is an environment variable, or a line of the settings file; its default is in brackets. A wrong value or an
+unknown name stops a command at once; `turns config` shows the values in use and where each comes from.
 Made by `turns config --markdown` from `api_client/contract/settings/`; do not edit.
 
 Where a value comes from, the first that has one: its own variable; for a secret, the file its `NAME_FILE` names
@@ -83,12 +83,12 @@ max_failure_rate = 0.2                        # above it the version is rolled b
 `runner` is needed; `model` is its option, as behind `:` in `HELIX_MODELS`. A block may also set whatever is marked *
 below: for turns of this model it wins over the variable and the line of that name. What a request says itself wins over
 both. `HELIX_MODELS`, where it is set, says which models there are; the blocks of those still hold. An escalation to
-another model runs under that model's block. A problem is reported with file, line and key.
+another model runs under that model's block.
 """
 _CONSTANTS = """## Constants
 
-What nobody had a reason to turn belongs to the program. Its environment names are refused, but for those marked †:
-these were settings. Who still sets one gets a warning at each start and from `turns doctor`, and the value here holds.
+Fixed values of the program; their environment names are refused, but for those marked †: these were settings. Who still
+sets one gets a warning at each start and from `turns doctor`, and the value here holds.
 """
 
 
@@ -140,20 +140,13 @@ def reference() -> str:
     """docs/settings.md: every setting and constant, its default and what it means."""
     lines = [_OPENING]
     for group in GROUPS:
-        lines += [
-            f"## {group.__name__}",
-            "",
-            str(group.__doc__),
-            "",
-            "| Name | Default | Meaning |",
-            "| --- | --- | --- |",
-        ]
+        lines += [f"## {group.__name__}", "", str(group.__doc__), ""]
         names = [each for each in declared(Settings, "setting") if each.name in group.__annotations__]
-        lines += [f"| `{name_of(f.name)}` | {_default(f)} | {_cell(f.metadata['help'])}{_star(f)} |" for f in names]
+        lines += [f"- `{name_of(f.name)}` ({_default(f)}): {f.metadata['help']}{_star(f)}" for f in names]
         lines.append("")
-    lines += [_CONSTANTS, "| Name | Value | Meaning |", "| --- | --- | --- |"]
+    lines += [_CONSTANTS]
     constants = [each for each in declared(Settings, "constant") if each.name not in _OF_TESTS]
-    lines += [f"| `{f.name}` | {_default(f)} | {_cell(f.metadata['help'])}{_was(f)} |" for f in constants]
+    lines += [f"- `{f.name}` ({_default(f)}): {f.metadata['help']}{_was(f)}" for f in constants]
     return "\n".join(lines) + "\n"
 
 
@@ -171,10 +164,6 @@ def _star(field: Field[Any]) -> str:
 
 def _was(field: Field[Any]) -> str:
     return " †" if field.metadata["was"] else ""
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def spell(value: Any) -> str:

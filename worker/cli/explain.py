@@ -63,15 +63,14 @@ def reference() -> str:
     lines = [
         "# Errors",
         "",
-        "Every error has a code: in brackets behind a message of `turns`, as `error.code` in an answer of the API, and",
-        "in the error of a turn (`turns show ID`). `turns explain CODE` says the same (`--locale de`: in German).",
+        "What each code of an error means, and what to do. The code is in brackets behind a message of `turns`, and as",
+        "`error.code` in an answer of the API and in a turn. `turns explain CODE` prints it, `--locale de` in German.",
         "What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md);",
         "with the output of a phase: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
         "Made by `turns explain --markdown` from `api_client/contract/words/error_codes.toml`; do not edit.",
         "",
-        "| Code | What happened | What to do | For the operator |",
-        "| --- | --- | --- | --- |",
     ]
     for code, entry in ERROR_CODES.items():
-        lines.append(f"| `{code}` | {entry.en[0]} | {entry.en[1]} | {entry.operator} |")
+        operator = f"Operator: {entry.operator}" if entry.operator else ""
+        lines.append(" ".join(text for text in (f"- `{code}`:", *entry.en, operator) if text))
     return "\n".join(lines) + "\n"
