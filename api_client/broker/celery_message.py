@@ -55,7 +55,7 @@ class Stamp:
     event_tag: str = field(default_factory=_uuid)
     pid: int = field(default_factory=os.getpid)
     host: str = field(default_factory=socket.gethostname)
-    clock: int = field(default_factory=lambda: next(_CLOCK))
+    clock: int = field(default_factory=_CLOCK.__next__)
     at: float = field(default_factory=time.time)
 
     @property

@@ -71,6 +71,8 @@ class Spending:
         Raises:
             BudgetExceeded: a budget that they count for has no room.
         """
+        if not self._budgets:
+            return False
         turns = [
             {"id": turn_id, "scopes": scopes, "model": label(request.model), **_most(request)}
             for turn_id, request in requests.items()

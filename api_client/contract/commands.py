@@ -66,11 +66,10 @@ class Script:
         Raises:
             TypeError: an argument is missing, or unknown to the command's header.
         """
-        named = [values[name] for name in self.arguments if name in values]
-        if not len(named) == len(values) == len(self.arguments) or (rest and not self.rest):
-            wrong = sorted(values.keys() ^ {*self.arguments})
-            raise TypeError(f"{self.name}.lua has other arguments: {', '.join(wrong) or 'no rest'}")
-        return (turn_id, *named, *rest)
+        if wrong := values.keys() ^ self.arguments or (rest and not self.rest):
+            named = ", ".join(sorted(wrong)) if isinstance(wrong, set) else "no rest"
+            raise TypeError(f"{self.name}.lua has other arguments: {named}")
+        return (turn_id, *map(values.__getitem__, self.arguments), *rest)
 
 
 def load_script(path: Path, settings: Settings) -> Script:

@@ -7,7 +7,7 @@ sharding by session stays possible. Scripts touch only the keys they are given.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from api_client.contract.settings import Settings
@@ -36,254 +36,255 @@ class Keys:
 
     namespace: str
     shard: int = 0
+    _prefix: str = field(init=False, repr=False, compare=False)
 
-    def _name(self, rest: str) -> str:
-        return f"{self.namespace}:{{{self.shard}}}:{rest}"
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_prefix", f"{self.namespace}:{{{self.shard}}}:")
 
     def turn(self, turn_id: str) -> str:
         """Hash: the turn's record."""
-        return self._name(f"turn:{turn_id}")
+        return f"{self._prefix}turn:{turn_id}"
 
     def texts(self, turn_id: str) -> str:
         """Hash: the turn's request and answer, apart from the record because they may be long."""
-        return self._name(f"turn:{turn_id}:texts")
+        return f"{self._prefix}turn:{turn_id}:texts"
 
     def log(self, turn_id: str) -> str:
         """Stream: the turn's events, of each command an entry, a line per event; its id is ``seq-0`` of the last."""
-        return self._name(f"turn:{turn_id}:log")
+        return f"{self._prefix}turn:{turn_id}:log"
 
     def attempts(self, turn_id: str) -> str:
         """Hash: the attempts, one field per attempt and fact, such as ``2:issues``."""
-        return self._name(f"turn:{turn_id}:attempts")
+        return f"{self._prefix}turn:{turn_id}:attempts"
 
     def bell(self, turn_id: str) -> str:
         """Pub/sub channel: the same events as the log, for readers who are awake."""
-        return self._name(f"turn:{turn_id}:bell")
+        return f"{self._prefix}turn:{turn_id}:bell"
 
     def session(self, session_id: str) -> str:
         """List: the session's unfinished turns in order; the head is the one that may run."""
         digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        return self._name(f"session:{digest}")
+        return f"{self._prefix}session:{digest}"
 
     def idempotency(self, owner: str, key: str) -> str:
         """String: the turn an idempotency key represents, and the hash of its body."""
         digest = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        return self._name(f"idempotency:{digest}")
+        return f"{self._prefix}idempotency:{digest}"
 
     def reserved(self, owner: str, key: str) -> str:
         """String: as ``idempotency``, in a shard that follows from the key (``api_client.turns.reservations``)."""
         digest = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        return self._name(f"reserved:{digest}")
+        return f"{self._prefix}reserved:{digest}"
 
     def asked(self, owner: str, question: str) -> str:
         """String: the turn that answers a question, until its asker has it (``relay_state.open_questions``)."""
         digest = hashlib.sha256(f"{owner}\0{question}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        return self._name(f"asked:{digest}")
+        return f"{self._prefix}asked:{digest}"
 
     def rate(self, owner: str) -> str:
         """String: when the owner may again submit as many turns at once as its limit says, in milliseconds."""
         digest = hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        return self._name(f"rate:{digest}")
+        return f"{self._prefix}rate:{digest}"
 
     def stored(self, owner: str) -> str:
         """String: when the owner may again store as many bytes at once as its limit says, in milliseconds."""
         digest = hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        return self._name(f"stored:{digest}")
+        return f"{self._prefix}stored:{digest}"
 
     def unfinished(self, owner: str) -> str:
         """Sorted set: the owner's turns that had not ended when this was last looked at, by when they were noted."""
         digest = hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        return self._name(f"unfinished:{digest}")
+        return f"{self._prefix}unfinished:{digest}"
 
     def browser(self, token: str) -> str:
         """String: the key a browser is signed in with; the token itself is not stored."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
-        return self._name(f"browser:{digest}")
+        return f"{self._prefix}browser:{digest}"
 
     @property
     def openwebui_seen(self) -> str:
         """Hash: what Open WebUI was last seen to send (``api_client.relay_state.openwebui_seen``)."""
-        return self._name("openwebui")
+        return f"{self._prefix}openwebui"
 
     @property
     def due(self) -> str:
         """Sorted set: when somebody must look at a turn again, in milliseconds of the store's clock."""
-        return self._name("due")
+        return f"{self._prefix}due"
 
     @property
     def finished(self) -> str:
         """Sorted set: finished turns by the time they finished, in milliseconds."""
-        return self._name("finished")
+        return f"{self._prefix}finished"
 
     @property
     def dead(self) -> str:
         """Sorted set: the dead letters, by the time they were given up."""
-        return self._name("dead")
+        return f"{self._prefix}dead"
 
     def probe(self, nonce: str) -> str:
         """Hash: which worker claimed a probe, by queue; lives a minute. Of the first shard only."""
-        return self._name(f"probe:{nonce}")
+        return f"{self._prefix}probe:{nonce}"
 
     @property
     def written(self) -> str:
         """String: says that the store takes writes; lives a minute. Of the first shard only."""
-        return self._name("written")
+        return f"{self._prefix}written"
 
     @property
     def workers(self) -> str:
         """Hash: each worker process's last report on itself (JSON), by its name; of the first shard only."""
-        return self._name("workers")
+        return f"{self._prefix}workers"
 
     def alive(self, sign: str) -> str:
         """Channel: a worker process listens to it while the store takes no report; ``sign`` is when, ``:``, name."""
-        return self._name(f"alive:{sign}")
+        return f"{self._prefix}alive:{sign}"
 
     @property
     def ended_workers(self) -> str:
         """Hash: the last report (JSON) of worker processes that ended in peace, for a day; first shard only."""
-        return self._name("workers:ended")
+        return f"{self._prefix}workers:ended"
 
     @property
     def orders(self) -> str:
         """Hash: what each worker process is ordered to do (``WorkerOrder``), by its name; of the first shard only."""
-        return self._name("orders")
+        return f"{self._prefix}orders"
 
     @property
     def exits(self) -> str:
         """Stream: how processes of workers ended (``ProcessExit``); lives a month. Of the first shard only."""
-        return self._name("exits")
+        return f"{self._prefix}exits"
 
     @property
     def reapers(self) -> str:
         """Hash: when a reaper last looked, and since when they look without a pause; of the first shard only."""
-        return self._name("reapers")
+        return f"{self._prefix}reapers"
 
     @property
     def notices(self) -> str:
         """Hash: notices that are to be sent or were given up, by id (``worker.notices``); of the first shard only."""
-        return self._name("notices")
+        return f"{self._prefix}notices"
 
     @property
     def notices_due(self) -> str:
         """Sorted set: when each of them is to be tried, in milliseconds; of the first shard only."""
-        return self._name("notices:due")
+        return f"{self._prefix}notices:due"
 
     @property
     def notices_dead(self) -> str:
         """Sorted set: those that were given up, by when; of the first shard only."""
-        return self._name("notices:dead")
+        return f"{self._prefix}notices:dead"
 
     @property
     def notices_said(self) -> str:
         """Sorted set: every notice that was put, by when, so that none is put twice; of the first shard only."""
-        return self._name("notices:said")
+        return f"{self._prefix}notices:said"
 
     @property
     def notices_sender(self) -> str:
         """String: the process that sends notices now; lives a minute. Of the first shard only."""
-        return self._name("notices:sender")
+        return f"{self._prefix}notices:sender"
 
     def notices_looked(self, listed: str) -> str:
         """String: turns before this time in a list (``finished``, ``inbox``) were looked at, in milliseconds."""
-        return self._name(f"notices:looked:{listed.rpartition(':')[2]}")
+        return f"{self._prefix}notices:looked:{listed.rpartition(':')[2]}"
 
     def notices_watched(self, what: str) -> str:
         """String: a relay has just looked at this (``state``, ``stuck``); of the first shard only."""
-        return self._name(f"notices:watched:{what}")
+        return f"{self._prefix}notices:watched:{what}"
 
     @property
     def installation(self) -> str:
         """Hash: what must never change, such as the number of shards; of the first shard only."""
-        return self._name("installation")
+        return f"{self._prefix}installation"
 
     @property
     def policies(self) -> str:
         """Hash: policies by their hash (JSON), for the workers; of the first shard only."""
-        return self._name("policies")
+        return f"{self._prefix}policies"
 
     @property
     def policies_used(self) -> str:
         """Sorted set: hashes of policies by their last submit, in milliseconds; of the first shard only."""
-        return self._name("policies:used")
+        return f"{self._prefix}policies:used"
 
     @property
     def policy_replays(self) -> str:
         """List: what ``turns replay-policy`` found of late (JSON), newest first; of the first shard only."""
-        return self._name("policies:replays")
+        return f"{self._prefix}policies:replays"
 
     @property
     def flows(self) -> str:
         """Hash: flow versions that were rolled back (JSON, ``policies.flows.RolledBack``); of the first shard only."""
-        return self._name("flows")
+        return f"{self._prefix}flows"
 
     @property
     def flow_guard(self) -> str:
         """String: the process that watches over flow versions now; lives for seconds. Of the first shard only."""
-        return self._name("flows:guard")
+        return f"{self._prefix}flows:guard"
 
     @property
     def audit(self) -> str:
         """Stream: what operators asked for, by whom and when; of the first shard only."""
-        return self._name("audit")
+        return f"{self._prefix}audit"
 
     @property
     def phase_folders(self) -> str:
         """Set: folders whose phases were run, relative to HELIX_ROOT, for ``turns gc``; of the first shard only."""
-        return self._name("phase_folders")
+        return f"{self._prefix}phase_folders"
 
     @property
     def traced(self) -> str:
         """String: finished turns before this time, in milliseconds, were sent as traces (``api_client.tracing``)."""
-        return self._name("traced")
+        return f"{self._prefix}traced"
 
     @property
     def inbox(self) -> str:
         """Sorted set: parked turns, which wait for a decision, by the time they were parked, in milliseconds."""
-        return self._name("inbox")
+        return f"{self._prefix}inbox"
 
     def spending(self, day: int) -> str:
         """Hash: what was spent on the day that began at this second, by scope (``api_client.budgets``); first shard."""
-        return self._name(f"spending:{day}")
+        return f"{self._prefix}spending:{day}"
 
     @property
     def reservations(self) -> str:
         """Hash: what is set aside for turns that count for a budget, by turn (JSON); of the first shard only."""
-        return self._name("spending:reserved")
+        return f"{self._prefix}spending:reserved"
 
     @property
     def prices(self) -> str:
         """Hash: what the dearest run of each model lately cost, in millionths of a dollar; of the first shard only."""
-        return self._name("spending:prices")
+        return f"{self._prefix}spending:prices"
 
     @property
     def pauses(self) -> str:
         """Hash: active pauses and breakers of models, by name (``lua/pauses.lua``)."""
-        return self._name("pauses")
+        return f"{self._prefix}pauses"
 
     @property
     def held(self) -> str:
         """Sorted set: turns that a pause holds back, by the time it began to, in milliseconds."""
-        return self._name("held")
+        return f"{self._prefix}held"
 
     @property
     def pending(self) -> str:
         """List: counters that are not yet in the hashes below, of each command an entry; see ``counters``."""
-        return self._name("metrics:pending")
+        return f"{self._prefix}metrics:pending"
 
     @property
     def folds(self) -> str:
         """String: how often pending counters were added to the hashes below."""
-        return self._name("metrics:folds")
+        return f"{self._prefix}metrics:folds"
 
     @property
     def totals(self) -> str:
         """Hash: counters since the beginning; never expires."""
-        return self._name("metrics:total")
+        return f"{self._prefix}metrics:total"
 
     def bucket(self, size: str, at: float) -> str:
         """Hash: counters of the minute, hour or day that contains ``at`` (seconds since the epoch)."""
         seconds = BUCKETS[size]
-        return self._name(f"metrics:{size}:{int(at) // seconds * seconds}")
+        return f"{self._prefix}metrics:{size}:{int(at) // seconds * seconds}"
 
     def metrics(self, at: float) -> list[str]:
         """The four hashes a change adds its counters to: total, minute, hour, day."""

@@ -42,11 +42,6 @@ def askable(active: Collection[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*offered_validators(), *active)))
 
 
-def is_askable(name: str, active: Collection[str]) -> bool:
-    """True if a request may have this name. Installed packages are asked only for one that we and the settings lack."""
-    return name in BUILT_IN or name in active or name in installed_validators()
-
-
 def not_offered(name: str, offered: Sequence[str]) -> str:
     """The message about a name nobody offers: the likely one, and all there are."""
     return f"unknown validator {name[:80]!r}{nearest(name, offered)} (offered: {', '.join(offered) or 'none'})"

@@ -12,7 +12,6 @@ from api_client.contract.offered import not_offered
 from api_client.contract.policy import DEFAULT_ORDER, Applied, Kind, OnError, PolicyFile, Subject
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, TurnRequest
-from api_client.policies.flows import flow_of
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
@@ -171,8 +170,7 @@ class CallersPolicy:
         return tuple(dict.fromkeys(name for file in found if file for name in file.askable))
 
     def apply(self, request: TurnRequest, named: Collection[str]) -> TurnRequest:
-        """The request with its session's flow version and what its policy gives it. Raises as ``Policies.apply``."""
-        request = replace(request, flow=flow_of(request.session_id, self.flows))
+        """The request with what its policy gives it. Raises as ``Policies.apply``."""
         return self.policies.apply(request, owner=self.owner, route=self.route, named=named)
 
 

@@ -69,9 +69,9 @@ def flow_of(session_id: str, versions: Mapping[str, int]) -> str:
     Weighted rendezvous hashing (Schindelhauer and Schomaker, 2005): when a weight changes or a version goes, only those
     sessions move that have to.
     """
+    if len(versions) == 1:
+        return next(iter(versions))
     weighted = {version: weight for version, weight in versions.items() if weight > 0}
-    if len(weighted) == 1:
-        return next(iter(weighted))
     return max(weighted, key=lambda version: -weighted[version] / math.log(_place(session_id, version)))
 
 

@@ -203,11 +203,11 @@ class Subscription(asyncio.Protocol):
     def subscribe(self, channel: bytes) -> None:
         """Listen to a channel, once that is confirmed."""
         self._unconfirmed[channel] += 1
-        self._transport.write(_packed(b"SUBSCRIBE", channel))
+        self._transport.write(hiredis.pack_command((b"SUBSCRIBE", channel)))  # type: ignore[arg-type]
 
     def unsubscribe(self, channel: bytes) -> None:
         """Listen to it no more."""
-        self._transport.write(_packed(b"UNSUBSCRIBE", channel))
+        self._transport.write(hiredis.pack_command((b"UNSUBSCRIBE", channel)))  # type: ignore[arg-type]
 
     def data_received(self, data: bytes) -> None:
         """Hand on what the store says."""
@@ -243,8 +243,3 @@ class Subscription(asyncio.Protocol):
             self._ended = True
             if not self._loop.is_closed():
                 self._connection.close()
-
-
-def _packed(*words: Word) -> bytes:
-    packed: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub says: of one word
-    return packed

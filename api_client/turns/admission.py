@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation, check_escalation
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS
-from api_client.contract.offered import askable, is_askable, not_offered
+from api_client.contract.offered import BUILT_IN, askable, installed_validators, not_offered
 from api_client.contract.phases.phase import Phase
 from api_client.contract.policy import Action
 from api_client.contract.settings import Settings
@@ -33,12 +34,10 @@ def escalation_of(settings: Settings) -> Escalation:
 
 def completed(request: TurnRequest, settings: Settings) -> TurnRequest:
     """The request with what it leaves to the settings: the escalation, where its policy orders one."""
-    asks = any("escalate" in order for order in request.policy.values())
-    return (
-        replace(request, escalation=escalation_of(settings.of_model(request.model)))
-        if asks and not request.escalation
-        else request
-    )
+    for order in request.policy.values() if not request.escalation else ():
+        if "escalate" in order:
+            return replace(request, escalation=escalation_of(settings.of_model(request.model)))
+    return request
 
 
 def check(request: TurnRequest, settings: Settings) -> None:
@@ -53,7 +52,7 @@ def check(request: TurnRequest, settings: Settings) -> None:
     _check_texts(request)
     if not request.messages or request.messages[-1].get("role") != "user":
         raise BadRequest("the last message must be the user's", param="messages")
-    if not request.prompt.strip():
+    if not request.messages[-1]["content"].strip():
         raise BadRequest("the last message is empty", param="messages")
     if not 1 <= request.max_attempts <= MAX_ATTEMPTS:
         raise BadRequest(f"max_attempts must be from 1 to {MAX_ATTEMPTS}", param="max_attempts")
@@ -63,11 +62,10 @@ def check(request: TurnRequest, settings: Settings) -> None:
         )
     if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= MAX_COST_USD:
         raise BadRequest(f"budgets must be at least 0 and at most {MAX_COST_USD:.15g} dollars", param="token_budget")
-    for name in request.validators if request.applied is None else ():  # those of a policy were checked by it
-        if not is_askable(name, settings.validators):
-            message = not_offered(name, askable(settings.validators))
-            raise BadRequest(message, param="validators", code="unknown_validator")
-    _check_policy(request)
+    if request.applied is None and request.validators != settings.validators:  # those of a policy were checked by it
+        _check_validators(request.validators, settings)
+    if request.policy:
+        _check_policy(request)
     if request.phase is not None:
         Phase.from_dict(request.phase)
     if request.escalation is not None:
@@ -90,6 +88,14 @@ def _can_be_stored(value: object) -> bool:
     if isinstance(value, dict):
         return all(map(_can_be_stored, (*value, *value.values())))
     return not isinstance(value, tuple | list) or all(map(_can_be_stored, value))
+
+
+def _check_validators(names: Collection[str], settings: Settings) -> None:
+    for name in names:
+        # Installed packages are asked only for a name that we and the settings lack.
+        if not (name in BUILT_IN or name in settings.validators or name in installed_validators()):
+            message = not_offered(name, askable(settings.validators))
+            raise BadRequest(message, param="validators", code="unknown_validator")
 
 
 def _check_policy(request: TurnRequest) -> None:

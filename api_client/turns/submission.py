@@ -7,11 +7,12 @@ import secrets
 from dataclasses import replace
 from typing import Any
 
+from api_client.broker.celery_message import Announcement
 from api_client.contract.commands import Word
 from api_client.contract.counters import label
 from api_client.contract.policy import plain_policy
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import first_link
+from api_client.contract.tasks import Link
 from api_client.contract.turn import TurnRequest
 from api_client.contract.words.spoken import spoken
 from api_client.turns.admission import escalation_of
@@ -21,8 +22,19 @@ _DAY_MS = 86_400_000
 _FILLED = {"validators": "validators", "max_attempts": "max_attempts", "policy": "policy_orders"}
 
 
-def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_of: str) -> dict[str, Word]:
-    """The arguments of ``submit.lua``; ``keyed`` says that the request came with an idempotency key."""
+def arguments(
+    request: TurnRequest, settings: Settings, link: Link, *, pushed: Announcement | None, keyed: bool, replay_of: str
+) -> dict[str, Word]:
+    """The arguments of ``submit.lua``.
+
+    Args:
+        request: the turn.
+        settings: of the installation.
+        link: the turn's first.
+        pushed: the message that the command pushes itself, where the queues are in the same server.
+        keyed: the request came with an idempotency key.
+        replay_of: the turn that it repeats, or empty.
+    """
     cost_budget = int(request.cost_budget_usd * 1e6)
     tokens, cost = request.reserve
     return {
@@ -33,7 +45,7 @@ def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_o
         "deadline_ms": int(request.deadline_seconds * 1000),
         "double_text": request.double_text.value,
         "body": digest(request, settings) if keyed else "",
-        "key_ms": keep_key_ms(request, settings),
+        "key_ms": keep_key_ms(request, settings) if keyed else 0,
         "session_id": request.session_id,
         "replay_of": replay_of,
         "token_budget": request.token_budget,
@@ -43,10 +55,13 @@ def arguments(request: TurnRequest, settings: Settings, *, keyed: bool, replay_o
         "model_label": label(request.model),
         "policy_hash": policy_hash(request, settings),
         "flow": request.flow,
-        "first_link": str(first_link(request)),
+        "first_link": str(link),
         "from_claim": int(request.phase is not None),
         "max_attempts": request.max_attempts,
         "key": label(request.key) if request.key else "",
+        "message": pushed.message if pushed else "",
+        "channel": pushed.channel if pushed else "",
+        "event": pushed.event if pushed else "",
     }
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from api_client.broker.announcer import Announcer
-from api_client.broker.celery_message import Announcement, Stamp, announcement
+from api_client.broker.celery_message import Stamp, announcement
 from api_client.budgets.spending import Spending
-from api_client.contract.commands import Word
 from api_client.contract.errors import HelixError, IdempotencyConflict, IntakePaused, SessionBusy, SettingsError
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.phases.phase import Phase
+from api_client.contract.policy import Applied
 from api_client.contract.tasks import first_link
 from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
 from api_client.policies.files import Policies
@@ -89,14 +89,12 @@ class Submitter:
         link = first_link(request)
         pushed = announcement(self._settings, link, turn_id, request.session_id, Stamp())
         reserved = await self._spending.reserve({turn_id: request}, {turn_id: idempotency_key})
-        reply = await self._store.change(
-            self._submit,
-            turn_id,
-            request.session_id,
-            submission.arguments(request, self._settings, keyed=bool(idempotency_key), replay_of=replay_of)
-            | self._pushed_at_once(pushed),
-            more_keys=[keys.idempotency(request.owner, idempotency_key or turn_id), pushed.queue],
+        at_once = pushed if self._store.has_queues else None
+        values = submission.arguments(
+            request, self._settings, link, pushed=at_once, keyed=bool(idempotency_key), replay_of=replay_of
         )
+        more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id), pushed.queue]
+        reply = await self._store.change(self._submit, turn_id, request.session_id, values, more_keys)
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
         if reserved and said in {"conflict", "busy", "paused", "repeated"}:
             await self._spending.release(turn_id)
@@ -159,32 +157,33 @@ class Submitter:
             request = await self._anew(request)
         if self._policies.named:  # which one may be the flow version's
             request = self._policies.completed(await self._flows.given(request))
-        request = completed(request, self._settings)
+        if request.policy:
+            request = completed(request, self._settings)
         check(request, self._settings)
         try:
             await self._store.require_shards()
         except SettingsError as error:  # who submits may be a browser: operators must see it too
             log.error("store.shards_differ", error=str(error))
             raise
-        return await self._with_flow(await self._with_kept_policy(request))
+        if request.applied:
+            request = await self._with_kept_policy(request, request.applied)
+        return await self._with_flow(request)
 
-    async def _with_kept_policy(self, request: TurnRequest) -> TurnRequest:
+    async def _with_kept_policy(self, request: TurnRequest, applied: Applied) -> TurnRequest:
         """The request, its policy being in the store. A replay whose policy is gone gets the one of today."""
-        if request.applied is None:
-            return request
-        policy = request.applied.hash
+        policy = applied.hash
         if await keep(self._store, policy, self._policies.text_of(policy)):
             return request
         log.warning("policy.gone", policy=policy)
         anew = await self._anew(request)
         check(anew, self._settings)
-        return await self._with_kept_policy(anew)
+        return await self._with_kept_policy(anew, anew.applied) if anew.applied else anew
 
     async def _with_flow(self, request: TurnRequest) -> TurnRequest:
         """The request with its flow version, and with its session template, now in the store. Phases have none."""
         if request.phase is not None or request.template:
             return await self._flows.given(request)
-        flow = await self._flows.of(request)
+        flow = request.flow or await self._flows.of(request)
         prompt = self._prompts.of(request.model, flow, request.locale)
         if prompt.text:
             await self._templates.keep(prompt.hash, prompt.text)
@@ -199,15 +198,6 @@ class Submitter:
         return self._policies.apply(
             replace(request, applied=None, policy={}), owner=request.key, named={*named, "locale"}
         )
-
-    def _pushed_at_once(self, pushed: Announcement) -> dict[str, Word]:
-        """The message that the submit command pushes itself, where the queues are in the same server."""
-        here = self._store.has_queues
-        return {
-            "message": pushed.message if here else "",
-            "channel": pushed.channel if here else "",
-            "event": pushed.event if here else "",
-        }
 
     async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
         body = submission.digest(request, self._settings)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import time
 import traceback
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ STORE_RETRY_SECONDS = 2
 #: When to come again while the intake is paused and nobody said until when.
 PAUSED_RETRY_SECONDS = 60
 
+#: Problems of a body that its error lists.
+_MOST_LISTED = 20
+
 _TYPES = {401: "authentication_error", 403: "permission_error", 408: "timeout_error", 429: "rate_limit_error"}
 
 
@@ -36,9 +40,11 @@ class ApiError(Exception):
         code: a stable word for programs.
         headers: further response headers.
         turn_ids: turns that were stored all the same.
+        several: the message lists several problems; the rest is the first one's.
     """
 
     turn_ids: tuple[str, ...] = ()
+    several: bool = False
 
     def __init__(
         self,
@@ -67,6 +73,37 @@ class ApiError(Exception):
 def bad_request(message: str, *, param: str | None = None, code: str = "invalid_value") -> ApiError:
     """A 400."""
     return ApiError(400, message, param=param, code=code)
+
+
+@dataclass(frozen=True, slots=True)
+class Problems:
+    """The problems of one request. A ``with`` block that raises an ``ApiError`` adds it, and reading goes on behind."""
+
+    found: list[ApiError] = field(default_factory=list)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if isinstance(error, ApiError):
+            self.add(error)
+        return isinstance(error, ApiError)
+
+    def add(self, error: ApiError) -> None:
+        """Add one."""
+        self.found.append(error)
+
+    def end(self) -> None:
+        """Raise what was found, if anything was: the first problem, whose message lists the others too."""
+        if not self.found:
+            return
+        first = self.found[0]
+        if lines := list(dict.fromkeys(each.message for each in self.found))[1:]:
+            listed = [first.message, *lines[: _MOST_LISTED - 1]]
+            more = f" and {len(lines) + 1 - _MOST_LISTED} more" if len(lines) >= _MOST_LISTED else ""
+            numbered = " ".join(f"({number}) {each}" for number, each in enumerate(listed, 1))
+            first.message, first.several = f"{len(lines) + 1} problems: {numbered}{more}", True
+        raise first
 
 
 def from_contract(error: contract.HelixError, locale: str) -> ApiError:

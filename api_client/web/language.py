@@ -48,17 +48,22 @@ def spoken_in(body: Mapping[str, Any]) -> str:
 
     The body is as it came: it may be anything.
     """
-    return spoken(_said_in(body.get("messages", body.get("input"))))
+    raw = body.get("messages", body.get("input"))
+    return spoken(_said_in(raw) if isinstance(raw, list) else [raw] if isinstance(raw, str) else [])
 
 
-def _said_in(raw: Any) -> Iterator[str]:
-    """The user's texts in ``raw``, newest first."""
-    for message in reversed(raw if isinstance(raw, list) else [{"role": "user", "content": raw}]):
+def _said_in(messages: list[Any]) -> Iterator[str]:
+    """The user's texts, newest first."""
+    for message in reversed(messages):
         if isinstance(message, dict) and message.get("role") == "user":
-            content = message.get("content")
-            parts = content if isinstance(content, list) else [{"text": content}]
-            texts = [part.get("text") for part in parts if isinstance(part, dict)]
-            yield " ".join(text for text in texts if isinstance(text, str))
+            match message.get("content"):
+                case str(text):
+                    yield text
+                case [*parts]:
+                    texts = (part.get("text") for part in parts if isinstance(part, dict))
+                    yield " ".join(text for text in texts if isinstance(text, str))
+                case _:
+                    yield ""
 
 
 def note_locale(request: Request, body: Mapping[str, Any]) -> None:
@@ -82,7 +87,7 @@ def readable(error: ApiError, request: Request, default: str) -> str:
         return error.message
     if any("{" in words for words in words_of(code, locale)):  # filled in by who raised it, in the turn's language
         return error.message
-    if is_open_webui(request.headers) and code in _WHOLE:
+    if is_open_webui(request.headers) and code in _WHOLE and not error.several:
         seconds = error.headers.get("retry-after")
         again = say("again_in", locale, seconds=seconds)
         return f"{words_of(code, locale)[0]} {again}" if seconds else sentence(code, locale)

@@ -265,7 +265,10 @@ class Workers:
         Raises:
             StoreUnavailable: the store does not answer.
         """
-        return sum([await self._store.ask(self._store.redis.zcard(keys.due)) for keys in self._store.shards])
+        count = 0
+        for keys in self._store.shards:
+            count += await self._store.send("ZCARD", keys.due)
+        return count
 
     async def order(self, name: str, what: WorkerOrder) -> str:
         """Order a worker process to do something; it obeys with its next heartbeat. Twice makes no difference.

@@ -34,7 +34,7 @@ def spoken(texts: Iterable[str]) -> str:
     """
     for text in islice(texts, _MESSAGES):
         words = _WORD.findall(_QUOTED.sub(" ", text[:_CHARS]).lower())
-        german, english = (sum(word in known for word in words) for known in (_GERMAN, _ENGLISH))
+        german, english = sum(map(_GERMAN.__contains__, words)), sum(map(_ENGLISH.__contains__, words))
         if german != english:
             return "de" if german > english else "en"
     return ""

@@ -1,33 +1,36 @@
-"""From a request's body and headers to the turn that is asked for. Pure: no store, no clock."""
+"""From a request's body and headers to the turn that is asked for. Pure: no store, no clock.
+
+A request is refused with all its problems at once (``errors.Problems``).
+"""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from starlette.datastructures import Headers
 
+from api_client.contract.offered import askable
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
 from api_client.policies.files import CallersPolicy
+from api_client.policies.flows import flow_of
 from api_client.tracing.caller import traceparent_of
 from api_client.turns.submission import asked_of
-from api_client.web.bodies.conversation import Conversation, ConversationLimits, PartRules, read_list
+from api_client.web.bodies.conversation import ConversationRules, Messages, read_conversation
 from api_client.web.bodies.models import (
     MAX_ID_CHARS,
     StreamMode,
     TurnBody,
     Wishes,
-    check_plain_text,
     read,
     read_escalation,
     read_model,
     read_validators,
 )
-from api_client.web.errors import bad_request
+from api_client.web.errors import Problems, bad_request
 from api_client.web.language import HEADER as LOCALE_HEADER
 from api_client.web.language import is_open_webui, locale_of, spoken_in
 from api_client.web.openwebui.background import background_task
@@ -40,12 +43,8 @@ CHAT_ID_HEADERS = ("x-owui-chat-id", "x-openwebui-chat-id", "x-conversation-id")
 USER_MESSAGE = "user_message_id"
 #: Headers of Open WebUI kept as notes in the turn, for operators.
 _NOTED_HEADERS = {"x-owui-message-id": "message_id", "x-owui-user-message-id": USER_MESSAGE}
-
 #: Fields that a policy fills in where the body has none.
 _BY_POLICY = ("validators", "policy", "max_attempts", "locale")
-#: Reads what is said, within limits; the last argument is what a Continue says in the user's name.
-ReadConversation: TypeAlias = Callable[[ConversationLimits, PartRules, str], Conversation]
-_T = TypeVar("_T", int, float)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,6 @@ class Ask:
         include_usage: the stream is to end with what was used.
         idempotency_key: '' without one.
         question: a hash that a repeat of this request has too; '' where a repeat looks like a new question.
-        size: bytes of the request's body.
         first, again: a client that counts its retries sends this for the first time, or once more.
     """
 
@@ -76,7 +74,20 @@ class Ask:
     question: str = ""
     first: bool = False
     again: bool = False
-    size: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AskedBy:
+    """Who asks: the headers, the settings as they are for this caller, the turn's owner.
+
+    ``policy``: the policy files for this caller; ``problems`` takes the faults.
+    """
+
+    headers: Headers
+    settings: Settings
+    owner: str
+    policy: CallersPolicy | None = None
+    problems: Problems = field(default_factory=Problems)
 
 
 def read_ask(
@@ -85,102 +96,111 @@ def read_ask(
     """Read a turn from a request.
 
     Raises:
-        ApiError: 400 with the field's name, or 404 for an unknown model. SettingsError: the policy was never usable.
+        ApiError: 400 with the field's name, or 404 for an unknown model; it lists all that is wrong.
+        SettingsError: the policy was never usable.
     """
-    wished = read(TurnBody, body)
-    said = partial(read_list, wished.messages, "messages")
-    return ask_for(wished, said, spoken_in(body), headers, settings, owner, policy)
+    by = AskedBy(headers, settings, owner, policy)
+    wished = read(TurnBody, body, by.problems)
+    return ask_for(wished, wished.messages, spoken_in(body), by)
 
 
 def ask_for(
-    wished: Wishes,
-    conversation: ReadConversation,
-    spoken: str,
-    headers: Headers,
-    settings: Settings,
-    owner: str,
-    policy: CallersPolicy | None = None,
+    wished: Wishes, said: Any, spoken: str, by: AskedBy, *, system: str | None = None, notes: Mapping[str, str] = {}
 ) -> Ask:
     """The turn that a body wishes. Raises as ``read_ask``.
 
-    ``conversation`` reads what is said in it; ``spoken`` is the language that its user writes, or empty.
+    ``said`` is the conversation in it, as it came, ``system`` what the caller puts before that; ``spoken`` is the
+    language that its user writes, or empty. ``notes`` become metadata.
     """
-    origin = _origin(wished, headers)
-    locale = wished.locale or locale_of(headers, spoken or settings.locale)
-    model = read_model(wished.model, settings)
-    check_plain_text(wished.response_format)
-    settings = settings.of_model(model)
-    rules = PartRules(vision=model in settings.vision_models, locale=locale)
-    limits = ConversationLimits(settings.roles, settings.max_messages, settings.max_message_chars)
-    said = conversation(limits, rules, say("go_on", locale) if origin.page else "")
+    headers, policy, problems = by.headers, by.policy, by.problems
+    # The page of a chat is there when Open WebUI sends a message id, or at least a chat.
+    page = bool(headers.get("x-owui-message-id", headers.get("x-openwebui-chat-id", "")))
+    locale = wished.locale or locale_of(headers, spoken or by.settings.locale)
+    model, key, escalation = "", "", None
+    if "idempotency-key" in headers:
+        with problems:
+            key = read_idempotency_key(headers)
+    with problems:
+        model = read_model(wished.model, by.settings)
+    if wished.response_format not in (None, {"type": "text"}):  # who asked for a schema would take the prose for it
+        message = "response_format: is not supported here; ask for the form in the message, and check it by a validator"
+        problems.add(bad_request(message, param="response_format", code="unsupported_parameter"))
+    settings = by.settings.of_model(model)
+    messages, images = read_conversation(said, wished.SAID, _rules(wished, settings, model, locale, page), problems)
+    validators = settings.validators
+    if wished.validators is not None:
+        offered = (policy.askable(model) if policy else ()) or askable(validators)
+        validators = read_validators(wished.validators, offered, problems)
+    if wished.escalation is not None:
+        with problems:
+            escalation = read_escalation(wished.escalation, settings)
+    problems.end()
     if is_open_webui(headers):
-        said = _as_accepted(said)
+        messages = _as_accepted(messages)
+    chat_id = next(filter(None, map(headers.get, CHAT_ID_HEADERS)), wished.session_id or "")
+    session_id = _session_id(by.owner, chat_id, key)
     request = TurnRequest(
         model=model,
-        messages=said.messages,
-        images=said.images,
-        session_id=_session_id(owner, origin),
-        owner=owner,
-        validators=read_validators(wished.validators, settings, policy.askable(model) if policy else ()),
+        messages=messages if system is None else ({"role": "system", "content": system}, *messages),
+        images=images,
+        session_id=session_id,
+        owner=by.owner,
+        key=policy.owner if policy else "",
+        flow=flow_of(session_id, policy.flows) if policy else "",
+        validators=validators,
         locale=locale,
-        max_attempts=_or(wished.max_attempts, settings.max_attempts),
-        deadline_seconds=_or(wished.deadline_seconds, settings.deadline_seconds),
+        max_attempts=wished.max_attempts or settings.max_attempts,
+        deadline_seconds=wished.deadline_seconds or settings.deadline_seconds,
         double_text=wished.double_text or DoubleText.QUEUE,
-        token_budget=_or(wished.token_budget, settings.token_budget),
-        cost_budget_usd=_or(wished.cost_budget_usd, settings.cost_budget_usd),
-        metadata=_metadata(origin.chat_id, headers),
+        token_budget=settings.token_budget if wished.token_budget is None else wished.token_budget,
+        cost_budget_usd=settings.cost_budget_usd if wished.cost_budget_usd is None else wished.cost_budget_usd,
+        metadata={**_metadata(chat_id, headers), **notes},
         policy={name: tuple(order) for name, order in (wished.policy or settings.policy_orders).items()},
-        escalation=read_escalation(wished.escalation, settings),
-        traceparent=traceparent_of(headers.getlist("traceparent")),
+        escalation=escalation,
+        traceparent=traceparent_of(headers.getlist("traceparent")) if "traceparent" in headers else "",
     )
-    if policy:
+    if policy and policy.policies.named:
         request = policy.apply(request, _named(wished, headers))
-    return _ask(request, wished, origin, headers, settings)
+    return _ask(request, wished, headers, settings, chat_id=chat_id, key=key, page=page)
 
 
-def _or(given: _T | None, usual: _T) -> _T:
-    return usual if given is None else given
+def _rules(wished: Wishes, settings: Settings, model: str, locale: str, page: bool) -> ConversationRules:
+    return ConversationRules(
+        settings.roles,
+        settings.max_messages,
+        settings.max_message_chars,
+        text=wished.PARTS,
+        vision=not model or model in settings.vision_models,  # without a model nobody knows
+        locale=locale,
+        go_on=say("go_on", locale) if page else "",
+    )
 
 
-def _ask(request: TurnRequest, wished: Wishes, origin: _Origin, headers: Headers, settings: Settings) -> Ask:
+def _ask(
+    request: TurnRequest, wished: Wishes, headers: Headers, settings: Settings, *, chat_id: str, key: str, page: bool
+) -> Ask:
     """The turn, and how its caller wants to read it."""
     retries = headers.get("x-stainless-retry-count", "")
-    shown_by = StreamMode.LIVE if origin.page else StreamMode.VALIDATED
-    repeatable = not origin.key and (origin.page or retries)
+    shown_by = StreamMode.LIVE if page else StreamMode.VALIDATED
+    question = ""
+    if not key and (page or retries):
+        # All that makes the question: the request, its chat, and the message it answers. Open WebUI's Regenerate has a
+        # new message id but the same id of the user's message; an edited message has another.
+        session_id = request.session_id if chat_id else ""
+        same = replace(asked_of(request), metadata={}, key="", session_id=session_id).to_json()
+        question = _digest(headers.get("x-owui-user-message-id", "") if page else "client", same)
     return Ask(
         request=request,
         stream=bool(wished.stream),
         open_webui=is_open_webui(headers),
-        page=origin.page,
+        page=page,
         mode=wished.stream_mode or StreamMode(settings.stream_modes.get(request.model, shown_by)),
         task=background_task(headers, request.messages),
         include_usage=bool(wished.stream_options and wished.stream_options.include_usage),
-        idempotency_key=origin.key,
-        question=_question(request, headers, origin) if repeatable else "",
-        first=retries == "0" and not origin.page,
+        idempotency_key=key,
+        question=question,
+        first=retries == "0" and not page,
         again=retries.isdecimal() and retries != "0",
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Origin:
-    """The origin of a request: the chat in the caller's words and the idempotency key, '' without one."""
-
-    chat_id: str
-    key: str
-    page: bool
-
-
-def _origin(wished: Wishes, headers: Headers) -> _Origin:
-    """The chat's id is any text, because only its hash is ever used as a name.
-
-    The page of a chat is there when Open WebUI sends a message id, or at least a chat.
-    """
-    named = (headers.get(name, "") for name in CHAT_ID_HEADERS)
-    return _Origin(
-        chat_id=next(filter(None, named), wished.session_id or ""),
-        key=read_idempotency_key(headers),
-        page=bool(headers.get("x-owui-message-id", headers.get("x-openwebui-chat-id", ""))),
     )
 
 
@@ -190,22 +210,12 @@ def _named(wished: Wishes, headers: Headers) -> list[str]:
     return [*named, "locale"] if LOCALE_HEADER in headers else named
 
 
-def _as_accepted(said: Conversation) -> Conversation:
+def _as_accepted(messages: Messages) -> Messages:
     """The conversation with its answers as the agent wrote them, not as a page showed them."""
-    shown = [
+    return tuple(
         {**message, "content": unfenced(message["content"])} if message["role"] == "assistant" else message
-        for message in said.messages
-    ]
-    return replace(said, messages=tuple(shown))
-
-
-def _question(request: TurnRequest, headers: Headers, origin: _Origin) -> str:
-    """A hash of everything that makes the question: the request, its chat, and the message it answers.
-
-    Open WebUI's Regenerate has a new message id but the same id of the user's message; an edited message has another.
-    """
-    same = replace(asked_of(request), metadata={}, session_id=request.session_id if origin.chat_id else "")
-    return _digest(headers.get("x-owui-user-message-id", "") if origin.page else "client", same.to_json())
+        for message in messages
+    )
 
 
 def read_idempotency_key(headers: Headers) -> str:
@@ -227,15 +237,15 @@ def _is_id(text: str) -> bool:
     return text.isascii() and text.isprintable() and 1 <= len(text) <= MAX_ID_CHARS
 
 
-def _session_id(owner: str, origin: _Origin) -> str:
+def _session_id(owner: str, chat_id: str, key: str) -> str:
     """The session: of the owner and the chat, so that another owner's chat id opens nothing.
 
-    Without a chat the session is new; with an idempotency key it is the same new one for each repeat, because the
-    repeat must be the same request.
+    The chat's id is any text, because only its hash is ever used as a name. Without a chat the session is new; with an
+    idempotency key it is the same new one for each repeat, because the repeat must be the same request.
     """
-    if origin.chat_id:
-        return f"chat-{_digest(owner, origin.chat_id)}"
-    return f"session-{_digest(owner, origin.key)}" if origin.key else new_session_id()
+    if chat_id:
+        return f"chat-{_digest(owner, chat_id)}"
+    return f"session-{_digest(owner, key)}" if key else new_session_id()
 
 
 def _digest(owner: str, text: str) -> str:
@@ -243,6 +253,8 @@ def _digest(owner: str, text: str) -> str:
 
 
 def _metadata(chat_id: str, headers: Headers) -> dict[str, str]:
-    notes = {"conversation_id": chat_id}
-    notes |= {note: headers.get(name, "") for name, note in _NOTED_HEADERS.items()}
-    return {name: value for name, value in notes.items() if value and _is_id(value)}
+    notes = {"conversation_id": chat_id} if _is_id(chat_id) else {}
+    for name, note in _NOTED_HEADERS.items():
+        if name in headers and _is_id(headers[name]):
+            notes[note] = headers[name]
+    return notes

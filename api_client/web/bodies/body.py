@@ -281,7 +281,7 @@ def parse_object(body: bytes | bytearray) -> dict[str, Any]:
     Raises:
         ApiError: 400 ``invalid_json``, with line and column or the field's name.
     """
-    if has_too_many_values(body):
+    if len(body) > MAX_VALUES and has_too_many_values(body):
         raise _invalid(f"the body holds more than {MAX_VALUES} values, the most this server reads")
     try:
         value = json.loads(
@@ -343,40 +343,29 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _check_values(root: Any) -> None:
     """Refuse what no reader should see, naming the field. No recursion: the depth is checked here."""
-    _check_single(None, root)
-    opened: list[tuple[_Trail, Iterator[tuple[str | int, Any]]]] = [(None, _children(None, root))]
+    opened: list[tuple[_Trail, Iterator[tuple[str | int, Any]]]] = [(None, iter([("", root)]))]
     while opened:
         trail, children = opened[-1]
         for key, value in children:
-            if not isinstance(value, dict | list):
-                _check_single((trail, key), value)
-            elif value:
-                if len(opened) >= MAX_DEPTH:
+            here = (trail, key) if len(opened) > 1 else None
+            if isinstance(value, str):
+                if not value.isascii() or "\0" in value:  # far cheaper than the search, and the usual case
+                    _check_text(here, value)
+            elif isinstance(value, dict | list):
+                if len(opened) > MAX_DEPTH and value:
                     raise _too_deep()
-                opened.append(((trail, key), _children((trail, key), value)))
+                for name in value if isinstance(value, dict) else ():
+                    if not name.isascii() or "\0" in name:
+                        _check_text(here, name)
+                opened.append((here, iter(value.items()) if isinstance(value, dict) else enumerate(value)))
                 break
+            elif isinstance(value, _Unfit):
+                raise _invalid(f"{_name(here)}: {value.why}", param=_name(here))
         else:
             opened.pop()
 
 
-def _children(trail: _Trail, value: Any) -> Iterator[tuple[str | int, Any]]:
-    if isinstance(value, dict):
-        for key in value:
-            _check_text(trail, key)
-        return iter(value.items())
-    return enumerate(value) if isinstance(value, list) else iter(())
-
-
-def _check_single(trail: _Trail, value: Any) -> None:
-    if isinstance(value, str):
-        _check_text(trail, value)
-    elif isinstance(value, _Unfit):
-        raise _invalid(f"{_name(trail)}: {value.why}", param=_name(trail))
-
-
 def _check_text(trail: _Trail, text: str) -> None:
-    if text.isascii() and "\0" not in text:
-        return  # far cheaper than the search, and the usual case
     if found := _UNFIT_TEXT.search(text):
         what = "NUL" if found[0] == "\0" else "half a surrogate pair"
         raise _invalid(f"{_name(trail) or 'body'}: the text holds {what}, which is not a character", param=_name(trail))

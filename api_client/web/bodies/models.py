@@ -10,20 +10,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from functools import cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from api_client.contract.escalation import DecisionKind, Escalation
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
-from api_client.contract.offered import askable, not_offered
+from api_client.contract.offered import not_offered
 from api_client.contract.policy import Action
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText
 from api_client.contract.values.setting_values import ROLES
 from api_client.pauses.pause import WHATS
 from api_client.turns.admission import escalation_of
-from api_client.web.errors import ApiError, bad_request, shown, shown_text
+from api_client.web.errors import ApiError, Problems, bad_request, shown, shown_text
 from api_client.web.language import Locale
 
 MAX_ID_CHARS = 255
@@ -96,7 +96,10 @@ class StreamOptions(Body):
 
 
 class Wishes(Body):
-    """Fields of a request for an answer beside its messages."""
+    """Fields of a request for an answer. The conversation is in the field ``SAID``, its texts in its ``PARTS``."""
+
+    SAID: ClassVar[str]
+    PARTS: ClassVar[tuple[str, ...]]
 
     model: Annotated[Any, WithJsonSchema({"type": "string", "minLength": 1, "examples": ["scripted"]})] = None
     session_id: str | None = Field(None, pattern=f"^[ -~]{{1,{MAX_ID_CHARS}}}$", description=_ID)
@@ -122,6 +125,9 @@ class Wishes(Body):
 class TurnBody(Wishes):
     """The body of ``/v1/turns`` and ``/v1/chat/completions``."""
 
+    SAID: ClassVar[str] = "messages"
+    PARTS: ClassVar[tuple[str, ...]] = ("text",)
+
     model_config = ConfigDict(json_schema_extra={"required": ["model", "messages"]})
 
     messages: Annotated[Any, WithJsonSchema(_messages("text"))] = None
@@ -129,6 +135,9 @@ class TurnBody(Wishes):
 
 class ResponseBody(Wishes):
     """The body of ``/v1/responses``."""
+
+    SAID: ClassVar[str] = "input"
+    PARTS: ClassVar[tuple[str, ...]] = INPUT_PARTS
 
     model_config = ConfigDict(json_schema_extra={"required": ["model", "input"]})
 
@@ -201,17 +210,26 @@ class NoticesBody(Body):
 _B = TypeVar("_B", bound=Body)
 
 
-def read(model: type[_B], body: Mapping[str, Any]) -> _B:
-    """The body as its model.
+def read(model: type[_B], body: Mapping[str, Any], problems: Problems | None = None) -> _B:
+    """The body as its model. ``problems`` takes its faults; a field that is wrong counts as left out then.
 
     Raises:
-        ApiError: 400 ``invalid_value`` or ``invalid_type``; it names the field, what came and what is allowed.
+        ApiError: 400 ``invalid_value`` or ``invalid_type``, where nobody takes it; it names each field that is wrong,
+            what came and what is allowed.
     """
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        raise _refused(schema_of(model), first["loc"], first["type"], first["input"], body) from None
+        found, schema = problems or Problems(), schema_of(model)
+        wrong: dict[int | str, None] = {}
+        for each in error.errors(include_url=False, include_context=False):
+            field = each["loc"][0]
+            if field not in wrong or "description" not in schema["properties"].get(field, {}):
+                found.add(_refused(schema, each["loc"], each["type"], each["input"], body))
+            wrong[field] = None
+    if problems is None:
+        found.end()
+    return model.model_validate({name: value for name, value in body.items() if name not in wrong})
 
 
 @cache
@@ -303,47 +321,23 @@ def known_model(model: str, settings: Settings) -> str:
     return model
 
 
-def read_validators(
-    names: Sequence[Any] | None, settings: Settings, of_policy: tuple[str, ...] = ()
-) -> tuple[str, ...]:
-    """The validators that are asked for, each once; the active ones of the settings when none are named.
-
-    ``of_policy``: the rules that a policy lets a request name, where there is one.
-
-    Raises:
-        ApiError: 400 ``unknown_validator``.
-    """
-    if names is None:
-        return settings.validators
-    offered = of_policy or askable(settings.validators)
+def read_validators(names: Sequence[Any], offered: Sequence[str], problems: Problems) -> tuple[str, ...]:
+    """The validators that are asked for, each once; ``problems`` takes those that are not offered."""
     for index, name in enumerate(names):
         if name not in offered:
             wrong = not_offered(name, offered) if isinstance(name, str) else f"must be a name; got {shown(name)}"
-            message = f"validators[{index}]: {wrong}"
-            raise bad_request(message, param=f"validators[{index}]", code="unknown_validator")
-    return tuple(dict.fromkeys(names))
+            param = f"validators[{index}]"
+            problems.add(bad_request(f"{param}: {wrong}", param=param, code="unknown_validator"))
+    return tuple(dict.fromkeys(name for name in names if name in offered))
 
 
-def read_escalation(wanted: EscalationBody | None, settings: Settings) -> Escalation | None:
+def read_escalation(wanted: EscalationBody, settings: Settings) -> Escalation:
     """The escalation a request asks for; what it leaves out is as the settings say.
 
     Raises:
         ApiError: 400 ``model_not_found``: else a key could reach models it may not use.
     """
-    if wanted is None:
-        return None
     if wanted.model and wanted.model not in settings.models:
         message = f"escalation.model: unknown model {shown(wanted.model)}; known: {', '.join(settings.models)}"
         raise bad_request(message, param="escalation.model", code="model_not_found")
     return replace(escalation_of(settings), **wanted.model_dump(exclude_none=True))
-
-
-def check_plain_text(form: Any) -> None:
-    """Refuse a wish for another form than text: who asked for a schema would take the prose for it.
-
-    Raises:
-        ApiError: 400 ``unsupported_parameter``.
-    """
-    if form is not None and form != {"type": "text"}:
-        message = "response_format: is not supported here; ask for the form in the message, and check it by a validator"
-        raise bad_request(message, param="response_format", code="unsupported_parameter")

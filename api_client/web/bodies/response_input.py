@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
 from api_client.policies.files import CallersPolicy
-from api_client.web.bodies.ask import Ask, ask_for
-from api_client.web.bodies.conversation import Conversation, ConversationLimits, PartRules, read_list
-from api_client.web.bodies.models import INPUT_PARTS, ResponseBody, read
-from api_client.web.errors import ApiError, bad_request, shown
+from api_client.web.bodies.ask import Ask, AskedBy, ask_for
+from api_client.web.bodies.models import ResponseBody, read
+from api_client.web.errors import ApiError, Problems, bad_request, shown
 from api_client.web.language import spoken_in
 
 #: Fields that may be there only when they ask for nothing, and what to do instead.
@@ -40,53 +37,41 @@ def read_response_ask(
     """Read a turn from the body of a response, as ``read_ask``.
 
     Raises:
-        ApiError: 400 with the field's name, or 404 for an unknown model.
+        ApiError: 400 with the field's name, or 404 for an unknown model; it lists all that is wrong.
     """
+    by = AskedBy(headers, settings, owner, policy)
+    problems = by.problems
     for field, instead in _REFUSED.items():
         if body.get(field) not in (None, [], "validated"):
-            raise _unsupported(field, instead)
+            problems.add(_unsupported(field, instead))
     if body.get("store") is False:
-        raise _unsupported("store", "every turn is stored, for HELIX_RETENTION_SECONDS after its end")
-    wished = read(ResponseBody, body)
-    if wished.text:
-        _check_format(wished.text)
-    ask = ask_for(wished, partial(_read_input, wished), spoken_in(body), headers, settings, owner, policy)
-    return replace(ask, request=replace(ask.request, metadata=ask.request.metadata | _notes(wished)))
-
-
-def _read_input(wished: ResponseBody, limits: ConversationLimits, rules: PartRules, go_on: str) -> Conversation:
-    given, instructions = wished.input, wished.instructions
-    items = [{"role": "user", "content": given}] if isinstance(given, str) else given
-    for index, item in enumerate(items if isinstance(items, list) else ()):
+        problems.add(_unsupported("store", "every turn is stored, for HELIX_RETENTION_SECONDS after its end"))
+    wished = read(ResponseBody, {name: body[name] for name in body if name != "stream_mode"}, problems)
+    _check_format(wished.text or {}, problems)
+    if wished.instructions and len(wished.instructions) > (most := settings.max_message_chars):
+        message = f"instructions: {len(wished.instructions)} characters, but at most {most} are allowed"
+        problems.add(bad_request(message, param="instructions", code="content_too_long"))
+    said = [{"role": "user", "content": wished.input}] if isinstance(wished.input, str) else wished.input
+    for index, item in enumerate(said if isinstance(said, list) else ()):
         kind = item.get("type", "message") if isinstance(item, dict) else "message"
         if kind != "message":
             name = f"input[{index}].type"
-            raise bad_request(f"{name}: only messages are supported; got {shown(kind)}", param=name)
-    said = read_list(items, "input", limits, replace(rules, text=INPUT_PARTS), go_on)
-    if instructions is None:
-        return said
-    if len(instructions) > limits.chars:
-        message = f"instructions: {len(instructions)} characters, but at most {limits.chars} are allowed"
-        raise bad_request(message, param="instructions", code="content_too_long")
-    return replace(said, messages=({"role": "system", "content": instructions}, *said.messages))
-
-
-def _notes(wished: ResponseBody) -> dict[str, str]:
-    return {
+            problems.add(bad_request(f"{name}: only messages are supported; got {shown(kind)}", param=name))
+    notes = {
         BACKGROUND: "true" if wished.background else "",
         METADATA: json.dumps(wished.metadata or {}, ensure_ascii=False),
         INSTRUCTIONS: "true" if wished.instructions is not None else "",
     }
+    return ask_for(wished, said, spoken_in(body), by, system=wished.instructions, notes=notes)
 
 
-def _check_format(text: dict[str, Any]) -> None:
+def _check_format(text: dict[str, Any], problems: Problems) -> None:
     chosen = text.get("format")
     if not (chosen is None or isinstance(chosen, dict)):
-        raise bad_request(
-            f"text.format: must be an object; got {shown(chosen)}", param="text.format", code="invalid_type"
-        )
-    if chosen and chosen.get("type") != "text":
-        raise _unsupported("text.format", "only the type text is supported")
+        message = f"text.format: must be an object; got {shown(chosen)}"
+        problems.add(bad_request(message, param="text.format", code="invalid_type"))
+    elif chosen and chosen.get("type") != "text":
+        problems.add(_unsupported("text.format", "only the type text is supported"))
 
 
 def _unsupported(field: str, instead: str) -> ApiError:

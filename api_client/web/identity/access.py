@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hmac
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Protocol
@@ -114,53 +114,53 @@ async def holder_of(request: Request) -> Caller:
             the caller is not local.
     """
     relay = relay_of(request)
+    headers = request.headers.getlist("authorization")
     if not needs_key(relay):
         require_local(request)
-        return _known(request, relay) or Caller(owner=LOCAL_OWNER)
-    return _holder(request, relay)
+        return _known(headers, request, relay) or Caller(owner=LOCAL_OWNER) if headers else Caller(owner=LOCAL_OWNER)
+    holder = _known(headers, request, relay)
+    if holder is None:
+        message = "missing or unknown API key: send it as 'Authorization: Bearer KEY'"
+        raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
+    return holder
 
 
-async def caller_of(request: Request) -> Caller:
+async def caller_of(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> Caller:
     """The caller: the key's owner, or the user the key speaks for.
 
     Raises:
         ApiError: as ``holder_of``; 403 ``user_required`` from a key for several users that names none.
     """
-    return caller_for(await holder_of(request), request)
+    return caller_for(holder, request) if holder.forwards_users else holder
 
 
 def caller_for(holder: Caller, request: Request) -> Caller:
-    """Whom the holder of a key speaks for in this request.
+    """The user that the holder of a key speaks for in this request.
 
     Raises:
         ApiError: 403 ``user_required``.
     """
-    if not holder.forwards_users:
-        return holder
     return replace(holder, owner=owner_of_user(holder.owner, _user(request.headers, relay_of(request).settings)))
 
 
-async def reach_of(request: Request) -> str | None:
+async def reach_of(caller: Annotated[Caller, Depends(caller_of)]) -> str | None:
     """The owner whose turns the caller may see, or None: everybody's. Raises as ``caller_of``."""
-    caller = await caller_of(request)
     return None if caller.operator else caller.owner
 
 
-async def require_metrics(request: Request) -> None:
+async def require_metrics(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> None:
     """Let those through who may read figures over all owners' turns; this machine, where no key is configured.
 
     Raises:
         ApiError: 403 ``operators_only``; else as ``holder_of``.
     """
-    holder = await holder_of(request)
     if needs_key(relay_of(request)) and not holder.metrics:
         message = "this shows all owners' turns: make a key for it with `turns keys create NAME --right metrics`"
         raise ApiError(403, message, code="operators_only")
 
 
-def _known(request: Request, relay: Relay) -> Caller | None:
+def _known(headers: Sequence[str], request: Request, relay: Relay) -> Caller | None:
     """The holder of the key in an ``Authorization`` header; None for anything else."""
-    headers = request.headers.getlist("authorization")
     scheme, _, given = headers[0].partition(" ") if len(headers) == 1 else ("", "", "")
     bearer, offered = scheme.lower() == "bearer", hash_of(given.strip())
     address = request.client.host if request.client else ""
@@ -170,14 +170,6 @@ def _known(request: Request, relay: Relay) -> Caller | None:
     if bearer:
         relay.guesses.tried(address, offered, wrong=holder is None)
     return holder if bearer else None
-
-
-def _holder(request: Request, relay: Relay) -> Caller:
-    holder = _known(request, relay)
-    if holder is None:
-        message = "missing or unknown API key: send it as 'Authorization: Bearer KEY'"
-        raise ApiError(401, message, code="invalid_api_key", headers={"www-authenticate": "Bearer"})
-    return holder
 
 
 def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
@@ -252,17 +244,18 @@ async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder
     """
     require_own_site(request)
     owner = holder.owner
-    with suppress(ApiError):  # some routes are about no user
-        owner = caller_for(holder, request).owner
+    if holder.forwards_users:
+        with suppress(ApiError):  # some routes are about no user
+            owner = caller_for(holder, request).owner
     if not holder.keyless:
         request.scope[OWNER] = owner
     with relay_of(request).busy.request(owner, holder.limits.requests):
         yield
 
 
-async def _named(turn_id: str, request: Request) -> str:
+async def _named(turn_id: str, request: Request, reach: Annotated[str | None, Depends(reach_of)]) -> str:
     """The turn that a path names: by its id, the beginning of it, or ``last``. Raises as ``find_turn``."""
-    return await find_turn(relay_of(request).client.lists, turn_id, owner=await reach_of(request))
+    return await find_turn(relay_of(request).client.lists, turn_id, owner=reach)
 
 
 #: For all routes of programs. The key's holder, for routes that are about no user; the caller; whose turns it may see.

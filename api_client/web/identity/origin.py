@@ -38,8 +38,9 @@ def require_own_site(request: Request) -> None:
     origins = request.headers.getlist("origin")
     if site is not None and site not in _OWN_SITES:
         raise _cross_site(f"Sec-Fetch-Site is {shown_text(site, 20)}")
-    if site != "same-origin" and not all(_is_ours(origin, request) for origin in origins):
-        raise _cross_site(f"Origin is {shown_text(origins[0])}")
+    for origin in origins if site != "same-origin" else ():
+        if not _is_ours(origin, request):
+            raise _cross_site(f"Origin is {shown_text(origins[0])}")
 
 
 def _is_ours(origin: str, request: Request) -> bool:
@@ -71,8 +72,9 @@ def require_local(request: Request) -> None:
 
 
 def _why_foreign(headers: Headers, address: str) -> str:
-    if proxied := next((name for name in headers if name in _PROXY_HEADERS or name.startswith("x-forwarded-")), ""):
-        return f"this came through a proxy (header {shown_text(proxied, 40)})"
+    for name in headers:
+        if name in _PROXY_HEADERS or name.startswith("x-forwarded-"):
+            return f"this came through a proxy (header {shown_text(name, 40)})"
     if not is_loopback(address):
         return "this came from another machine"
     try:

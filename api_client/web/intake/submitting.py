@@ -9,16 +9,17 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
+from starlette.requests import Request
 
 from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.turn import Turn, TurnState
 from api_client.contract.words.error_codes import sentence
-from api_client.policies.files import CallersPolicy
 from api_client.relay_state.allowances import NoAllowance, OwnerLimits
 from api_client.web.bodies.ask import Ask
+from api_client.web.bodies.body import size_of
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import Caller
 from api_client.web.relay import Relay
@@ -42,7 +43,7 @@ class Submitted:
     new: bool = False
 
 
-async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
+async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Submitted:
     """Store the turn, or find the one to join: of a repeated idempotency key, or of the same question.
 
     Raises:
@@ -50,12 +51,11 @@ async def submit(ask: Ask, relay: Relay, caller: Caller) -> Submitted:
         StoreUnavailable: there was no answer in time; whether the turn is stored is then not known, and a repeat with
             the same idempotency key finds out. Others as ``Submitter.submit``.
     """
-    ask = replace(ask, request=replace(ask.request, key=caller.holder))
     seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability != "everysec" else 0.0)
     try:
         async with asyncio.timeout(seconds):
             turn_id = relay.client.submitter.new_id(ask.request.session_id)
-            await require_room(relay, caller, ask.request.locale, [turn_id], size=ask.size)
+            await require_room(relay, caller, ask.request.locale, [turn_id], size=size_of(request))
             found = await _joined(ask, relay, turn_id) if ask.question else None
             if found is None:
                 key = ask.idempotency_key
@@ -169,12 +169,3 @@ async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:
         return None
     # Open WebUI can ask one model twice at a time; a client that counts its retries has given the first one up.
     return turn if ask.again or not relay.readers.here(turn_id) else None
-
-
-async def policy_for(relay: Relay, caller: Caller, route: str) -> CallersPolicy:
-    """The policy files as they are for this caller on this route: chat, responses or turns.
-
-    Raises:
-        StoreUnavailable: the store does not answer, and is asked which flow versions were rolled back.
-    """
-    return CallersPolicy(relay.client.policies, caller.holder, route, await relay.client.flows.active())

@@ -171,7 +171,10 @@ def background_task(headers: Headers, messages: tuple[dict[str, str], ...]) -> s
     if len(messages) != 1 or headers.get("x-owui-message-id"):
         return ""
     text = messages[0]["content"].lstrip()
-    return next((kind for start, kind in _PROMPTS.items() if text.startswith(start)), "")
+    for start, kind in _PROMPTS.items():
+        if text.startswith(start):
+            return kind
+    return ""
 
 
 def answer_task(kind: str, messages: tuple[dict[str, str], ...]) -> str:

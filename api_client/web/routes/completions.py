@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 from fastapi import APIRouter
@@ -14,13 +14,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.errors import StoreUnavailable
+from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
+from api_client.policies.files import CallersPolicy
 from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
-from api_client.web.bodies.body import read_as, size_of
+from api_client.web.bodies.body import read_as
 from api_client.web.bodies.models import TurnBody, known_model, operation
 from api_client.web.identity.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
-from api_client.web.intake.submitting import delivered, policy_for, require_rate, submit
+from api_client.web.intake.submitting import delivered, require_rate, submit
 from api_client.web.language import note_locale
 from api_client.web.openwebui.background import TASK_HEADER
 from api_client.web.relay import Relay, RelayOf
@@ -35,6 +37,9 @@ router = APIRouter(prefix="/v1")
 
 #: The user agent of `turns openwebui check`, which is not Open WebUI.
 CHECKING = "turns-openwebui-check"
+
+#: Reads a body; as ``read_ask``.
+ReadAsk: TypeAlias = Callable[[Mapping[str, Any], Headers, Settings, str, CallersPolicy], Ask]
 
 
 @router.get("/models", response_model=None)
@@ -59,7 +64,7 @@ async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
     if ask.task:
         await require_rate(relay, caller)
         return task_answer(ask)
-    turn = await submit(ask, relay, caller)
+    turn = await submit(request, ask, relay, caller)
     reply = reply_to(relay, ask, turn.turn_id)
     if ask.stream:
         return page_stream(relay, reply, ask.mode, turn)
@@ -86,25 +91,30 @@ async def _whole(request: Request, relay: Relay, reply: Reply) -> Response:
     return JSON(reply.completion(turn.response, turn.markers, used), headers=headers, background=done)
 
 
-async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "chat") -> Ask:
+async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "chat", read: ReadAsk = read_ask) -> Ask:
     """Return what the request asks for; ``route`` is what policies call this one.
 
     Raises:
-        ApiError: 4xx with the field that is wrong.
+        ApiError: 4xx with the fields that are wrong.
     """
     headers, settings = request.headers, caller.settings(relay.settings)
-    policy = await policy_for(relay, caller, route)
+    # The store is asked which flow versions were rolled back.
+    policy = CallersPolicy(relay.client.policies, caller.holder, route, await relay.client.flows.active())
+    seen: SeenRequest | None = None
 
-    def make(body: dict[str, Any]) -> tuple[Ask, SeenRequest]:
+    def make(body: dict[str, Any]) -> Ask:
+        nonlocal seen
         note_locale(request, body)
-        ask = read_ask(body, headers, settings, caller.owner, policy=policy)
-        return ask, _seen_request(body, headers)
+        ask = read(body, headers, settings, caller.owner, policy)
+        if ask.open_webui and headers.get("user-agent") != CHECKING and route != "responses":
+            seen = _seen_request(body, headers)
+        return ask
 
-    ask, seen = await read_as(request, relay.settings.max_body_bytes, make)
-    if ask.open_webui and headers.get("user-agent") != CHECKING:
+    ask = await read_as(request, relay.settings.max_body_bytes, make)
+    if seen:
         with suppress(StoreUnavailable):  # worth no error; the turn's submit will tell
             await relay.client.openwebui_seen.note(seen)
-    return replace(ask, size=size_of(request))
+    return ask
 
 
 def _seen_request(body: dict[str, Any], headers: Headers) -> SeenRequest:

@@ -48,7 +48,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     model = body.model or next(iter(allowed))
     if model not in allowed:
         raise bad_request(f"unknown model {shown(model)}", param="model", code="model_not_found")
-    escalation = read_escalation(body.escalation, caller.settings(relay.settings))
+    escalation = body.escalation and read_escalation(body.escalation, caller.settings(relay.settings))
     await to_thread(_require_files, relay.settings, phases, folder_of(directory), caller.owner)
     await require_room(relay, caller, locale, count=len(phases), size=size_of(request))
     turn_ids = await relay.client.submitter.submit_phases(

@@ -10,8 +10,7 @@ import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.background import BackgroundTask
@@ -24,15 +23,14 @@ from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.index.finding import find_turn
 from api_client.store.audit import by_key
 from api_client.web.bodies.ask import Ask
-from api_client.web.bodies.body import read_as, size_of
 from api_client.web.bodies.models import ResponseBody, operation
 from api_client.web.bodies.response_input import BACKGROUND, read_response_ask
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Reach
-from api_client.web.intake.submitting import delivered, policy_for, require_rate, submit
-from api_client.web.language import note_locale
+from api_client.web.intake.submitting import delivered, require_rate, submit
 from api_client.web.openwebui.background import answer_task
 from api_client.web.relay import Relay, RelayOf
+from api_client.web.routes.completions import ask_of
 from api_client.web.streaming.chat import page_stream, reply_to, task_answer
 from api_client.web.streaming.following import WaitsForPerson, broken, follow, result, spent
 from api_client.web.streaming.reply import Reply, turn_error
@@ -49,19 +47,11 @@ After = Annotated[int | None, Query(ge=0, le=10**9)]
 @router.post("", response_model=None, responses=SSE_RESPONSES, openapi_extra=operation(ResponseBody))
 async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Answer a conversation: at once with ``background``, as a stream with ``stream``, else when the turn has ended."""
-    headers, settings = request.headers, caller.settings(relay.settings)
-    policy = await policy_for(relay, caller, "responses")
-
-    def make(body: dict[str, Any]) -> Ask:
-        note_locale(request, body)
-        return read_response_ask(body, headers, settings, caller.owner, policy)
-
-    ask = await read_as(request, relay.settings.max_body_bytes, make)
+    ask = await ask_of(request, relay, caller, "responses", read_response_ask)
     if ask.task:
         await require_rate(relay, caller)
         return _task_answer(ask)
-    ask = replace(ask, size=size_of(request))
-    submitted = await submit(ask, relay, caller)
+    submitted = await submit(request, ask, relay, caller)
     reply = reply_to(relay, ask, submitted.turn_id)
     if ask.stream and ask.page:
         return page_stream(relay, reply, ask.mode, submitted)

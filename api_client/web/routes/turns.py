@@ -34,7 +34,9 @@ router = APIRouter(prefix="/v1/turns")
 async def submit_turn(request: Request, relay: RelayOf, caller: Asker) -> Response:
     """Store a turn and return at once."""
     ask = await ask_of(request, relay, caller, "turns")
-    turn_id = (await submit(replace(ask, question=""), relay, caller)).turn_id  # repeats are found by their key alone
+    turn_id = (
+        await submit(request, replace(ask, question=""), relay, caller)
+    ).turn_id  # repeats are found by their key alone
     url = f"/v1/turns/{turn_id}"
     body = {
         "object": "turn",

@@ -89,7 +89,8 @@ async def stream(relay: Relay, page: PageReply, turn: Submitted) -> AsyncIterato
                         if event is not None and event.final:
                             reach("result.sent")
                             yield DONE
-                            await delivered(relay, reply.owner, reply.question, reply.turn_id)
+                            if reply.question:
+                                await delivered(relay, reply.owner, reply.question, reply.turn_id)
                             break
                     else:
                         raise EOFError("the turn's events ended without its end")

@@ -25,6 +25,7 @@ from api_client.contract.event_kinds import (
 )
 from api_client.contract.events import Event
 from api_client.contract.issues.issue import ValidationIssue
+from api_client.contract.marker import read_spans
 from api_client.web.marker import VisibleText
 from api_client.web.openwebui.front_matter import GrowingHeader
 from api_client.web.streaming.reply import Reply
@@ -72,7 +73,7 @@ class Draft:
             case AttemptLost(during=during) if during != "validating":  # a judge that dies takes no text with it
                 return self._begin_again()
             case TurnFinished() as end if end.success:
-                return self._settle(self._reply.accepted(end))
+                return self._settle(self._reply.text(end.response, read_spans(end.markers, end.response)))
             case TurnFinished() | LogReset():
                 return self._take_back()
             case _:  # says nothing about the text

@@ -84,10 +84,6 @@ class Reply:
         """
         return fenced(page_text(response, spans)) if self.status else answer_text(response, spans)
 
-    def accepted(self, end: TurnFinished) -> str:
-        """As ``text``, of the answer that a turn's last event brings."""
-        return self.text(end.response, read_spans(end.markers, end.response))
-
     def usage_chunk(self, spent: TurnUsage) -> Payload:
         """The chunk without choices that says what was used."""
         return {**self.chunk({}), "choices": [], "usage": spent.usage()}
@@ -137,8 +133,8 @@ def ended(event: Event, reply: Reply) -> list[Payload]:
         if reply.status:
             error.message = failure_text(end, reply.locale, reply.turn_id, reply.pages)
         return [error.body()]
-    content = [reply.chunk({"content": piece}) for piece in pieces(reply.accepted(end))]
-    return [*content, reply.chunk({}, "stop")]
+    text = reply.text(end.response, read_spans(end.markers, end.response))
+    return [*(reply.chunk({"content": piece}) for piece in pieces(text)), reply.chunk({}, "stop")]
 
 
 def turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:

@@ -411,7 +411,7 @@ async def test_errors_before_an_answer_speak_the_callers_language(turns: FakeTur
         assert await said(german, x_helix_locale="en", x_owui_chat_id="c") == await said(empty, x_owui_chat_id="c")
         unknown = await said({**german, "model": "x"}, x_owui_chat_id="c")
         assert unknown.startswith("Dieses Modell wird nicht angeboten.")
-        assert unknown.endswith("there is: scripted)")
+        assert unknown.endswith("there is: scripted (2) messages[1].content: says nothing)")
 
 
 @pytest.mark.parametrize("code", sorted(ERROR_CODES))

@@ -174,6 +174,33 @@ async def test_a_field_that_is_wrong_is_named(
     assert turns.submitted == []
 
 
+async def test_all_problems_of_a_body_are_told_at_once(http: httpx2.AsyncClient, turns: FakeTurns) -> None:
+    messages = [{"role": "robot", "content": "a"}, {"role": "user", "content": [AUDIO, {"type": "text"}]}]
+    body = chat(n=2, stream="yes", messages=messages, validators=["nope", {}], policy={"a": ["x", 1], "b": [2]})
+    answer = await http.post(PATHS[0], json=body | {"model": "gpt-9", "response_format": "x"})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (400, "policy", "invalid_value")
+    fields = ["policy:", "stream:", "n:", 'the model "gpt-9"', "response_format:", "messages[0].role:"]
+    fields += ["messages[1].content[0]:", "messages[1].content[1].text:", "validators[0]:", "validators[1]:"]
+    assert error["message"].startswith("10 problems: (1) policy: must be an object")
+    places = [error["message"].index(f") {field}") for field in fields]
+    assert places == sorted(places)
+    assert turns.submitted == []
+    whole = await http.post("/v1/responses", json={"model": "scripted", "tools": [1], "store": False, "input": [{}]})
+    assert whole.json()["error"]["message"].startswith("4 problems: (1) tools: ")
+    many = await http.post(PATHS[0], json=chat(messages=["hi"] * 30))
+    assert many.json()["error"]["message"].endswith('(20) messages[19]: must be an object; got "hi" and 10 more')
+
+
+async def test_a_user_of_a_chat_reads_all_problems_too(http: httpx2.AsyncClient) -> None:
+    messages = [{"role": "user", "content": [IMAGE]}]
+    page = {"x-owui-chat-id": "c", "x-owui-message-id": "m", "x-owui-task": ""}
+    answer = await http.post(PATHS[0], json=chat(messages=messages, n=2, locale="de"), headers=page)
+    message = answer.json()["error"]["message"]
+    assert "(1) n: must be 1" in message
+    assert "(2) messages[0].content[0]: This model does not read images." in message
+
+
 @pytest.mark.parametrize(
     ("body", "status", "param", "code"), [row[1:] for row in BODIES], ids=[row[0] for row in BODIES]
 )
