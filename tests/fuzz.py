@@ -27,11 +27,11 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 
-from api_client.contract.settings import Settings
-from tests.installation import RelayProcess, WorkerProcess, end_all
+from tests.installation import RelayProcess, installed, settings_on
 from tests.unit.web.fake import FakeTurns, app_with
 from worker.processes.broker import EmbeddedBroker
 
+GOOD = '- attempts: [[say: "Gut.\\n\\n<!-- STEP: done -->"]]\n'
 KEY = {"authorization": "Bearer key"}
 JSON_TYPE = {"content-type": "application/json"}
 #: How turns may end on a server that is well: told as 502 and 504. And what 503 may say.
@@ -221,32 +221,22 @@ def main(seconds: float) -> int:
     """Fuzz for so long; returns the exit code."""
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as broker:
-        root = Path(folder) / "root"
-        (root / "work").mkdir(parents=True)
-        (root / "script.yaml").write_text('- attempts: [[say: "Gut.\\n\\n<!-- STEP: done -->"]]\n')
-        settings = Settings(
-            root=root,
-            broker_url=broker.url,
-            store_url=broker.url,
-            namespace=f"fuzz-{secrets.token_hex(4)}",
-            models={"scripted": f"inline:{root / 'script.yaml'}"},
+        used = settings_on(
+            broker,
+            Path(folder) / "root",
             api_keys=("key",),
             phase_directories=("work=HELIX_API_KEYS",),
             turns_per_minute=0,
             owner_unfinished=0,
             owner_bytes=0,
-            ping_seconds=0.2,
             retention_seconds=60.0,
             log_level="error",
         )
-        relay, worker = RelayProcess(settings), WorkerProcess(settings, 1, ())
-        try:
-            relay.start()
-            worker.wait_ready()
-            return _fuzz(relay, seconds)
-        finally:
-            relay.kill()
-            end_all([worker])
+        (used.root / "work").mkdir()
+        with installed(used) as site:
+            site.play(GOOD, runner="inline")
+            site.worker()
+            return _fuzz(site.relay(), seconds)
 
 
 def _fuzz(relay: RelayProcess, seconds: float) -> int:

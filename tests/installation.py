@@ -203,6 +203,9 @@ class RelayProcess:
     def answers(self) -> bool:
         return relay_answers(self.settings)
 
+    def ended(self) -> bool:
+        return self.process is None or self.process.poll() is not None
+
     def kill(self) -> None:
         if self.process:
             self.process.kill()

@@ -133,8 +133,10 @@ def put(path: Path, text: str) -> None:
     draft.rename(path)
 
 
-def playing(settings: Settings, script: str, model: str = "scripted", **changes: Any) -> Settings:
+def playing(
+    settings: Settings, script: str, model: str = "scripted", runner: str = "scripted", **changes: Any
+) -> Settings:
     """The settings, changed, with one model whose agent plays the script (docs/scripted-agent.md)."""
     path = settings.root / "script.yaml"
     path.write_text(script)
-    return replace(settings, models={model: f"scripted:{path}"}, **changes)
+    return replace(settings, models={model: f"{runner}:{path}"}, **changes)

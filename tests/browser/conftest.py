@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,7 @@ import pytest
 
 from api_client.contract.settings import Settings
 from tests.browser.webui import answers, drive, open_webui, script
-from tests.installation import WorkerProcess, environ_of, turns
-from tests.ports import free_port
+from tests.installation import Installation
 from tests.support import wait_for
 
 #: The header templates of docs/open-webui.md.
@@ -29,27 +26,15 @@ Ask = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def installation(
-    settings: Settings, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
-) -> Iterator[Settings]:
-    """Worker and relay, with the scripted agent of this folder."""
+def installed(installation: Installation, tmp_path: Path) -> Settings:
+    """Worker and relay, with the scripted agent of this folder; the settings of the relay."""
     models = {"helix": f"scripted:{script('script.yaml', tmp_path)}"}
-    used = replace(
-        settings,
-        models=models,
-        web_port=free_port(),
-        lease_seconds=10.0,
-        stop_grace_seconds=30.0,
-        witness=str(tmp_path / "witness.jsonl"),
-    )
-    worker_process(settings=used)
-    relay = subprocess.Popen(turns("web"), env=environ_of(used), stdin=subprocess.DEVNULL)
-    try:
-        wait_for(lambda: answers(f"http://127.0.0.1:{used.web_port}/readyz"))
-        yield used
-    finally:
-        relay.terminate()
-        relay.wait(20)
+    witness = str(tmp_path / "witness.jsonl")
+    installation.change(models=models, lease_seconds=10.0, stop_grace_seconds=30.0, witness=witness)
+    installation.worker()
+    relay = installation.relay()
+    wait_for(lambda: answers(f"{relay.url}/readyz"))
+    return relay.settings
 
 
 @pytest.fixture
@@ -64,10 +49,10 @@ def agent_runs(tmp_path: Path) -> Callable[[], list[str]]:
 
 
 @pytest.fixture
-def ask(installation: Settings, tmp_path: Path) -> Iterator[Ask]:
+def ask(installed: Settings, tmp_path: Path) -> Iterator[Ask]:
     """Puts questions to the page of a real Open WebUI; returns what was seen of each."""
     data = tmp_path / "openwebui"
-    with open_webui(data, open_webui_environ(installation.web_port)) as address:
+    with open_webui(data, open_webui_environ(installed.web_port)) as address:
         yield partial(drive, address, data)
 
 

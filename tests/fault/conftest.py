@@ -87,8 +87,14 @@ def mortal(scripted: Installation) -> Installation:
 
 
 @pytest.fixture
-def client(scripted: Installation) -> TurnsClient:
-    return scripted.client
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[TurnsClient]:
+    """A client of the ``stage`` that a module sets up, else of ``scripted``. Nothing stays armed behind a test."""
+    stage = request.getfixturevalue("stage") if "stage" in request.fixturenames else None
+    settings = stage.settings if stage else request.getfixturevalue("scripted").settings
+    async with TurnsClient(settings) as made:
+        yield made
+    if stage:
+        stage.disarm()
 
 
 @pytest.fixture

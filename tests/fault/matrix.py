@@ -10,31 +10,25 @@ import contextlib
 import itertools
 import json
 import os
-import secrets
 import signal
-import subprocess
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import httpx2
 import openai
-import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.events import Event
-from api_client.contract.keys import Keys
 from api_client.contract.phases.phase_place import LOCAL_OWNER
-from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from tests import records
 from tests.chaos.checker import counters
-from tests.installation import WorkerProcess, children_of, end_all, environ_of, relay_answers, turns
-from tests.ports import free_port
+from tests.installation import Installation, children_of, settings_on
 from tests.support import alive, command_of, json_lines, processes_with, put, wait_for, wait_until
 from worker.processes.broker import EmbeddedBroker
 
@@ -45,8 +39,8 @@ _NO_EXPIRY = {"installation", "metrics:total", "metrics:pending", "metrics:folds
 _NO_EXPIRY |= {"policies", "policies:used"}
 
 
-class Stage:
-    """The processes, and where the test meets them.
+class Stage(Installation):
+    """An installation with a broker of its own, and where the test meets its processes.
 
     ``script`` is what the agents play, with ``{meet}`` for the folder they share with the test.
     """
@@ -54,35 +48,24 @@ class Stage:
     def __init__(self, directory: Path, script: str, **changes: Any) -> None:
         self.meet = directory / "meet"
         self.points = directory / "points"
-        for folder in (self.meet, self.points, directory / "root"):
+        for folder in (self.meet, self.points):
             folder.mkdir()
         self.script = self.meet / "script.yaml"
         self.script.write_text(script.replace("{meet}", str(self.meet)))
         self.broker = EmbeddedBroker(directory / "broker")
         self.witness = self.meet / "witness.jsonl"
-        made = Settings(
-            root=directory / "root",
-            broker_url=self.broker.url,
-            store_url=self.broker.url,
-            namespace=f"matrix-{secrets.token_hex(4)}",
+        made = settings_on(
+            self.broker,
+            directory / "root",
             models={"scripted": f"scripted:{self.script}"},
             witness=str(self.witness),
             failpoint=str(self.points),
             lease_seconds=LEASE_SECONDS,
-            reap_seconds=0.2,
-            announce_seconds=0.5,
-            ping_seconds=0.2,
             kill_grace_seconds=0.3,
-            worker_processes=1,
-            web_port=free_port(),
-            flower_port=0,
             log_format="json",
+            locale="en",
         )
-        self.settings = replace(made, **changes)
-        self.url = f"http://127.0.0.1:{self.settings.web_port}"
-        self.keys = Keys(self.settings.namespace)
-        self.workers: list[WorkerProcess] = []
-        self.relay: subprocess.Popen[bytes] | None = None
+        super().__init__(replace(made, **changes))
 
     def __enter__(self) -> Self:
         return self
@@ -92,27 +75,27 @@ class Stage:
 
     def start(self, workers: int, *, relay: bool = False) -> None:
         self.broker.start()
-        self.workers = [WorkerProcess(self.settings, number, ()) for number in range(workers)]
+        for _ in range(workers):
+            self.worker(wait=False)
         if relay:
             self.start_relay()
         for worker in self.workers:
             worker.wait_ready()
 
+    @property
+    def url(self) -> str:
+        """The relay's address."""
+        return self.relays[0].url
+
     def start_relay(self) -> None:
-        """Start the relay on its port, where none runs."""
-        if self.relay is None or self.relay.poll() is not None:
-            log = self.settings.root / ".helix" / "relay.log"
-            with log.open("ab") as output:
-                self.relay = subprocess.Popen(
-                    turns("web"), env=environ_of(self.settings), stdin=subprocess.DEVNULL, stdout=output, stderr=output
-                )
-            wait_for(lambda: relay_answers(self.settings))
+        """Start the relay, where none runs."""
+        if not self.relays:
+            self.relay(log=self.settings.root / ".helix" / "relay.log")
+        elif self.relays[0].ended():
+            self.relays[0].start()
 
     def stop(self) -> None:
-        end_all(self.workers)
-        if self.relay:
-            self.relay.kill()
-            self.relay.wait(60)
+        super().stop()
         self.broker.stop()
         wait_for(lambda: not processes_with(f"HELIX_NAMESPACE={self.settings.namespace}"))
 
@@ -144,18 +127,13 @@ class Stage:
             for line in json_lines(worker.log_file)
         )
 
-    @contextlib.contextmanager
-    def store(self) -> Iterator[redis.Redis]:
-        with redis.Redis.from_url(self.settings.redis_url) as made:
-            yield made
-
     def totals(self) -> Counter[str]:
-        with self.store() as store:
+        with self.store as store:
             return records.counters(store, self.keys)
 
     def folded(self, turn: Turn, events: list[Event]) -> Counter[str]:
         """What one turn must have added to the counters, by its log."""
-        with self.store() as store:
+        with self.store as store:
             record = records.record(store, self.keys, turn.turn_id)
         return counters.folded(record, [event.to_dict() for event in events])
 
@@ -201,7 +179,7 @@ class Caller:
 
     async def turn_id(self) -> str:
         """The turn that the key stands for, as soon as it is stored."""
-        with self._stage.store() as store:
+        with self._stage.store as store:
             found: Any = await wait_until(lambda: store.get(self._key))
         return str(found.split()[0].decode())
 
@@ -269,7 +247,7 @@ class Runs:
 def left_in_store(stage: Stage, session_id: str) -> list[str]:
     """Keys that should not be there when all turns have ended: due turns, the session, and what never expires."""
     keys = stage.keys
-    with stage.store() as store:
+    with stage.store as store:
         found = [name.decode() for name in store.scan_iter(f"{stage.settings.namespace}:*", count=1000)]
         lives = store.pipeline()
         for name in found:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,13 +27,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with Stage(tmp_path_factory.mktemp("accepting"), SCRIPT) as made:
         made.start(workers=1)
         yield made
-
-
-@pytest.fixture
-async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
-    async with TurnsClient(stage.settings) as made:
-        yield made
-    stage.disarm()
 
 
 def published(stage: Stage, session_id: str) -> str:
@@ -86,7 +79,7 @@ async def test_an_answer_whose_worker_dies_while_it_publishes_is_finished_by_ano
     await stage.fired(point)
     # Between the holders neither a cancel nor the deadline may end it: its files may be there already.
     assert (await client.canceller.cancel(turn_id)).outcome is None
-    with stage.store() as store:
+    with stage.store as store:
         store.hset(stage.keys.turn(turn_id), "deadline_at", 1)
         store.zadd(stage.keys.due, {turn_id: 1})
     turn, _ = await judged(client, turn_id)
@@ -112,5 +105,5 @@ async def test_what_the_fallback_repaired_is_published_by_whoever_finishes_it(
 
 async def test_a_turn_and_its_record_forget_what_was_sealed(stage: Stage, client: TurnsClient) -> None:
     turn: Turn = await client.reader.result(await client.submitter.submit(message("hello", "forgotten")))
-    with stage.store() as store:
+    with stage.store as store:
         assert not records.record(store, stage.keys, turn.turn_id).get("accepted")

@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,17 +57,12 @@ MOST_GROWTH = 200 * 2**20
 
 @pytest.fixture(scope="module")
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    made = Stage(
-        tmp_path_factory.mktemp("agents"),
-        SCRIPT,
-        transient_delay_seconds=0.1,
-        kill_grace_seconds=Settings().kill_grace_seconds,
-    )
-    try:
+    grace = Settings().kill_grace_seconds
+    with Stage(
+        tmp_path_factory.mktemp("agents"), SCRIPT, transient_delay_seconds=0.1, kill_grace_seconds=grace
+    ) as made:
         made.start(workers=1)
         yield made
-    finally:
-        made.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -78,12 +73,6 @@ def nothing_left_behind(stage: Stage) -> Iterator[None]:
     for pid in processes_with(f"sleep({CHILD}"):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
-
-
-@pytest.fixture
-async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
-    async with TurnsClient(stage.settings) as made:
-        yield made
 
 
 async def until(client: TurnsClient, turn_id: str, kind: str) -> None:
@@ -253,7 +242,7 @@ async def test_a_turn_that_kills_its_worker_each_time_is_given_up_and_no_other_t
             (stage.meet / "go").touch()
             for other in beside:
                 assert (await judged(client, other))[0].outcome is Outcome.PASSED
-            with stage.store() as store:
+            with stage.store as store:
                 assert store.zrange(stage.keys.dead, 0, -1) == [turn_id.encode()]
             await wait_until(lambda: not tree_of(turn_id))
             runs.close()

@@ -124,12 +124,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield made
 
 
-@pytest.fixture
-async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
-    async with TurnsClient(stage.settings) as made:
-        yield made
-
-
 class Case:
     """One case: a turn that is hit, and the next one of its session."""
 
@@ -188,8 +182,8 @@ class Case:
         self.pid = await self.stage.fired(self.point, self.boundary.at)
         self.hit_at = time.monotonic()
         self.said = self.stage.logged(self.boundary.last_word, turn_id)
-        if self.action == "kill" and self.point in IN_RELAY and self.stage.relay:
-            self.stage.relay.wait(60)
+        if self.action == "kill" and self.point in IN_RELAY:
+            await wait_until(self.stage.relays[0].ended)
             self.stage.start_relay()
         elif self.action == "broker":
             await self.stage.restart_broker()

@@ -95,7 +95,7 @@ async def test_a_worker_that_finds_a_full_queue_takes_no_more_messages_than_it_h
             ids = [await client.submitter.submit(asked("held", f"s-{number}")) for number in range(6)]
             stage.start(workers=1)
             await wait_until(lambda: len(witnessed(stage, "start")) == 2)
-            with stage.store() as store:
+            with stage.store as store:
                 assert store.llen(f"{stage.settings.namespace}:celery:{RUN_QUEUE}") == 4
             (stage.meet / "go").touch()
             turns = await asyncio.gather(*(client.reader.result(each) for each in ids))

@@ -64,7 +64,7 @@ def starts(stage: Stage) -> int:
 
 def slow_leases(stage: Stage) -> bool:
     """Whether `turns doctor` warns; the metric and its alert say the same."""
-    with stage.store() as store:
+    with stage.store as store:
         found: dict[bytes, bytes] = store.hgetall(stage.keys.workers)  # type: ignore[assignment]
     reports = [WorkerReport.from_json(name.decode(), text) for name, text in found.items()]
     return [each.state for each in leases(reports, now=reports[0].at, lease_seconds=LEASE_SECONDS)] == ["warning"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -35,12 +35,6 @@ MOST_LEFT = 0.1
 def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     with Stage(tmp_path_factory.mktemp("many"), SCRIPT, strikes=3) as made:
         made.start(workers=2)
-        yield made
-
-
-@pytest.fixture
-async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
-    async with TurnsClient(stage.settings) as made:
         yield made
 
 
@@ -88,7 +82,7 @@ async def test_the_memory_of_the_broker_returns_to_its_base_when_the_turns_have_
         turns = [await ended(client, turn_id) for turn_id in await asyncio.gather(*asked)]
         assert {turn.outcome for turn in turns} == {Outcome.PASSED}
 
-    with stage.store() as store:
+    with stage.store as store:
         await serve("warm", 30)
         time_passes(stage, store)
         base = in_use(store)
@@ -126,7 +120,7 @@ async def test_beside_200_turns_and_under_a_flapping_broker_only_the_poison_turn
     turn, events = await judged(client, poison)
     assert (turn.outcome, turn.strikes) == (Outcome.DEAD, 3)
     assert [event.kind for event in events].count("attempt.lost") >= 3
-    with stage.store() as store:
+    with stage.store as store:
         assert store.zrange(stage.keys.dead, 0, -1) == [poison.encode()]
     letter = {part(poison) for part in (stage.keys.turn, stage.keys.log, stage.keys.attempts)}
     assert set(left_in_store(stage, "poisoned")) == letter

@@ -6,22 +6,20 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.settings import Settings, load
+from api_client.contract.settings import load
 from api_client.contract.turn import Outcome, Turn
 from api_client.index.search import Search
 from api_client.policies.flows import GUARD, flow_of
 from tests.hooks import HookReceiver
-from tests.installation import WorkerProcess, environ_of
+from tests.installation import Installation, environ_of
 from tests.installation import asked as message
-from tests.support import playing, wait_until
-from worker.cli import main
+from tests.support import wait_until
 from worker.enforcement.policies import read_policy
 from worker.flow_guard import ended, lowest
 
@@ -38,17 +36,16 @@ BOUND = "max_failure_rate = 0.2\n"
 
 
 @pytest.fixture
-def scripted(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def scripted(installation: Installation) -> Installation:
     """Two versions, half and half; all answers of v3 are rejected. Of every process: the settings file says so."""
-    made = playing(settings, SCRIPT, flow_version={"v2": 1, "v3": 1})
-    folder = settings.root / ".helix"
+    made = installation.play(SCRIPT, flow_version={"v2": 1, "v3": 1})
+    folder = made.root / ".helix"
     folder.mkdir(exist_ok=True)
     (folder / "good.yaml").write_text("rules: [step_marker]")
     (folder / "bad.yaml").write_text(BAD)
     (folder / "helix.toml").write_text(FILE)
-    for name, value in environ_of(made).items():
-        monkeypatch.setenv(name, value)
-    return load(environ_of(made))
+    installation.settings = load(environ_of(made))
+    return installation
 
 
 @pytest.fixture
@@ -58,13 +55,11 @@ def receiver() -> Iterator[HookReceiver]:
 
 
 @pytest.fixture
-def turns_command(scripted: Settings, capsys: Any) -> Callable[..., str]:
+def turns_command(scripted: Installation) -> Callable[..., str]:
     def run(*arguments: str, code: int = 0) -> str:
-        with pytest.raises(SystemExit) as over:
-            main([*arguments])
-        out, err = capsys.readouterr()
-        assert (over.value.code or 0) == code, err
-        return out.splitlines()[-1] if not code else err
+        said = scripted.command(*arguments)
+        assert said.returncode == code, said.stderr
+        return said.stderr if code else said.stdout.splitlines()[-1]
 
     return run
 
@@ -74,111 +69,106 @@ async def answered(client: TurnsClient, sessions: list[str]) -> list[Turn]:
     return list(await asyncio.gather(*(client.reader.result(turn_id, timeout=120) for turn_id in ids)))
 
 
-async def test_a_session_gets_the_policy_of_its_version_and_keeps_it(
-    scripted: Settings, worker_process: Callable[..., WorkerProcess]
-) -> None:
-    worker_process(settings=scripted)
+async def test_a_session_gets_the_policy_of_its_version_and_keeps_it(scripted: Installation) -> None:
+    scripted.worker()
     sessions = [f"s{number}" for number in range(12)]
-    async with TurnsClient(scripted) as client:
-        turns = await answered(client, [*sessions, *sessions])
-        hashes = {flow: read_policy(text).hash for flow, text in (("v2", "rules: [step_marker]"), ("v3", BAD))}
-        for turn in turns:
-            wanted = flow_of(turn.request.session_id, {"v2": 1, "v3": 1})
-            assert (turn.flow, turn.to_dict()["policy"]) == (wanted, hashes[wanted])
-            assert turn.outcome is (Outcome.FAILED if wanted == "v3" else Outcome.PASSED)
-        assert {turn.flow for turn in turns} == {"v2", "v3"}
-        counted = {row.name: row.turns for row in (await client.figures.stats(3600, "flow")).rows}
-        assert counted == Counter(turn.flow for turn in turns)
-        for flow in ("v2", "v3"):
-            page = await client.lists.page(Search(flow=flow, statuses=("finished",)))
-            assert {turn.turn_id for turn in page.turns} == {turn.turn_id for turn in turns if turn.flow == flow}
+    client = scripted.client
+    turns = await answered(client, [*sessions, *sessions])
+    hashes = {flow: read_policy(text).hash for flow, text in (("v2", "rules: [step_marker]"), ("v3", BAD))}
+    for turn in turns:
+        wanted = flow_of(turn.request.session_id, {"v2": 1, "v3": 1})
+        assert (turn.flow, turn.to_dict()["policy"]) == (wanted, hashes[wanted])
+        assert turn.outcome is (Outcome.FAILED if wanted == "v3" else Outcome.PASSED)
+    assert {turn.flow for turn in turns} == {"v2", "v3"}
+    counted = {row.name: row.turns for row in (await client.figures.stats(3600, "flow")).rows}
+    assert counted == Counter(turn.flow for turn in turns)
+    for flow in ("v2", "v3"):
+        page = await client.lists.page(Search(flow=flow, statuses=("finished",)))
+        assert {turn.turn_id for turn in page.turns} == {turn.turn_id for turn in turns if turn.flow == flow}
 
 
 async def test_a_bad_version_under_load_is_rolled_back_by_itself_and_its_sessions_go_on_with_the_other(
-    scripted: Settings, receiver: HookReceiver, worker_process: Callable[..., WorkerProcess]
+    scripted: Installation, receiver: HookReceiver
 ) -> None:
-    with Path(scripted.root / ".helix" / "helix.toml").open("a") as file:
+    with Path(scripted.settings.root / ".helix" / "helix.toml").open("a") as file:
         file.write(BOUND)
-    calling = replace(scripted, webhook_urls=(receiver.url,), webhook_internal="allowed")
-    worker_process(settings=calling)
-    worker_process(settings=calling)
-    async with TurnsClient(scripted) as client:
-        number = 0
+    for _ in range(2):
+        scripted.worker(webhook_urls=(receiver.url,), webhook_internal="allowed")
+    client = scripted.client
+    number = 0
 
-        async def rolled_back() -> Any:
-            nonlocal number
-            number += 1
-            assert number < 200, "the guard does nothing"
-            await answered(client, [f"load-{number}-{place}" for place in range(8)])
-            return await client.flows.rolled_back()
+    async def rolled_back() -> Any:
+        nonlocal number
+        number += 1
+        assert number < 200, "the guard does nothing"
+        await answered(client, [f"load-{number}-{place}" for place in range(8)])
+        return await client.flows.rolled_back()
 
-        note = (await wait_until(rolled_back, 300, tick=0.2))["v3"]
-        assert note.by == GUARD
-        assert "turns failed; the bound is 20%" in note.why
+    note = (await wait_until(rolled_back, 300, tick=0.2))["v3"]
+    assert note.by == GUARD
+    assert "turns failed; the bound is 20%" in note.why
 
-        async def all_to_v2() -> bool:
-            return (await client.flows.active()) == {"v2": 1}
+    async def all_to_v2() -> bool:
+        return (await client.flows.active()) == {"v2": 1}
 
-        await wait_until(all_to_v2)
-        after = await answered(client, [f"after-{place}" for place in range(10)])
-        assert {(turn.flow, turn.outcome) for turn in after} == {("v2", Outcome.PASSED)}
-        await wait_until(lambda: receiver.kinds()["flow.rolled_back"])
-        [said] = [json.loads(body) for _, body in receiver.taken if "flow.rolled_back" in body]
-        assert (said["data"]["flow"], said["data"]["why"]) == ("v3", note.why)
+    await wait_until(all_to_v2)
+    after = await answered(client, [f"after-{place}" for place in range(10)])
+    assert {(turn.flow, turn.outcome) for turn in after} == {("v2", Outcome.PASSED)}
+    await wait_until(lambda: receiver.kinds()["flow.rolled_back"])
+    [said] = [json.loads(body) for _, body in receiver.taken if "flow.rolled_back" in body]
+    assert (said["data"]["flow"], said["data"]["why"]) == ("v3", note.why)
 
 
 async def test_one_command_rolls_back_without_a_restart_and_another_takes_it_back(
-    scripted: Settings, worker_process: Callable[..., WorkerProcess], turns_command: Callable[..., str]
+    scripted: Installation, turns_command: Callable[..., str]
 ) -> None:
-    worker_process(settings=scripted)
+    scripted.worker()
     in_v3 = next(name for name in map(str, range(99)) if flow_of(name, {"v2": 1, "v3": 1}) == "v3")
-    async with TurnsClient(scripted) as relay:
-        [before] = await answered(relay, [in_v3])
-        assert before.flow == "v3"
-        said = await asyncio.to_thread(turns_command, "flow", "rollback", "v3", "--why", "too strict")
-        assert said == "v3 gets no more turns; sessions: v2=1"
+    relay = scripted.client
+    [before] = await answered(relay, [in_v3])
+    assert before.flow == "v3"
+    said = turns_command("flow", "rollback", "v3", "--why", "too strict")
+    assert said == "v3 gets no more turns; sessions: v2=1"
 
-        async def flow_now() -> str:
-            return flow_of(in_v3, await relay.flows.active())
+    async def flow_now() -> str:
+        return flow_of(in_v3, await relay.flows.active())
 
-        await wait_until(lambda: _is(flow_now, "v2"))
-        [after] = await answered(relay, [in_v3])
-        assert (after.flow, after.outcome) == ("v2", Outcome.PASSED)
-        replayed = await relay.reader.result(await relay.replay(before.turn_id), timeout=60)
-        assert (replayed.flow, replayed.outcome) == ("v2", Outcome.PASSED)
+    await wait_until(lambda: _is(flow_now, "v2"))
+    [after] = await answered(relay, [in_v3])
+    assert (after.flow, after.outcome) == ("v2", Outcome.PASSED)
+    replayed = await relay.reader.result(await relay.replay(before.turn_id), timeout=60)
+    assert (replayed.flow, replayed.outcome) == ("v2", Outcome.PASSED)
 
-        shown = json.loads(await asyncio.to_thread(turns_command, "flow", "show", "--json"))
-        assert [(each["version"], each["share"]) for each in shown] == [("v2", 1.0), ("v3", 0.0)]
-        assert shown[1]["rolled_back"]["why"] == "too strict"
-        assert "rolled back at" in await asyncio.to_thread(turns_command, "flow", "show")
-        assert "no other version is left" in await asyncio.to_thread(turns_command, "flow", "rollback", "v2", code=2)
-        assert "no flow version 'v9'" in await asyncio.to_thread(turns_command, "flow", "rollback", "v9", code=2)
-        assert [line.action for line in await relay.audit.read(since=0)][:1] == ["flow.rollback"]
+    shown = json.loads(turns_command("flow", "show", "--json"))
+    assert [(each["version"], each["share"]) for each in shown] == [("v2", 1.0), ("v3", 0.0)]
+    assert shown[1]["rolled_back"]["why"] == "too strict"
+    assert "rolled back at" in turns_command("flow", "show")
+    assert "no other version is left" in turns_command("flow", "rollback", "v2", code=2)
+    assert "no flow version 'v9'" in turns_command("flow", "rollback", "v9", code=2)
+    assert [line.action for line in await relay.audit.read(since=0)][:1] == ["flow.rollback"]
 
-        await asyncio.to_thread(turns_command, "flow", "resume", "v3")
-        await wait_until(lambda: _is(flow_now, "v3"))
+    turns_command("flow", "resume", "v3")
+    await wait_until(lambda: _is(flow_now, "v3"))
 
 
 async def _is(asked: Callable[[], Any], wanted: str) -> bool:
     return bool(await asked() == wanted)
 
 
-async def test_compare_says_how_versions_differ(
-    scripted: Settings, worker_process: Callable[..., WorkerProcess], turns_command: Callable[..., str]
-) -> None:
-    worker_process(settings=scripted)
-    async with TurnsClient(scripted) as client:
-        turns = await answered(client, [f"c-{number}" for number in range(90)])
-    found = json.loads(await asyncio.to_thread(turns_command, "compare", "v2", "v3", "--json"))
+async def test_compare_says_how_versions_differ(scripted: Installation, turns_command: Callable[..., str]) -> None:
+    scripted.worker()
+    client = scripted.client
+    turns = await answered(client, [f"c-{number}" for number in range(90)])
+    found = json.loads(turns_command("compare", "v2", "v3", "--json"))
     assert found["turns"] == [sum(turn.flow == flow for turn in turns) for flow in ("v2", "v3")]
     figures = {figure["name"]: figure for figure in found["figures"]}
     assert (figures["failure"]["old"]["value"], figures["failure"]["new"]["value"]) == (0.0, 1.0)
     assert figures["failure"]["real"]
     assert figures["retry"]["change"]["value"] == 0.0
     assert not figures["retry"]["real"]
-    said = await asyncio.to_thread(turns_command, "compare", "v2", "v3")  # its last line
+    said = turns_command("compare", "v2", "v3")  # its last line
     assert "v3 really differs from v2 in: no accepted answer" in said
-    few = await asyncio.to_thread(turns_command, "compare", "v2", "v4")
+    few = turns_command("compare", "v2", "v4")
     assert "Too few sessions" in few
 
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 import subprocess
-from collections.abc import Callable, Iterator
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 
 import httpx2
 import pytest
 import redis
 
-from api_client.contract.settings import Settings
-from tests.installation import WorkerProcess, environ_of, turns
+from tests.installation import Installation
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.processes.broker import find_server
@@ -39,11 +37,9 @@ SCRIPT = f"""
 
 
 @pytest.fixture
-def guarded(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
+def guarded(installation: Installation, tmp_path: Path) -> Iterator[Installation]:
     """Settings of an installation whose broker asks for a password, at the finest level of its logs."""
     port = free_port()
-    script = tmp_path / "script.yaml"
-    script.write_text(SCRIPT)
     command = [
         str(find_server().path),
         "--port",
@@ -58,16 +54,9 @@ def guarded(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
     wait_for(lambda: _pings(url))
-    yield replace(
-        settings,
-        broker_url=url,
-        store_url=url,
-        api_keys=(KEY,),
-        models={"big": f"scripted:{script}"},
-        max_attempts=2,
-        log_format="json",
-        log_level="debug",
-    )
+    installation.play(SCRIPT, "big", broker_url=url, store_url=url, api_keys=(KEY,))
+    installation.change(max_attempts=2, log_format="json", log_level="debug")
+    yield installation
     process.kill()
     process.wait(60)
 
@@ -80,29 +69,16 @@ def _pings(url: str) -> bool:
         return False
 
 
-def test_a_turn_is_found_by_its_ids_and_no_line_holds_a_secret_or_a_text(
-    guarded: Settings, worker_process: Callable[..., WorkerProcess], tmp_path: Path
-) -> None:
-    worker = worker_process(settings=guarded)
-    port = free_port()
+def test_a_turn_is_found_by_its_ids_and_no_line_holds_a_secret_or_a_text(guarded: Installation, tmp_path: Path) -> None:
+    worker = guarded.worker()
     log = tmp_path / "web.log"
-    with log.open("wb") as output:
-        environ = environ_of(replace(guarded, web_port=port))
-        relay = subprocess.Popen(turns("web"), env=environ, stdout=output, stderr=output)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        wait_for(lambda: b"relay.listening" in log.read_bytes())
-        asked = {text: ask(url, text) for text in ("repariere", "stirbt", "kann nicht")}
-        assert (
-            httpx2.get(f"{url}/v1/models", headers={"authorization": f"Bearer {KEY}x"}, timeout=60).status_code == 401
-        )
-        with redis.Redis.from_url(guarded.store_url) as client:
-            client.shutdown(nosave=True)  # what is said about a broker that is away is said too
-        wait_for(lambda: worker.log_file.read_text().count("heartbeat.store_away") >= 2)
-        wait_for(lambda: away_lines(worker.log_file.read_text()))
-    finally:
-        relay.kill()
-        relay.wait(60)
+    url = guarded.relay(log=log).url
+    asked = {text: ask(url, text) for text in ("repariere", "stirbt", "kann nicht")}
+    assert httpx2.get(f"{url}/v1/models", headers={"authorization": f"Bearer {KEY}x"}, timeout=60).status_code == 401
+    with redis.Redis.from_url(guarded.settings.store_url) as client:
+        client.shutdown(nosave=True)  # what is said about a broker that is away is said too
+    wait_for(lambda: worker.log_file.read_text().count("heartbeat.store_away") >= 2)
+    wait_for(lambda: away_lines(worker.log_file.read_text()))
     said = worker.log_file.read_text() + log.read_text()
     assert 1 <= len(away_lines(said)) <= 2, "once a worker, not with every look"
     for secret in (PASSWORD, KEY, PROMPT, ANSWER, TROUBLE):

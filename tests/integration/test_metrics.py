@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
 
 import pytest
 import redis
@@ -19,8 +17,10 @@ from api_client.web.app import create_app
 from api_client.web.routes.exposition import metric_name
 from tests import records
 from tests.chaos.checker.counters import folded
-from tests.installation import WorkerProcess, environ_of, turns
-from tests.support import playing, wait_until
+from tests.installation import Installation
+from tests.installation import asked as request
+from tests.installation import run as run_turns
+from tests.support import wait_until
 from tests.unit.web.conftest import caller
 
 SCRIPT = """
@@ -72,26 +72,25 @@ ASKED = {
 
 
 @pytest.fixture
-def scripted(settings: Settings) -> Settings:
-    return playing(settings, SCRIPT, "big", transient_delay_seconds=0.1, lease_seconds=3.0)
+def scripted(installation: Installation) -> Settings:
+    return installation.play(SCRIPT, "big", transient_delay_seconds=0.1, lease_seconds=3.0)
 
 
 @pytest.fixture
-async def client(scripted: Settings) -> AsyncIterator[TurnsClient]:
-    async with TurnsClient(scripted) as made:
-        yield made
+def client(scripted: Settings, installation: Installation) -> TurnsClient:
+    return installation.client
 
 
 async def test_after_whole_turns_every_figure_everywhere_is_what_the_logs_say(
-    scripted: Settings, client: TurnsClient, worker_process: Callable[..., WorkerProcess]
+    scripted: Settings, client: TurnsClient, installation: Installation
 ) -> None:
-    worker = worker_process(settings=scripted)
+    worker = installation.worker()
     ids = {text: await client.submitter.submit(asked(text)) for text in ASKED}
     await wait_until(lambda: said(client, ids["stirbt"]))
     for text in ASKED.keys() - {"stirbt"}:  # no other turn is hit
         await client.reader.result(ids[text], timeout=60)
     worker.kill()
-    worker_process("--processes", "2", settings=scripted)
+    installation.worker("--processes", "2")
     outcomes = {text: (await client.reader.result(turn_id, timeout=60)).outcome for text, turn_id in ids.items()}
     assert outcomes == ASKED
 
@@ -116,8 +115,7 @@ async def test_after_whole_turns_every_figure_everywhere_is_what_the_logs_say(
 
 async def the_command_says_so(scripted: Settings, told: Counter[str]) -> None:
     def run(*arguments: str) -> str:
-        command = turns("stats", "--since", "1h", *arguments)
-        done = subprocess.run(command, env=environ_of(scripted), capture_output=True, text=True, check=False)
+        done = run_turns(scripted, "stats", "--since", "1h", *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -155,7 +153,7 @@ async def the_relay_says_so(scripted: Settings, client: TurnsClient, told: Count
 
 
 def asked(text: str) -> TurnRequest:
-    return TurnRequest(model="big", messages=({"role": "user", "content": text},), session_id=f"s {text}")
+    return request(text, f"s {text}", model="big")
 
 
 async def said(client: TurnsClient, turn_id: str) -> bool:

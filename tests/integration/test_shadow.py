@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 import signal
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,9 +13,7 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from tests.installation import WorkerProcess, asked, environ_of
-from tests.support import playing
-from worker.cli import main
+from tests.installation import Installation, asked
 
 ACTIVE = """\
 locale: de
@@ -89,9 +85,9 @@ _PLACES = {"turn_id", "worker", "session", "usage", "evidence", "seconds", "sile
 
 
 @pytest.fixture
-def sides(settings: Settings, tmp_path: Path) -> tuple[Settings, Settings]:
+def sides(installation: Installation, tmp_path: Path) -> tuple[Settings, Settings]:
     """Settings of callers: with the active rules alone, and with those in shadow too."""
-    made = playing(settings, script(SEED), validation_seconds=60.0)
+    made = installation.play(script(SEED), validation_seconds=60.0)
     for name, text in (("plain", ACTIVE), ("shadow", ACTIVE + SHADOW)):
         (tmp_path / f"{name}.yaml").write_text(text)
     return replace(made, policy=str(tmp_path / "plain.yaml")), replace(made, policy=str(tmp_path / "shadow.yaml"))
@@ -99,12 +95,10 @@ def sides(settings: Settings, tmp_path: Path) -> tuple[Settings, Settings]:
 
 async def test_rules_in_shadow_change_no_byte_of_an_answer_and_no_outcome(
     sides: tuple[Settings, Settings],
-    worker_process: Callable[..., WorkerProcess],
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: Any,
+    installation: Installation,
 ) -> None:
     plain, shadow = sides
-    worker_process(settings=replace(plain, policy=""))
+    installation.worker()
     async with TurnsClient(plain) as before, TurnsClient(shadow) as after:
         without, having = await load(before, "plain"), await load(after, "shadow")
         for one, other in zip(without, having, strict=True):
@@ -127,20 +121,16 @@ async def test_rules_in_shadow_change_no_byte_of_an_answer_and_no_outcome(
             attempt for turn in without for attempt in await before.reader.attempts(turn.turn_id) if attempt.shadow
         ]
         shown = next(turn for turn in having if turn.outcome and turn.outcome.success)
-    for name, value in environ_of(plain).items():
-        monkeypatch.setenv(name, value)
-    with pytest.raises(SystemExit):
-        await asyncio.to_thread(main, ["attempts", shown.turn_id])
-    assert "in shadow" in capsys.readouterr().out
+    assert "in shadow" in installation.command("attempts", shown.turn_id).stdout
 
 
 async def test_a_worker_that_dies_while_a_rule_in_shadow_judges_costs_the_turn_nothing(
-    sides: tuple[Settings, Settings], worker_process: Callable[..., WorkerProcess]
+    sides: tuple[Settings, Settings], installation: Installation
 ) -> None:
     _, shadow = sides
     Path(shadow.policy).write_text(ACTIVE + ENDLESS)
     quick = replace(shadow, policy="", lease_seconds=2.0, reap_seconds=0.2, validation_seconds=5.0)
-    first = worker_process(settings=replace(quick, validation_seconds=600.0))
+    first = installation.worker(settings=quick, validation_seconds=600.0)
     async with TurnsClient(shadow) as client:
         number = next(n for n in range(TURNS) if f'"turn {n:02}", attempts: [[{{say: "aaaa' in script(SEED))
         turn_id = await client.submitter.submit(asked(f"turn {number:02}", "killed"))
@@ -148,7 +138,7 @@ async def test_a_worker_that_dies_while_a_rule_in_shadow_judges_costs_the_turn_n
             if event and event.kind == "attempt.completed":
                 break
         first.kill(signal.SIGKILL)
-        worker_process(settings=quick)
+        installation.worker(settings=quick)
         turn = await client.reader.result(turn_id, timeout=120)
         assert turn.outcome
         assert turn.outcome.success

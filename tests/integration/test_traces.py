@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,9 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from api_client.sending import NotTaken, Tree, send_next
 from api_client.tracing.switch import why_off
-from tests.installation import WorkerProcess, environ_of, turns
+from tests.installation import Installation, environ_of, turns
 from tests.receiver import Receiver, values
-from tests.support import playing, wait_until
+from tests.support import wait_until
 from worker.cli.installation.up import plan
 
 SECRET = "geheimnis-4711"
@@ -65,14 +65,13 @@ def receiver() -> Iterator[Receiver]:
 
 
 @pytest.fixture
-def scripted(settings: Settings) -> Settings:
-    return playing(settings, SCRIPT, "big", transient_delay_seconds=0.1)
+def scripted(installation: Installation) -> Settings:
+    return installation.play(SCRIPT, "big", transient_delay_seconds=0.1)
 
 
 @pytest.fixture
-async def client(scripted: Settings) -> AsyncIterator[TurnsClient]:
-    async with TurnsClient(scripted) as made:
-        yield made
+def client(scripted: Settings, installation: Installation) -> TurnsClient:
+    return installation.client
 
 
 def environ(settings: Settings, receiver: Receiver | None, **more: str) -> dict[str, str]:
@@ -108,9 +107,9 @@ def named(spans: list[Span], name: str) -> list[Span]:
 
 
 async def test_a_turn_is_one_trace_in_which_every_run_counts_once_however_often_it_is_sent(
-    scripted: Settings, client: TurnsClient, worker_process: Callable[..., WorkerProcess], receiver: Receiver
+    scripted: Settings, client: TurnsClient, installation: Installation, receiver: Receiver
 ) -> None:
-    worker_process(settings=scripted)
+    installation.worker()
     await client.untraced.begin()
     ids = {text: await client.submitter.submit(asked(text)) for text in ASKED}
     assert {text: (await client.reader.result(ids[text], timeout=60)).outcome for text in ids} == ASKED

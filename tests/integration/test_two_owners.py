@@ -10,7 +10,7 @@ import json
 import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,7 @@ import httpx2
 import pytest
 
 from api_client import api_keys as ring
-from api_client.contract.settings import Settings
-from tests.installation import RelayProcess, WorkerProcess, end_all
+from tests.installation import installed, settings_on
 from tests.support import playing, wait_until
 from worker.processes.broker import EmbeddedBroker
 
@@ -76,7 +75,7 @@ class Two:
 
 
 @dataclass(frozen=True)
-class Installation:
+class Site:
     """One relay and one worker for all tests here; keys by name."""
 
     root: Path
@@ -85,11 +84,11 @@ class Installation:
 
 
 @pytest.fixture(scope="module")
-def installation(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+def installation(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     root = tmp_path_factory.mktemp("two-owners")
-    settings = Settings(root=root, broker_url=broker.url, store_url=broker.url, namespace=f"two-{secrets.token_hex(6)}")
-    settings = replace(settings, reap_seconds=0.2, announce_seconds=0.5, flower_port=0)
-    settings = playing(settings, SCRIPT, phase_directories=("work=alice", "work=bob", "hers=alice"))
+    settings = playing(
+        settings_on(broker, root, locale="en"), SCRIPT, phase_directories=("work=alice", "work=bob", "hers=alice")
+    )
     for name in ("work", "hers", "nobodys"):
         (root / name).mkdir()
     rights = {"alice": "user", "bob": "user", "ops": "operator"}
@@ -97,16 +96,13 @@ def installation(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactor
         name: ring.add(settings.keys_path, ring.ApiKey(name=name, hash="", owner=name, right=right))
         for name, right in rights.items()
     }
-    worker, relay = WorkerProcess(settings, 1, ()), RelayProcess(settings)
-    relay.start()
-    worker.wait_ready()
-    yield Installation(root, relay.url, keys)
-    relay.kill()
-    end_all([worker])
+    with installed(settings) as site:
+        site.worker()
+        yield Site(root, site.relay().url, keys)
 
 
 @pytest.fixture
-async def two(installation: Installation) -> AsyncIterator[Two]:
+async def two(installation: Site) -> AsyncIterator[Two]:
     folder = f"work/{secrets.token_hex(4)}"
     (installation.root / folder).mkdir()
     clients = [

@@ -6,7 +6,6 @@ A real relay, store and worker. ``FUZZ_EXAMPLES=500`` sends that many requests t
 from __future__ import annotations
 
 import os
-import secrets
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,13 +14,13 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 
-from api_client.contract.settings import Settings
-from tests.installation import RelayProcess, WorkerProcess, end_all
+from tests.installation import RelayProcess, installed, settings_on
 from tests.unit.web.fake import FakeTurns, app_with
 from worker.processes.broker import EmbeddedBroker
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "8"))
 DOCUMENT = schemathesis.openapi.from_dict(app_with(FakeTurns()).openapi())
+GOOD = '- attempts: [[say: "Gut.\\n\\n<!-- STEP: done -->"]]\n'
 KEY = {"authorization": "Bearer key"}
 #: How turns may end on a server that is well: these are told as 502 and 504.
 ENDINGS = {"incomplete", "error", "expired"}
@@ -31,27 +30,13 @@ ASKED = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]
 @pytest.fixture(scope="module")
 def relay(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
     """One relay and one worker for all requests, and an agent that answers at once."""
-    root = tmp_path_factory.mktemp("fuzzed")
-    (root / "script.yaml").write_text('- attempts: [[say: "Gut.\\n\\n<!-- STEP: done -->"]]\n')
-    used = Settings(
-        root=root,
-        broker_url=broker.url,
-        store_url=broker.url,
-        namespace=f"test-{secrets.token_hex(6)}",
-        models={"scripted": f"inline:{root / 'script.yaml'}"},
-        api_keys=("key",),
-        turns_per_minute=0,
-        ping_seconds=0.2,
-        log_level="error",
+    used = settings_on(
+        broker, tmp_path_factory.mktemp("fuzzed") / "root", api_keys=("key",), turns_per_minute=0, log_level="error"
     )
-    process, worker = RelayProcess(used), WorkerProcess(used, 1, ())
-    try:
-        process.start()
-        worker.wait_ready()
-        yield process
-    finally:
-        process.kill()
-        end_all([worker])
+    with installed(used) as site:
+        site.play(GOOD, runner="inline")
+        site.worker()
+        yield site.relay()
 
 
 @pytest.fixture(scope="module")

@@ -64,8 +64,7 @@ def stage(long: bool) -> Seen:
         Stage(Path(folder), _SCRIPT, lease_seconds=6.0, run_slots=6) as made,
     ):
         made.start(1)
-        starving = WorkerProcess(made.settings, 1, (), _within(group))
-        made.workers.append(starving)
+        starving = made.worker(wait=False, within=_within(group))
         starving.wait_ready()
         return asyncio.run(_starved(made, starving, group, 200 if long else 40))
 

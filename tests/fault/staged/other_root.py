@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 
 from api_client.client import TurnsClient
@@ -31,8 +30,7 @@ def stage(long: bool) -> Seen:
         made.start(1)
         root = Path(folder) / "other-root"
         root.mkdir()
-        other = WorkerProcess(replace(made.settings, root=root), 1, ())
-        made.workers.append(other)
+        other = made.worker(wait=False, root=root)
         other.wait_ready()
         return asyncio.run(_phases(made, other, 100 if long else 20))
 

@@ -35,8 +35,7 @@ def stage(long: bool) -> Seen:
             made.settings, models={"plain": f"scripted:{made.script}", "extra": f"scripted:{made.script}"}
         )
         made.start(1)
-        uneven = WorkerProcess(replace(made.settings, models={"plain": f"scripted:{vanishing}"}), 1, ())
-        made.workers.append(uneven)
+        uneven = made.worker(wait=False, models={"plain": f"scripted:{vanishing}"})
         uneven.wait_ready()
         return asyncio.run(_uneven(made, uneven, vanishing, 200 if long else 40))
 
