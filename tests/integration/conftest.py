@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import openai
 import pytest
 import uvicorn
 
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from tests.accounts import disagreements
+from tests.integration.test_engine import Bench
 from tests.support import wait_for
 from tests.unit.web.fake import FakeTurns, app_with
 
 Serve = Callable[..., str]
+
+
+@pytest.fixture
+async def bench(settings: Settings) -> AsyncIterator[Bench]:
+    """The engine on the real store, without Celery; at the end its counters are what the logs say."""
+    async with TurnsClient(settings) as client:
+        made = Bench(replace(settings, transient_delay_seconds=0.01), client)
+        yield made
+        made.close()
+        assert disagreements(settings) == {}
 
 
 @pytest.fixture

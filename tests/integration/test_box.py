@@ -11,8 +11,8 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, TurnRequest
-from tests.installation import WorkerProcess
+from api_client.contract.turn import Outcome
+from tests.installation import WorkerProcess, asked
 from tests.support import processes_with, put, wait_until
 from worker.runners.guard import box
 
@@ -40,8 +40,7 @@ async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_
 ) -> None:
     first = worker_process(settings=boxed)
     async with TurnsClient(boxed) as client:
-        messages = ({"role": "user", "content": "Hallo"},)
-        turn_id = await client.submitter.submit(TurnRequest(model="m", messages=messages, session_id="s"))
+        turn_id = await client.submitter.submit(asked("Hallo", "s", model="m"))
         async for event in client.reader.follow(turn_id):
             if event is not None and event.kind == "attempt.output":
                 break

@@ -16,8 +16,7 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnRequest
-from tests.installation import RelayProcess, WorkerProcess, run
+from tests.installation import RelayProcess, WorkerProcess, asked, run
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.processes.broker import find_server
@@ -91,8 +90,7 @@ async def test_a_whole_turn_is_submitted_carried_out_followed_counted_and_watche
     async with TurnsClient(guarded.settings_of("operator")) as client:
         turn = await client.reader.get(answer["turn_id"])
         assert turn.outcome is not None
-        message = {"role": "user", "content": "hello"}
-        waiting = await client.submitter.submit(TurnRequest(model="scripted", messages=(message,), session_id="other"))
+        waiting = await client.submitter.submit(asked("hello", "other"))
         await client.reader.result(waiting, timeout=60)
     assert "NOPERM" not in worker.log_file.read_text()
     done = run(guarded.settings_of("operator"), "doctor", "--json")

@@ -20,11 +20,9 @@ from api_client.contract.turn import TurnRequest
 from api_client.contract.values.owners import owner_of_name
 from api_client.web.app import create_app
 from tests.html import Document
-from tests.integration.test_engine import GOOD, NO_MARKER, Bench, bench, says
+from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
 from tests.integration.test_lists import command
 from tests.unit.web.conftest import caller
-
-__all__ = ["bench"]
 
 PLAIN, OTHER = "scripted", "oracle"
 

@@ -12,9 +12,8 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnRequest
 from tests.hooks import HookReceiver
-from tests.installation import Installation
+from tests.installation import Installation, asked
 from tests.support import alive, wait_for, wait_until
 
 SCRIPT = """
@@ -60,8 +59,7 @@ def told(receiver: HookReceiver, kind: str) -> dict[str, Any]:
 
 
 async def ask(client: TurnsClient, text: str) -> str:
-    message = {"role": "user", "content": text}
-    return await client.submitter.submit(TurnRequest(model="scripted", messages=(message,), session_id=f"s-{text}"))
+    return await client.submitter.submit(asked(text, f"s-{text}"))
 
 
 async def test_an_open_breaker_calls_once_however_often_its_probes_fail(

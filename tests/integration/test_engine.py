@@ -7,8 +7,7 @@ import json
 import os
 import shutil
 import threading
-from collections.abc import AsyncIterator, Callable, MutableMapping
-from dataclasses import replace
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -22,7 +21,6 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, JUDGED_BY, QUEUES, RUN, RUN_QUEUE, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from tests.accounts import disagreements
 from tests.blocking import nothing_blocks
 from tests.on_loop import Ledger
 from tests.support import wait_for, wait_until
@@ -168,15 +166,6 @@ class Bench:
 
     async def events(self, turn: Turn) -> list[Event]:
         return [event async for event in self.client.reader.follow(turn.turn_id) if event is not None]
-
-
-@pytest.fixture
-async def bench(settings: Settings) -> AsyncIterator[Bench]:
-    async with TurnsClient(settings) as client:
-        made = Bench(replace(settings, transient_delay_seconds=0.01), client)
-        yield made
-        made.close()
-        assert disagreements(settings) == {}
 
 
 SPOILERS = [

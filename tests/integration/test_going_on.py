@@ -13,10 +13,10 @@ import yaml
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, TurnRequest
+from api_client.contract.turn import Outcome
 from tests.bench.economy.answers import adr
 from tests.bench.economy.play import lay_out
-from tests.installation import Installation, RelayProcess
+from tests.installation import Installation, RelayProcess, asked
 from tests.unit.web.openwebui import Reader
 
 WHOLE = adr(40, "de", 4000).text()
@@ -72,7 +72,7 @@ def relay(installation: Installation) -> RelayProcess:
 
 async def log_of(settings: Settings, text: str) -> tuple[Outcome | None, str, list[Event]]:
     async with TurnsClient(settings) as client:
-        request = TurnRequest(model="scripted", messages=({"role": "user", "content": text},), session_id=text)
+        request = asked(text, text)
         turn = await client.reader.result(await client.submitter.submit(request), timeout=60)
         return turn.outcome, turn.response, [e async for e in client.reader.follow(turn.turn_id) if e is not None]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
@@ -10,10 +9,8 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, NotParked, TurnNotFound
 from api_client.contract.escalation import Escalation
-from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
-from tests.accounts import disagreements
 from tests.integration.test_engine import ADR, GOOD, NO_MARKER, Bench, says
 from tests.support import wait_until
 
@@ -22,15 +19,6 @@ WHOLE_ADR = ADR.replace(
 )
 
 ASKS_A_PERSON = {"policy": {"step_marker": ("retry", "escalate")}, "max_attempts": 1}
-
-
-@pytest.fixture
-async def bench(settings: Settings) -> AsyncIterator[Bench]:
-    async with TurnsClient(settings) as client:
-        made = Bench(replace(settings, transient_delay_seconds=0.01), client)
-        yield made
-        made.leases.close()
-        assert disagreements(settings) == {}
 
 
 async def parked(bench: Bench, *more_plays: object, **more: object) -> Turn:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from api_client.contract.turn import Outcome
-from tests.integration.test_engine import NO_MARKER, Bench, Play, bench, says
+from tests.integration.test_engine import NO_MARKER, Bench, Play, says
 from tests.unit.enforcement.samples import ADR
 from worker.runners.base import Emit, Order, RunResult, Stop
-
-__all__ = ["bench"]
 
 MARKER = "<!-- STEP: done -->"
 NAME = "ADR-040.md"

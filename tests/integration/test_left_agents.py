@@ -9,12 +9,10 @@ from collections.abc import Iterator
 import pytest
 
 from api_client.contract.turn import Outcome, TurnState
-from tests.integration.test_engine import GOOD, Bench, Play, bench, says
+from tests.integration.test_engine import GOOD, Bench, Play, says
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.guard import marks
 from worker.runners.guard.processes import shared
-
-__all__ = ["bench"]
 
 _WORKS = "import time; print('at work', flush=True); time.sleep(600)"
 

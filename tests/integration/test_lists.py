@@ -23,12 +23,10 @@ from api_client.index.finding import find_turn
 from api_client.index.search import Cursor, Search
 from api_client.web.app import create_app
 from tests.html import Document
-from tests.installation import environ_of
-from tests.integration.test_engine import GOOD, NO_MARKER, Bench, bench, says
+from tests.installation import asked, environ_of
+from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
 from tests.unit.web.conftest import caller
 from worker.cli import cli
-
-__all__ = ["bench"]
 
 ALICE, BOB = "key-alice", "key-bob"
 PLAIN, DEAR = "scripted", "oracle"
@@ -176,9 +174,8 @@ async def test_a_beginning_that_several_ids_share_is_refused_with_two_of_them(be
 
 
 def bench_request(session_id: str) -> Any:
-    from api_client.contract.turn import TurnRequest
 
-    return TurnRequest(model=PLAIN, messages=({"role": "user", "content": "hello"},), session_id=session_id)
+    return asked("hello", session_id, model=PLAIN)
 
 
 async def copies(bench: Bench, number: int, *, each_ms: int = 1) -> set[str]:

@@ -15,11 +15,9 @@ import pytest
 
 from api_client.contract.settings import Settings
 from tests.installation import run
-from tests.integration.test_engine import Bench, bench
+from tests.integration.test_engine import Bench
 from worker.cli.checks.models import models
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
-
-__all__ = ["bench"]
 
 KEY = "right"
 

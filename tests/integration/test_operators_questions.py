@@ -22,13 +22,11 @@ from api_client.contract.values.notices import Notice
 from api_client.pauses.pause import Pause
 from tests.html import Document
 from tests.installation import environ_of, turns, web
-from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, bench, says
+from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, says
 from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.on_loop import outbox_of
 from tests.support import wait_until
 from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Stop, Verdict
-
-__all__ = ["bench"]
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 TABLE = DOCUMENT[DOCUMENT.index("## Questions") : DOCUMENT.index("## When something is wrong")]

@@ -23,15 +23,13 @@ from api_client.web.app import create_app
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.installation import web
-from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, bench, ends, says
+from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, ends, says
 from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.integration.test_phases import BAD_CODE, PhaseBench, writes
 from tests.on_loop import Ledger
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
 from worker.runners.base import Verdict
-
-__all__ = ["bench"]
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)> \u202e {{ 7*7 }} </textarea></pre>'
 KEYS = ("key-one", "key-two")

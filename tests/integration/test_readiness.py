@@ -7,10 +7,9 @@ from dataclasses import replace
 
 from api_client.client import TurnsClient
 from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE
-from api_client.contract.turn import TurnRequest
 from api_client.index.search import Search
 from api_client.index.selection import select
-from tests.installation import Installation
+from tests.installation import Installation, asked
 from tests.support import wait_until
 
 
@@ -44,8 +43,7 @@ async def test_workers_whose_slots_are_all_at_work_are_busy_not_silent(installat
     installation.play("- attempts: [[hang]]\n", "slow", run_slots=1)
     installation.worker()
     client = installation.client
-    message = {"role": "user", "content": "hello"}
-    turn_id = await client.submitter.submit(TurnRequest(model="slow", messages=(message,), session_id="s"))
+    turn_id = await client.submitter.submit(asked("hello", "s", model="slow"))
     await wait_until(lambda: _running(client, turn_id))
 
     async def seen() -> bool:
@@ -79,8 +77,7 @@ async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_
     # Nothing waits: only a probe that nobody claims can tell.
     await wait_until(lambda: "worker.stalled" in worker.log_file.read_text())
     async with TurnsClient(impatient) as client:
-        message = {"role": "user", "content": "hello"}
-        turn_id = await client.submitter.submit(TurnRequest(model="scripted", messages=(message,), session_id="s"))
+        turn_id = await client.submitter.submit(asked("hello", "s"))
         await client.reader.result(turn_id, timeout=60)
     await wait_until(lambda: worker.children().get("1") not in {None, before["1"]})
     assert "worker.stalled" in worker.log_file.read_text()

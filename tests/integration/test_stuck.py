@@ -26,13 +26,13 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.web.app import create_app
 from tests.fault.test_broker_disk import fill, small_disk
 from tests.installation import run
-from tests.integration.test_engine import NO_MARKER, Bench, bench, says
+from tests.integration.test_engine import NO_MARKER, Bench, says
 from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.support import WAIT_SECONDS, wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.processes.broker import EmbeddedBroker, find_server
 
-__all__ = ["bench", "small_disk"]
+__all__ = ["small_disk"]
 
 Trouble = Callable[[EmbeddedBroker], None]
 

@@ -22,14 +22,14 @@ from api_client.store.audit import Audit
 from api_client.web.pages.render import facts, with_code
 from tests.html import Document
 from tests.installation import environ_of, web
-from tests.integration.test_engine import GOOD, Bench, bench, says
+from tests.integration.test_engine import GOOD, Bench, says
 from tests.integration.test_pages import Browser, browser, dead_letter, play, read
 from worker.cli import cli
 from worker.cli.turns.bundle import packed
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.sent import Sent
 
-__all__ = ["bench", "browser"]
+__all__ = ["browser"]
 
 
 @pytest.fixture

@@ -13,11 +13,9 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import Outcome
-from tests.integration.test_engine import FIRST, GOOD, Bench, bench, says
+from tests.integration.test_engine import FIRST, GOOD, Bench, says
 from worker.runners.ability import Ability
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
-
-__all__ = ["bench"]
 
 
 def wrong_set_up(_order: Order, _emit: Emit, _stop: Stop) -> RunResult:

@@ -12,12 +12,11 @@ import httpx2
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
-from api_client.contract.turn import TurnRequest
-from tests.installation import Installation, RelayProcess
+from tests.installation import Installation, RelayProcess, asked
 from tests.support import wait_until
 
 PIECES, PIECE = 320, "x" * 65_536
-ASKED = TurnRequest(model="scripted", messages=({"role": "user", "content": "viel"},), session_id="s")
+ASKED = asked("viel", "s")
 
 
 async def long_log(client: TurnsClient) -> str:

@@ -21,10 +21,9 @@ import uvicorn
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnRequest
 from api_client.store import store
 from api_client.web.app import create_app
-from tests.installation import environ_of, relay_answers, web
+from tests.installation import asked, environ_of, relay_answers, web
 from tests.ports import free_port
 from tests.support import wait_for, wait_until
 from worker.processes.broker import EmbeddedBroker
@@ -215,7 +214,7 @@ async def test_readers_that_leave_at_any_moment_leave_nothing_behind(settings: S
 
 async def test_one_relay_serves_more_readers_than_the_library_would_give_connections(settings: Settings) -> None:
     async with TurnsClient(settings) as client:
-        request = TurnRequest(model="scripted", messages=({"role": "user", "content": "Hallo"},), session_id="s")
+        request = asked("Hallo", "s")
         turn_id = await client.submitter.submit(request)
         readers = [client.reader.follow(turn_id) for _ in range(120)]
         first = await asyncio.gather(*map(anext, readers))
