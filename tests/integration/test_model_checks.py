@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api_client.contract.settings import Settings
+from tests.http_service import Asked, HttpService, Reply
 from tests.installation import run
 from tests.integration.test_engine import Bench
 from worker.cli.checks.models import models
@@ -26,27 +25,13 @@ KEY = "right"
 def service(*listed: str, status: int = 200) -> Iterator[str]:
     """An OpenAI-compatible service that lists these models to those who know the key; yields its address."""
 
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            known = self.headers["authorization"] == f"Bearer {KEY}"
-            body = json.dumps({"object": "list", "data": [{"id": name} for name in listed]}).encode()
-            self.send_response(status if known else 401)
-            self.send_header("content-length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
+    def answer(asked: Asked) -> Reply:
+        known = asked.headers.get("authorization") == f"Bearer {KEY}"
+        body = json.dumps({"object": "list", "data": [{"id": name} for name in listed]}).encode()
+        return Reply(status if known else 401, body)
 
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    server = HTTPServer(("127.0.0.1", 0), Answer)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_address[1]}/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with HttpService(answer) as made:
+        yield f"{made.url}/v1"
 
 
 def said(**more: Any) -> tuple[str, str, str]:

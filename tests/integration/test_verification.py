@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import threading
 import time
 from collections.abc import Callable
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 import yaml
@@ -18,6 +16,7 @@ import yaml
 from api_client.contract.phases.phase import Phase
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.settings import Settings
+from tests.http_service import Asked, HttpService, Reply
 from tests.support import processes_with, wait_until
 from worker.runners.base import AgentEvent, Completion, Order, RunResult, Stop, Verdict
 from worker.runners.http.runner import OpenAiHttpRunner
@@ -301,40 +300,24 @@ async def test_an_output_that_does_not_fit_the_prompt_needs_a_verifier_that_read
     assert "These are not shown below: `long.md`" in asked.order.prompt
 
 
-class Service(BaseHTTPRequestHandler):
-    """An OpenAI-compatible service that gives the verdict it was asked for, as a model does: nonce from the prompt."""
-
-    asked: ClassVar[list[str]] = []
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
-
-    def do_POST(self) -> None:
-        body = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        prompt = body["messages"][-1]["content"]
-        self.asked.append(prompt)
-        nonce = re.findall(r'"nonce": "([0-9a-f]{32})"', prompt)[-1]
-        text = "```json\n" + json.dumps({"nonce": nonce, "success": True, "checks_passed": ["adds"]}) + "\n```"
-        self.send_response(200)
-        self.send_header("content-type", "text/event-stream")
-        self.end_headers()
-        for delta, finish in (({"content": text}, None), ({}, "stop")):
-            chunk = {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
-            self.wfile.write(f"data: {json.dumps(chunk)}\n\n".encode())
-        self.wfile.write(b"data: [DONE]\n\n")
+def verdict(asked: Asked) -> Reply:
+    """What an OpenAI-compatible service says to whom it verifies for, as a model does: nonce from the prompt."""
+    nonce = re.findall(r'"nonce": "([0-9a-f]{32})"', json.loads(asked.body)["messages"][-1]["content"])[-1]
+    text = "```json\n" + json.dumps({"nonce": nonce, "success": True, "checks_passed": ["adds"]}) + "\n```"
+    deltas = (({"content": text}, None), ({}, "stop"))
+    chunks = [{"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]} for delta, finish in deltas]
+    lines = "".join(f"data: {line}\n\n" for line in [*map(json.dumps, chunks), "[DONE]"])
+    return Reply(200, lines.encode(), {"content-type": "text/event-stream"})
 
 
 async def test_an_openai_compatible_service_verifies_by_what_its_prompt_shows(scripted: Scripted, output: Path) -> None:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Service) as server:
-        threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}/v1"
-        settings = scripted(models={"judge": "openai_http:small"}, openai_url=url)
+    with HttpService(verdict) as service:
+        settings = scripted(models={"judge": "openai_http:small"}, openai_url=f"{service.url}/v1")
         verifier = SubAgentVerifier(settings=settings, runner=(OpenAiHttpRunner(settings=settings), "small"))
         result = await verifier.verify_phase(output, {"type": "files_exist"}, ["add.py"])
-        server.shutdown()
     assert (result.success, result.ground) == (True, Ground.VERDICT), result.errors
     assert result.checks_passed[-1] == "adds"
-    assert "return a + b" in Service.asked[-1]
+    assert "return a + b" in json.loads(service.asked[-1].body)["messages"][-1]["content"]
 
 
 async def test_cancelling_a_verification_ends_the_verifiers_processes(scripted: Scripted, output: Path) -> None:
