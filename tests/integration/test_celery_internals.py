@@ -30,7 +30,7 @@ from kombu.transport.redis import Channel, Transport
 
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, celery_settings, chain_of
-from tests.fault.matrix import free_port
+from tests.ports import free_port
 from tests.support import wait_for
 from worker.turns.tasks.celery_internals import POP_SECONDS, STRATEGY, Intake, QueueOrder, Receiver, worker_settings
 from worker.turns.tasks.registration import register
