@@ -13,7 +13,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, NotFinished, SessionBusy, TurnNotFound
 from api_client.contract.escalation import check_decision
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
-from api_client.contract.values.worker_order import WorkerOrder
+from api_client.contract.worker_order import WorkerOrder
 from api_client.index.lists import Found
 from api_client.index.search import Search
 from api_client.index.selection import select

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.errors import KeyNotFound, SettingsError
-from api_client.contract.values.owners import owner_of_name
+from api_client.contract.owners import owner_of_name
 from api_client.private_file import write_private
 from api_client.store.module_log import ModuleLog
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from api_client.contract.event_kinds import AttemptLost, AttemptStarted
 from api_client.contract.events import Event
-from api_client.contract.values.process_exit import ProcessExit
+from api_client.contract.process_exit import ProcessExit
 from api_client.workers.reports import exit_of
 
 if TYPE_CHECKING:

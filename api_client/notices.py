@@ -14,7 +14,7 @@ from typing import Any
 
 from api_client.contract.errors import BadRequest
 from api_client.contract.keys import Keys
-from api_client.contract.values.notices import LUA, TRIED_SECONDS, Entry, Notice
+from api_client.contract.notices import LUA, TRIED_SECONDS, Entry, Notice
 from api_client.store import Store
 from api_client.store.audit import Audit
 

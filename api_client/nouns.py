@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 from api_client.budgets.budget import Spent
 from api_client.client import TurnsClient
-from api_client.contract.values.notices import Entry
+from api_client.contract.notices import Entry
 from api_client.pauses.pause import BREAKER, WHATS, Pause, clock_time
 from api_client.workers.fleet import WorkerLine
 

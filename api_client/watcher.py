@@ -15,7 +15,7 @@ from api_client.budgets.budget import DAY_SECONDS, Spent
 from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys
-from api_client.contract.values.notices import Notice
+from api_client.contract.notices import Notice
 from api_client.pauses.pause import BREAKER, Pause
 from api_client.store.module_log import ModuleLog
 from api_client.workers.reason import STUCK_SECONDS, Reason

@@ -14,7 +14,7 @@ from api_client.contract.settings import Settings
 from api_client.notices import Notices
 from api_client.store import Store
 from api_client.store.audit import Audit
-from worker.turns.record import ledger as product
+from api_client.turns.record import ledger as product
 
 
 @functools.cache

@@ -8,8 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import PROBE, Link, celery_settings, chain_of
+from api_client.contract.tasks import PROBE, Link, chain_of
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)

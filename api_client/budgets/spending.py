@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from api_client.budgets.budget import DAY_SECONDS, MICRO, Spent, day_of, scopes_of, spent_of
-from api_client.contract.commands import Word, plain_script
 from api_client.contract.counters import label
 from api_client.contract.errors import BudgetExceeded
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.turn import TurnRequest, TurnState
 from api_client.store import Store
+from api_client.store.commands import Word, plain_script
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)

@@ -10,7 +10,6 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from api_client.contract.settings import Settings
 from api_client.contract.turn import shard_of
 
 #: Field of the installation's hash: when `turns gc` last ended, in seconds since the epoch.
@@ -19,15 +18,6 @@ GC_AT = "gc_at"
 UNTRUSTED_PROXY = "untrusted_proxy"
 #: Length of each metrics bucket, in seconds.
 BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
-
-
-def bucket_lives(settings: Settings) -> dict[str, float]:
-    """Return how long each kind of metrics bucket is kept, in seconds."""
-    return {
-        "minute": settings.minute_metrics_seconds,
-        "hour": settings.hour_metrics_seconds,
-        "day": settings.day_metrics_seconds,
-    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ def is_apart(stored: Mapping[bytes, bytes]) -> bool:
 
 
 def elsewhere(name: str) -> str:
-    """The fact that says which other fact has the text of fact ``name`` (``worker/turns/transitions/encoding.py``)."""
+    """The fact that says which other fact has the text of fact ``name`` (``api_client/turns/record/encoding.py``)."""
     return name + _IN
 
 

@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any
 
 from api_client.contract.counters import NONE, parse, read_pending
-from api_client.contract.keys import BUCKETS, bucket_lives
+from api_client.contract.keys import BUCKETS
+from api_client.contract.owners import shown_owner
 from api_client.contract.settings import Settings
-from api_client.contract.values.owners import shown_owner
 from api_client.figures.rollup import add_turns, retry_rate_of, stats_of
 from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, Share, Stats, TurnRow
 from api_client.store import Store
@@ -136,7 +136,7 @@ async def _read(store: Store, names: Sequence[Sequence[str]]) -> tuple[list[Coun
 async def counters(store: Store, since: float, until: float) -> Counter[str]:
     """All counters between two times (seconds since the epoch), over all shards."""
     total: Counter[str] = Counter()
-    wanted = buckets_between(since, until, time.time(), bucket_lives(store.settings))
+    wanted = buckets_between(since, until, time.time(), store.settings.bucket_lives)
     for found in await read_buckets(store, wanted):
         total.update(found)
     return total
@@ -186,8 +186,8 @@ def _check_pieces(settings: Settings, since_seconds: float, by: str, every: str)
         raise ValueError(f"every must be one of {', '.join(BUCKETS)}, not {every[:80]!r}")
     if by == "session":
         raise ValueError("every does not go with by session: sessions have no counters")
-    if since_seconds > bucket_lives(settings)[every]:
-        raise ValueError(f"what happened by the {every} is kept for {bucket_lives(settings)[every]:.0f} s only")
+    if since_seconds > settings.bucket_lives[every]:
+        raise ValueError(f"what happened by the {every} is kept for {settings.bucket_lives[every]:.0f} s only")
     if since_seconds > MOST_PIECES * BUCKETS[every]:
         raise ValueError(f"more than {MOST_PIECES} pieces: take a larger one than the {every}")
 

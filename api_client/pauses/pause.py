@@ -1,4 +1,4 @@
-"""A pause: what it stops, why, and until when. Pure. The store's side is ``contract/lua/pauses.lua``."""
+"""A pause: what it stops, why, and until when. Pure. The store's side is ``api_client/store/lua/pauses.lua``."""
 
 from __future__ import annotations
 

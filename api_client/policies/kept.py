@@ -8,14 +8,14 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from api_client.contract.commands import plain_script
 from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.policy import PolicyFile
+from api_client.contract.prompts import NONE
 from api_client.contract.turn import Turn
-from api_client.contract.values.prompts import NONE
 from api_client.policies.files import read_named
 from api_client.store import Store
+from api_client.store.commands import plain_script
 
 _KEEP = plain_script(Path(__file__).with_name("keep.lua"))
 #: Removes a policy, unless a submit came meanwhile.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api_client.contract.errors import SettingsError
+from api_client.contract.prompts import NONE, SHIPPED, shipped
 from api_client.contract.settings import Settings
-from api_client.contract.values.prompts import NONE, SHIPPED, shipped
 from api_client.policies.kept import keep
 from api_client.store import Store
 from api_client.store.module_log import ModuleLog

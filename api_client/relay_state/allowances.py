@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from api_client.contract.commands import plain_script
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.turn import TurnState
 from api_client.store import Store
+from api_client.store.commands import plain_script
 
 _ADMIT = plain_script(Path(__file__).with_name("admit.lua"))
 _MINUTE_MS = 60_000

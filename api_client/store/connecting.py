@@ -1,7 +1,7 @@
 """Connecting to the store in each of its forms: one server, by TCP, TLS or a unix socket, or the master of Sentinel.
 
-Nothing else in the product makes such a connection. What is used of redis-py beyond its documents is here, and
-tests/integration/test_connection.py names it.
+Nothing else in the product makes such a connection. All uses of redis-py beyond its documents are here, and
+tests/integration/test_connection.py names them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from api_client.contract.settings import Settings, require_store
-from api_client.contract.values.sentinels import Sentinels
+from api_client.contract.settings.sentinels import Sentinels
 
 #: Every reader of a turn, and every agent's writer, may hold one. The library's own limit (100) would be the number of
 #: streams a relay can serve, and is below what HELIX_RUN_SLOTS may be.
@@ -117,7 +117,7 @@ class Opened:
     redis-py's own reading and packing costs a turn more than all else that is done with the store.
 
     Attributes:
-        transport: where commands are written. reader: makes replies of what is fed to it.
+        transport: where commands are written. reader: makes replies of the bytes fed to it.
     """
 
     def __init__(self, connection: Any) -> None:

@@ -18,8 +18,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ReadOnlyError, RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.contract.commands import Word
 from api_client.contract.settings import Settings
+from api_client.store.commands import Word
 from api_client.store.connecting import NOT_YET, Opened, open_store
 
 

@@ -12,14 +12,14 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.contract.commands import Script, Word, load_script, turn_keys
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings, require_store
-from api_client.contract.values.sentinels import Sentinels
-from api_client.contract.values.worker_reports import WorkerReport
+from api_client.contract.settings.sentinels import Sentinels
 from api_client.contract.words.store_refusals import refusal_of
+from api_client.contract.worker_reports import WorkerReport
 from api_client.store import shards
+from api_client.store.commands import Script, Word, load_script, turn_keys
 from api_client.store.connecting import open_store
 from api_client.store.connection import Connection, Listener, Subscription
 

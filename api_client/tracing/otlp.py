@@ -16,7 +16,6 @@ from opentelemetry.sdk.trace.export import SpanExportResult
 from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-import api_client
 from api_client.contract.turn import Turn
 from api_client.tracing.caller import caller_span
 from api_client.tracing.span_tree import Note, Span, span_id, trace_id
@@ -25,12 +24,12 @@ _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
 
 class Exporter:
-    """A connection to the receiver. One thread at a time."""
+    """A connection to the receiver, for ours of this version. One thread at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: str) -> None:
         self._exporter = OTLPSpanExporter()
-        self._resource = _resource()
-        self._scope = InstrumentationScope("helix-turns", api_client.__version__)
+        self._resource = _resource(version)
+        self._scope = InstrumentationScope("helix-turns", version)
 
     def send(self, trees: Sequence[tuple[Turn, Sequence[Span]]]) -> bool:
         """Send the spans of some turns; True when the receiver took them. Retries passing errors for its time-out."""
@@ -57,9 +56,9 @@ class Exporter:
         )
 
 
-def _resource() -> Resource:
+def _resource(version: str) -> Resource:
     """Return who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and our own name where they are silent."""
-    found = Resource({"service.version": api_client.__version__}).merge(Resource.create())
+    found = Resource({"service.version": version}).merge(Resource.create())
     if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
         found = found.merge(Resource({"service.name": "helix-turns"}))
     return found

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from api_client.broker.announcer import Announcer
-from api_client.contract.commands import CANCEL
 from api_client.contract.keys import keys_of
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
+from api_client.store.commands import CANCEL
 from api_client.store.module_log import ModuleLog
 from api_client.turns.reader import TurnReader
 

@@ -7,12 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from api_client.broker.announcer import Announcer
-from api_client.contract.commands import Word
 from api_client.contract.errors import NotParked, TurnNotFound
 from api_client.contract.escalation import check_decision
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
+from api_client.store.commands import Word
 from api_client.store.module_log import ModuleLog
 from api_client.turns.reader import TurnReader
 

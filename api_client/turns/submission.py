@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from api_client.broker.celery_message import Announcement
-from api_client.contract.commands import Word
 from api_client.contract.counters import label
 from api_client.contract.policy import plain_policy
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import TurnRequest
 from api_client.contract.words.spoken import spoken
+from api_client.store.commands import Word
 from api_client.turns.admission import escalation_of
 
 _DAY_MS = 86_400_000

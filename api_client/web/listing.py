@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from datetime import datetime
 
-from api_client.contract.values.owners import owner_named
+from api_client.contract.owners import owner_named
 from api_client.figures.spans import seconds_of
 from api_client.index.search import SORTS, STATUSES, Cursor, Search
 from api_client.web.errors import bad_request, shown

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport, missing
+from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing
 from api_client.workers.reason import Facts, Reason, Row, Wait, Waiting
 
 #: A wait for a slot that is longer is said to be long.

@@ -9,7 +9,7 @@ from typing import Any
 
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.values.worker_reports import WorkerReport, there, worker_of
+from api_client.contract.worker_reports import WorkerReport, there, worker_of
 from api_client.store.connecting import open_store
 
 #: Reports of workers that are gone stay for this long, in seconds.

@@ -18,9 +18,9 @@ from api_client.budgets.budget import Spent
 from api_client.contract.counters import label
 from api_client.contract.tasks import QUEUES, RUN_QUEUE
 from api_client.contract.turn import TurnState, shard_of
-from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport
 from api_client.contract.words.store_refusals import StoreRefusal
 from api_client.contract.words.tables import table_beside
+from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
 from api_client.pauses.pause import BREAKER, Pause, clock_time
 
 #: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.

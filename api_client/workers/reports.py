@@ -7,11 +7,12 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.keys import Keys
+from api_client.contract.process_exit import MOST, ProcessExit
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import ALL_QUEUES, celery_settings
-from api_client.contract.values.process_exit import MOST, ProcessExit
-from api_client.contract.values.worker_reports import WorkerReport
+from api_client.contract.tasks import ALL_QUEUES
+from api_client.contract.worker_reports import WorkerReport
 from api_client.store import Store
 from api_client.store.connecting import open_store
 

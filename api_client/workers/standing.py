@@ -12,9 +12,9 @@ from api_client.contract.errors import BadRequest, StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.tasks import QUEUES
 from api_client.contract.turn import Turn, TurnState
-from api_client.contract.values.worker_order import WorkerOrder
-from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport
 from api_client.contract.words.store_refusals import StoreRefusal
+from api_client.contract.worker_order import WorkerOrder
+from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
 from api_client.pauses.pause import read_pauses
 from api_client.store import Store
 from api_client.workers.fleet import Alert, Fleet, WorkerLine, alerts, fleet_of, roster

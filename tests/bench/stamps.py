@@ -57,11 +57,11 @@ def stamped(owner: Any, name: str, begins: str = "", ends: str = "", of: Callabl
 
 def _engine() -> None:
     from api_client.store.connection import _Line
+    from api_client.turns.record.ledger import Ledger
     from worker.turns import publisher, service
     from worker.turns.agent_run import AgentRun
     from worker.turns.engine import Engine
     from worker.turns.loops.loop import Loop
-    from worker.turns.record.ledger import Ledger
     from worker.turns.service import TurnService
     from worker.turns.tasks import celery_internals
 
@@ -90,7 +90,7 @@ def _client() -> None:
 
 def begin() -> None:
     """Have the steps of this process stamped, if it is a worker's engine or the client of ours."""
-    if "worker.processes.celery_worker" in sys.orig_argv:
+    if "worker.celery_worker" in sys.orig_argv:
         _engine()
     elif "tests.bench.turns.our_client" in sys.orig_argv:
         _client()

@@ -29,11 +29,11 @@ from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnRequest, TurnState
+from api_client.turns.record.accepted import Accepted
+from api_client.turns.record.claim import Claim, Committed
+from api_client.turns.record.moves import Answer, Move, attempt_facts, progress
 from tests.on_loop import Ledger
 from worker.processes.broker import EmbeddedBroker
-from worker.turns.record.claim import Claim, Committed
-from worker.turns.transitions.accepted import Accepted
-from worker.turns.transitions.moves import Answer, Move, attempt_facts, progress
 
 #: Sizes in bytes, and how many turns of each.
 _SIZES = {100: 30, 10_000: 20, 100_000: 10, 1_000_000: 6}

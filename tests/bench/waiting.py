@@ -47,7 +47,7 @@ _PATIENCE = 300.0
 _ASKED_AT_ONCE = 20
 #: Ends by itself, whatever becomes of us.
 _BUSY = "import sys, time\nends = time.monotonic() + float(sys.argv[1])\nwhile time.monotonic() < ends: pass"
-_ROLES = {"worker.processes.celery_worker": "engine", "worker.runners.guard.guard": "guard"}
+_ROLES = {"worker.celery_worker": "engine", "worker.runners.guard.guard": "guard"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

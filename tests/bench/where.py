@@ -68,7 +68,7 @@ def _command(pid: int) -> str:
 
 
 def _engine(pid: int) -> bool:
-    return "worker.processes.celery_worker" in _command(pid)
+    return "worker.celery_worker" in _command(pid)
 
 
 def _program(pid: int) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 #: A process's role by a word of its command line.
 _ROLES = {
-    "worker.processes.celery_worker": "engine",
+    "worker.celery_worker": "engine",
     "tests.chaos.yardstick.plain_app": "engine",
     "worker.runners.guard.guard": "guard",
     "worker.runners.scripted.agent": "agent",

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from api_client.contract.prompts import shipped
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.contract.values.prompts import shipped
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, calls, says, told
 from worker.files import session

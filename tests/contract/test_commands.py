@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.commands import Script, load_script, plain_script
 from api_client.contract.settings import Settings
+from api_client.store.commands import Script, load_script, plain_script
 
 Link = Callable[[str], Script]
 

@@ -26,7 +26,7 @@ from api_client.contract.turn import (
     new_turn_id,
     shard_of,
 )
-from api_client.contract.values.worker_reports import WorkerReport
+from api_client.contract.worker_reports import WorkerReport
 
 REQUEST = TurnRequest(
     model="m",

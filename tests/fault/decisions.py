@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
-from api_client.contract.commands import Word, load_script
 from api_client.contract.event_kinds import AttemptRejected, Body
 from api_client.contract.events import body_of
 from api_client.contract.issues.issue import ValidationIssue
@@ -25,10 +24,11 @@ from api_client.contract.tasks import (
     Link,
 )
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
+from api_client.store.commands import Word, load_script
+from api_client.turns.record.encoding import encode
+from api_client.turns.record.moves import Answer, Move, progress
 from tests.fault import scripts
-from worker.turns.transitions.encoding import encode
 from worker.turns.transitions.judged_run import JudgedRun
-from worker.turns.transitions.moves import Answer, Move, progress
 
 #: Links that run an agent.
 RUNS = frozenset(JUDGED_BY)

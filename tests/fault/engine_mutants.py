@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 _TURNS = "worker/turns/"
 _LEASES = _TURNS + "leases/"
-_RECORD = _TURNS + "record/"
+_RECORD = "api_client/turns/record/"
 _UNIT = "tests/unit/turns/"
 _STORE = "tests/integration/lua/"
 _ENGINE = "tests/integration/test_engine.py"
@@ -182,7 +182,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "those whom a turn avoids take it",
-        "worker/turns/record/lua/claim.lua",
+        "api_client/turns/record/lua/claim.lua",
         "and string.find(worker .. '$', word, 1, true) then",
         "and false then",
         "tests/integration/lua/test_ledger.py",
@@ -240,7 +240,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "no pause is ever asked for",
-        "api_client/contract/lua/pauses.lua",
+        "api_client/store/lua/pauses.lua",
         "redis.call('EXISTS', PAUSES) == 1",
         "false",
         _STORE + "test_held_turns.py",
@@ -249,7 +249,7 @@ MUTANTS = [
     # Texts
     EngineMutant(
         "a long answer is stored again with the verdict",
-        _TURNS + "transitions/encoding.py",
+        _RECORD + "encoding.py",
         "elif place_of(name, text) != name:",
         "elif False:",
         _STORE + "test_long_texts.py",
@@ -257,7 +257,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "who takes over behind the seal has no answer",
-        _TURNS + "transitions/encoding.py",
+        _RECORD + "encoding.py",
         'texts.get(place, "") if place else answer["response"]',
         'answer["response"]',
         _STORE + "test_long_texts.py",
@@ -265,7 +265,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a long message is stored again as the prompt",
-        _TURNS + "transitions/encoding.py",
+        _RECORD + "encoding.py",
         'elif name == "prompt" and text == asked:',
         "elif False:",
         _STORE + "test_long_texts.py",
@@ -297,7 +297,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "the texts of the version before are kept for ever",
-        "api_client/contract/lua/record.lua",
+        "api_client/store/lua/record.lua",
         "(turn.apart or turn.request_bytes) and",
         "turn.apart and",
         _GOLDEN,
@@ -305,7 +305,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "long texts are kept for ever",
-        "api_client/contract/lua/record.lua",
+        "api_client/store/lua/record.lua",
         "(turn.apart or turn.request_bytes) and",
         "turn.request_bytes and",
         _STORE + "test_long_texts.py",
@@ -379,7 +379,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "announcements pile up",
-        _LEASES + "announced.py",
+        _RECORD + "announced.py",
         "    elif head.at > turn.at:\n        return None\n",
         "    elif True:\n        return None\n",
         _UNIT + "test_queue.py",
@@ -387,7 +387,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a message that got lost is never announced again",
-        _LEASES + "announced.py",
+        _RECORD + "announced.py",
         "    elif head.at > turn.at:\n        return None\n",
         "",
         _UNIT + "test_queue.py",
@@ -437,7 +437,7 @@ MUTANTS = [
     # A run and the verdict on its answer in one
     EngineMutant(
         "an answer is judged at once though judging is paused",
-        _TURNS + "record/lua/commit.lua",
+        _RECORD + "lua/commit.lua",
         "if run_ended == '1' and judged == '1' and not is_sealed() and",
         "if false and",
         _AT_ONCE,
@@ -445,7 +445,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a run that was sealed is run again",
-        _TURNS + "record/lua/seal.lua",
+        _RECORD + "lua/seal.lua",
         "  set('state', 'validating')\n",
         "",
         _AT_ONCE,

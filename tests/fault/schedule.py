@@ -15,20 +15,20 @@ from typing import Any
 
 import hiredis
 
-from api_client.contract.commands import turn_keys
 from api_client.contract.event_kinds import AttemptOutput, Body
 from api_client.contract.events import body_of
 from api_client.contract.keys import keys_of
 from api_client.contract.tasks import PHASE_RUN, RUN, VALIDATE, Link
 from api_client.contract.turn import TurnRequest
+from api_client.store.commands import turn_keys
+from api_client.turns.record.command import Outbox
+from api_client.turns.record.moves import flat
 from tests.fault import rules, scripts
 from tests.fault.aftermath import judge_end
 from tests.fault.decisions import CHOICES, RUNS, STRAIGHT, Sent, commit_arguments, read_commit
 from tests.fault.rules import ANNOUNCE_MS, LEASE_MS, Step, Violation, rule
 from tests.fault.seen import NOTHING, PretendTurn, seen
 from tests.fault.wire import Command, Steps
-from worker.turns.record.command import Outbox
-from worker.turns.transitions.moves import flat
 
 Ask = Generator[list[Command], list[Any], Any]
 

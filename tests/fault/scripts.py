@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from api_client.contract import commands
-from api_client.contract.commands import load_script
 from api_client.contract.settings import Settings
 from api_client.index import lists
+from api_client.store import commands
+from api_client.store.commands import load_script
 from api_client.turns import submitter
-from worker.turns.record import ledger
+from api_client.turns.record import ledger
 
 _FOLDERS = [Path(str(module.__file__)).with_name("lua") for module in (commands, submitter, lists, ledger)]
 _TEXTS = [path for folder in _FOLDERS for path in folder.glob("*.lua")]

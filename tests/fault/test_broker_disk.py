@@ -16,7 +16,7 @@ from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
-from api_client.contract.values.worker_reports import WorkerReport
+from api_client.contract.worker_reports import WorkerReport
 from tests.installation import asked
 from tests.support import wait_until
 from worker.processes.broker import BrokerError, EmbeddedBroker

@@ -14,8 +14,9 @@ import pytest
 import redis
 from celery import Celery
 
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE, Link, celery_settings
+from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, PREFERRED_QUEUE, RUN, RUN_QUEUE, Link
 from api_client.contract.turn import Outcome, TurnState
 from tests.fault.conftest import Meeting, judged
 from tests.installation import Installation, environ_of
@@ -88,7 +89,7 @@ async def test_a_turn_that_runs_alone_is_handed_over_however_often_its_process_i
 ) -> None:
     client = scripted.client
     turn_id = await scripted.ask("held")
-    command = [sys.executable, "-m", "worker.processes.isolated", "turn.run", "1", turn_id, "s"]
+    command = [sys.executable, "-m", "worker.isolated", "turn.run", "1", turn_id, "s"]
     process = subprocess.Popen(command, env=environ_of(scripted.settings), stderr=subprocess.DEVNULL)
     await wait_until(lambda: meeting.begun)
     while process.poll() is None:

@@ -24,6 +24,8 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome
 from api_client.store.connecting import connect
+from api_client.turns.record.claim import Claim
+from api_client.turns.record.moves import Move
 from tests.fault.conftest import Meeting, judged
 from tests.fault.scripts import FORGET
 from tests.installation import Installation, asked
@@ -31,8 +33,6 @@ from tests.on_loop import Ledger
 from tests.support import wait_until
 from tests.unit.web.test_reconnects import text_after
 from worker.processes.broker import EmbeddedBroker
-from worker.turns.record.claim import Claim
-from worker.turns.transitions.moves import Move
 
 #: Three pieces; before each of the last two the agent waits for the test.
 SCRIPT = """

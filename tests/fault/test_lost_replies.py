@@ -15,14 +15,14 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome
+from api_client.turns.record.claim import Claim
+from api_client.turns.record.moves import Answer, Move
 from tests import records
 from tests.fault.conftest import judged
 from tests.installation import asked
 from tests.on_loop import Ledger
 from tests.proxy import LossyProxy
 from worker.processes.broker import EmbeddedBroker
-from worker.turns.record.claim import Claim
-from worker.turns.transitions.moves import Answer, Move
 
 PASSED = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))
 

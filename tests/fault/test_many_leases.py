@@ -14,7 +14,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
-from api_client.contract.values.worker_reports import WorkerReport
+from api_client.contract.worker_reports import WorkerReport
 from tests.chaos.proxy import tell
 from tests.fault.matrix import Stage
 from tests.installation import asked

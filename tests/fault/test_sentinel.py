@@ -18,8 +18,8 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
+from api_client.contract.settings.sentinels import Sentinels
 from api_client.contract.turn import Outcome
-from api_client.contract.values.sentinels import Sentinels
 from tests.fault.conftest import Meeting, judged
 from tests.fault.sentinels import SentinelSetUp
 from tests.installation import Installation, asked

@@ -17,9 +17,9 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from api_client.contract.commands import RESUME_SECONDS, turn_keys
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.tasks import FAIL, FALLBACK, PHASE_RUN, RESUME, RETRY, RUN, VALIDATE, Link
+from api_client.store.commands import RESUME_SECONDS, turn_keys
 from tests.chaos.checker.counters import folded
 from tests.fault import scripts
 from tests.fault.decisions import CHOICES, STRAIGHT, commit_arguments, read_commit

@@ -1,7 +1,7 @@
 """Which folders of the product may import which: ``allowed.toml``, and what breaks it.
 
-Everybody may import the contract, and everybody outside the core the core; what else a folder imports is listed. But
-for the arrows that are listed as circles the table has none: it is an order of the folders. Circles can only go.
+Everybody may import the contract, and everybody outside the core the core; what else a folder imports is listed.
+The table has no circle: it is an order of the folders.
 """
 
 from __future__ import annotations
@@ -26,21 +26,20 @@ class Allowed:
 
     Attributes:
         contract, core, faces: the tops of these rooms; a face inside the core's folder is none of the core.
-        may: what each folder may import besides. circles: arrows that are there and should not be.
+        may: what each folder may import besides.
     """
 
     contract: tuple[str, ...]
     core: tuple[str, ...]
     faces: tuple[str, ...]
     may: Mapping[str, tuple[str, ...]]
-    circles: Mapping[str, tuple[str, ...]]
 
     def is_core(self, folder: str) -> bool:
         """Whether everybody may import it."""
         return _below(folder, self.core) and not _below(folder, self.faces)
 
     def allows(self, folder: str, other: str) -> bool:
-        """Whether a folder may import another one, circles apart."""
+        """Whether a folder may import another one."""
         if _below(other, self.contract) and not _below(folder, self.contract):
             return True
         return (self.is_core(other) and not self.is_core(folder)) or other in self.may.get(folder, ())
@@ -49,12 +48,9 @@ class Allowed:
         """What is wrong with these arrows, and with the table itself."""
         for folder, others in sorted(found.items()):
             for other in sorted(others):
-                if not self.allows(folder, other) and other not in self.circles.get(folder, ()):
+                if not self.allows(folder, other):
                     yield f"{folder} may not import {other}"
         folders = {*found, *(each for others in found.values() for each in others)}
-        for folder, other in ((folder, other) for folder, others in self.circles.items() for other in others):
-            if other not in found.get(folder, ()) or self.allows(folder, other):
-                yield f"no circle any more, take it off: {folder} imports {other}"
         listed = {*self.may, *(each for others in self.may.values() for each in others)}
         yield from (f"is no folder, take it off: {folder}" for folder in sorted(listed - folders))
         allowed = {each: {other for other in folders - {each} if self.allows(each, other)} for each in folders}
@@ -65,5 +61,4 @@ def table(file: Path = _FILE) -> Allowed:
     """The table of a file."""
     read = tomllib.loads(file.read_text(encoding="utf-8"))
     rooms = {name: tuple(read[name]) for name in ("contract", "core", "faces")}
-    may, circles = ({name: tuple(others) for name, others in read[part].items()} for part in ("may", "circles"))
-    return Allowed(**rooms, may=may, circles=circles)
+    return Allowed(**rooms, may={name: tuple(others) for name, others in read["may"].items()})

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from api_client.contract.settings import Settings
-from api_client.contract.values.redaction import redactor, secrets_of
+from api_client.contract.settings.redaction import redactor, secrets_of
 from tests.installation import Installation, asked, environ_of, turns
 from worker.cli.turns.bundle import without_texts
 

@@ -28,8 +28,9 @@ from kombu import Consumer, Producer, Queue
 from kombu.asynchronous import Hub
 from kombu.transport.redis import Channel, Transport
 
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, celery_settings, chain_of
+from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, chain_of
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.turns.tasks.celery_internals import POP_SECONDS, STRATEGY, Intake, QueueOrder, Receiver, worker_settings

@@ -17,9 +17,9 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.contract.commands import plain_script
 from api_client.contract.settings import Settings
 from api_client.store import Store
+from api_client.store.commands import plain_script
 from api_client.store.connecting import open_store
 from api_client.store.connection import Connection
 from tests.proxy import LossyProxy

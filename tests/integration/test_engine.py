@@ -21,6 +21,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, JUDGED_BY, QUEUES, RUN, RUN_QUEUE, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
+from api_client.turns.record import ledger as product
 from tests.blocking import nothing_blocks
 from tests.on_loop import Ledger
 from tests.support import wait_for, wait_until
@@ -34,7 +35,6 @@ from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.loops.loop import Loop
 from worker.turns.loops.threads import Threads
 from worker.turns.parts import EngineParts
-from worker.turns.record import ledger as product
 from worker.turns.service import TurnService
 from worker.turns.slots import Slots
 

@@ -16,7 +16,7 @@ import pytest
 from api_client.contract.phases.phase import Phase
 from tests.support import processes_with, wait_for
 from worker.verification import GateReport, Stopped, Stopping, check, each_gate
-from worker.verification.codes import CODES
+from worker.verification.gates.codes import CODES
 
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"test-{secrets.token_hex(4)}"
@@ -340,7 +340,7 @@ def test_a_gate_that_breaks_does_not_let_pass(checked: Check, monkeypatch: pytes
 
 
 def test_an_output_beyond_the_limits_is_not_examined(checked: Check, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.verification.output_tree.MAX_FILES", 3)
+    monkeypatch.setattr("worker.verification.gates.output_tree.MAX_FILES", 3)
     report = checked({f"{number}.md": "x" for number in range(4)})
     assert found(report) == [("OUTPUT_TOO_LARGE", "", 0)]
 

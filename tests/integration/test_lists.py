@@ -17,8 +17,8 @@ from api_client import api_keys as keys
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, HelixError, TurnNotFound
 from api_client.contract.keys import Keys
+from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
-from api_client.contract.values.owners import owner_of_key
 from api_client.index.finding import find_turn
 from api_client.index.search import Cursor, Search
 from api_client.web.app import create_app

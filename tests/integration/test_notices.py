@@ -17,8 +17,8 @@ from api_client.api_keys import make_token
 from api_client.client import TurnsClient
 from api_client.contract.escalation import Escalation
 from api_client.contract.keys import Keys
+from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
-from api_client.contract.values.notices import Notice
 from tests.hooks import HookReceiver
 from tests.installation import Installation, run
 from tests.integration.test_web_pages import serving

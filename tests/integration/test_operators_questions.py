@@ -17,8 +17,8 @@ import redis
 
 from api_client.contract.counters import counter
 from api_client.contract.keys import BUCKETS, Keys
+from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
-from api_client.contract.values.notices import Notice
 from api_client.pauses.pause import Pause
 from tests.html import Document
 from tests.installation import environ_of, turns, web

@@ -22,11 +22,11 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import PHASE_RUN, PHASE_VERIFY, RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.turns.phase_requests import requests_of
+from api_client.turns.record.claim import Claim, Fenced
 from tests.accounts import disagreements
 from tests.integration.test_engine import Bench, Play, ends, says
 from worker.enforcement.policies import read_policy
 from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
-from worker.turns.record.claim import Claim, Fenced
 
 BUILD: dict[str, Any] = {"id": "build", "description": "Baue add.py.", "output_files": ["add.py"]}
 GOOD_CODE, BAD_CODE = "def add(a, b):\n    return a + b\n", "def add(a, b:\n"

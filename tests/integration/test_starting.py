@@ -98,7 +98,7 @@ def test_another_number_of_shards_is_said_once(tmp_path: Path, settings: Setting
 
 def test_a_worker_process_leaves_the_reason_to_its_supervisor(tmp_path: Path, settings: Settings) -> None:
     require_shards(settings)
-    command = [sys.executable, "-P", "-m", "worker.processes.celery_worker", "-n", "one@%h", "-c", "1"]
+    command = [sys.executable, "-P", "-m", "worker.celery_worker", "-n", "one@%h", "-c", "1"]
     given = environ_of(replace(settings, shards=2, root=tmp_path))
     alone = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
     assert alone.returncode == 1

@@ -13,8 +13,8 @@ import pytest
 from celery import Celery
 from celery.events.state import State
 
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import celery_settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.installation import Installation
 from tests.ports import free_port

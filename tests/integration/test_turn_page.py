@@ -14,9 +14,9 @@ from click.testing import CliRunner
 from api_client.api_keys import make_token
 from api_client.contract.errors import NotFinished, SettingsError
 from api_client.contract.keys import Keys
+from api_client.contract.owners import owner_of_key
+from api_client.contract.process_exit import ProcessExit
 from api_client.contract.settings import Settings, load
-from api_client.contract.values.owners import owner_of_key
-from api_client.contract.values.process_exit import ProcessExit
 from api_client.index.search import Search
 from api_client.store.audit import Audit
 from api_client.web.pages.render import facts, with_code

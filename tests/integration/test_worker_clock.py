@@ -12,7 +12,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.workers.standing import Standing
 from tests.support import wait_until
-from worker.runners.ability import Ability
+from worker.agents.ability import Ability
 from worker.turns.leases import worker_heartbeat
 from worker.turns.leases.host import Host
 from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat

@@ -11,11 +11,11 @@ from typing import Any
 from celery import Celery
 
 from api_client import api_keys as keys
+from api_client.broker.celery_message import celery_settings
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import celery_settings
 from api_client.contract.turn import TurnRequest, TurnState
-from api_client.contract.values.worker_order import WorkerOrder
+from api_client.contract.worker_order import WorkerOrder
 from api_client.web.app import create_app
 from api_client.workers.fleet import WorkerLine
 from api_client.workers.reports import read_exits

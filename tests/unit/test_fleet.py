@@ -15,8 +15,8 @@ from api_client.budgets.budget import Spent
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnState
-from api_client.contract.values.worker_reports import WorkerReport, worker_of
 from api_client.contract.words.store_refusals import StoreRefusal
+from api_client.contract.worker_reports import WorkerReport, worker_of
 from api_client.pauses.pause import BREAKER, Pause
 from api_client.workers.fleet import Alert, Doing, Fleet, alerts, fleet_of, roster
 from api_client.workers.reason import (

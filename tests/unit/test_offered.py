@@ -16,7 +16,7 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.offered import BUILT_IN, askable, not_offered, offered_validators
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import TurnRequest
-from api_client.contract.values.worker_reports import WorkerReport
+from api_client.contract.worker_reports import WorkerReport
 from api_client.turns.admission import check
 from worker.cli.checks.machine import validators
 from worker.cli.checks.workers import same_validators

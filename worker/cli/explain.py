@@ -10,7 +10,7 @@ from api_client.contract.words.error_codes import ERROR_CODES, words_of
 from worker.cli.output import json_option, write_json, write_table
 from worker.enforcement.rules.codes import RULE_CODES
 from worker.enforcement.validators.codes import CODES as ANSWER_CODES
-from worker.verification.codes import CODES as OUTPUT_CODES
+from worker.verification.gates.codes import CODES as OUTPUT_CODES
 
 _LOCALES = ("de", "en")
 #: What can be wrong with an answer, and with the output of a phase.

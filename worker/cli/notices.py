@@ -9,8 +9,8 @@ import time
 import click
 
 from api_client.client import TurnsClient
+from api_client.contract.notices import Entry, Notice
 from api_client.contract.settings import load
-from api_client.contract.values.notices import Entry, Notice
 from api_client.nouns import GIVEN_UP, NOTICES
 from worker.cli import NO
 from worker.cli.asking import whoami, with_client

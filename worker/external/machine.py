@@ -12,15 +12,15 @@ import structlog
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
+from worker.agents.registry import build_runner
 from worker.enforcement.child import lifted
 from worker.enforcement.validators import services
 from worker.enforcement.validators.services import CannotRun, Ended, JudgingCost, JudgingProgram, ModelReply, Question
 from worker.runners.base import AgentEvent, Order, RunResult, Verdict
 from worker.runners.guard.box import Bind
-from worker.runners.registry import build_runner
-from worker.verification.fence import Fence
-from worker.verification.gate_program import ProgramLimits, run_program
-from worker.verification.stop import Stopping
+from worker.verification.gates.fence import Fence
+from worker.verification.gates.gate_program import ProgramLimits, run_program
+from worker.verification.gates.stop import Stopping
 
 log = structlog.get_logger()
 

@@ -46,7 +46,7 @@ _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
 class AcceptedAnswer(Protocol):
-    """An accepted answer: ``worker.turns.transitions.moves.Answer`` is one."""
+    """An accepted answer: ``api_client.turns.record.moves.Answer`` is one."""
 
     @property
     def response(self) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from jinja2 import Environment, StrictUndefined, Template, TemplateError
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.values.prompts import NONE, SHIPPED, shipped
+from api_client.contract.prompts import NONE, SHIPPED, shipped
 
 #: Longest original request that is shown in full, in characters; input/request.md has all of it.
 _MAX_REQUEST = 20_000

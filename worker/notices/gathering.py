@@ -16,9 +16,9 @@ import structlog
 
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.keys import Keys
+from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
-from api_client.contract.values.notices import Notice
-from api_client.contract.values.worker_reports import WorkerReport, missing
+from api_client.contract.worker_reports import WorkerReport, missing
 from api_client.notices import Notices
 from api_client.policies.flows import GUARD, Flows, RolledBack
 from api_client.store import Store

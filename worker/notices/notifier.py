@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from api_client.contract.failpoints import reach
+from api_client.contract.notices import Entry
 from api_client.contract.settings import Settings
-from api_client.contract.values.notices import Entry
 from api_client.notices import Notices
 from api_client.store import Store
 from api_client.store.audit import Audit

@@ -10,8 +10,8 @@ import time
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
+from api_client.contract.notices import Entry, signed
 from api_client.contract.settings import Settings
-from api_client.contract.values.notices import Entry, signed
 from worker.notices.outgoing import NotSent, post
 
 #: A command that takes longer is ended, in seconds.

@@ -15,8 +15,8 @@ import structlog
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
+from api_client.contract.process_exit import KEEP_SECONDS, MOST, ProcessExit
 from api_client.contract.settings import Settings
-from api_client.contract.values.process_exit import KEEP_SECONDS, MOST, ProcessExit
 from worker.processes.program import REFUSED
 
 log = structlog.get_logger()

@@ -36,7 +36,7 @@ class IsolatedLinks:
             process = spawn(
                 Program(
                     name="alone",
-                    command=[sys.executable, "-P", "-m", "worker.processes.isolated", *arguments],
+                    command=[sys.executable, "-P", "-m", "worker.isolated", *arguments],
                     # Not SIGKILL: our own death must not look like the turn's fault.
                     death_signal=signal.SIGTERM,
                 )

@@ -83,7 +83,7 @@ def worker_command(share: Settings, number: int) -> list[str]:
     """One process of a worker, with its share of the slots. Its name is unique on this host."""
     # -P keeps the working directory, where agents may write, off the import path.
     return [
-        *(sys.executable, "-P", "-m", "worker.processes.celery_worker"),
+        *(sys.executable, "-P", "-m", "worker.celery_worker"),
         *("-c", str(share.run_slots), "-n", worker_name(number), "--loglevel", share.log_level),
     ]
 

@@ -16,13 +16,15 @@ import structlog
 from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
+from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, celery_settings, chain_of
+from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, chain_of
 from api_client.contract.turn import Turn
-from api_client.contract.values.worker_order import WorkerOrder
-from worker.runners.ability import Ability
+from api_client.contract.worker_order import WorkerOrder
+from api_client.turns.record.ledger import Ledger
+from worker.agents.ability import Ability
+from worker.agents.registry import build_runner
 from worker.runners.guard import processes
-from worker.runners.registry import build_runner
 from worker.turns import folders
 from worker.turns.flower_text import worker_lost
 from worker.turns.judges import Judges
@@ -34,7 +36,6 @@ from worker.turns.loops.loop import Loop
 from worker.turns.loops.threads import Threads
 from worker.turns.loops.watching import Watch, Watcher
 from worker.turns.parts import EngineParts
-from worker.turns.record.ledger import Ledger
 from worker.turns.service import TurnService
 from worker.turns.slots import Seat, Slots
 from worker.turns.tasks.celery_internals import Intake, Receiver

@@ -32,7 +32,7 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import Outcome, Turn
 from api_client.contract.words.hand_overs import handed_over
-from worker.turns.transitions.moves import Move
+from api_client.turns.record.moves import Move
 
 #: What a task is doing once it holds its turn: shown as its state (the type of the task event, in capitals).
 STATES = {

@@ -12,6 +12,8 @@ from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import JUDGED_BY
 from api_client.contract.turn import Turn
+from api_client.turns.record.claim import Claim
+from api_client.turns.record.moves import judged, policy_of
 from worker.enforcement.attempt import best, latest_set
 from worker.enforcement.kept_files import kept_files
 from worker.enforcement.policy import weighed
@@ -31,8 +33,6 @@ from worker.files.workspace import (
 from worker.runners.base import AnyRunner, BuildRunner, needs_folder
 from worker.turns.phases import phase_folders
 from worker.turns.phases.phase_folders import phase_directory
-from worker.turns.record.claim import Claim
-from worker.turns.transitions.moves import judged, policy_of
 
 _NOTHING = Written()
 

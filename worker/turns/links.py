@@ -28,6 +28,8 @@ from api_client.contract.tasks import (
     VALIDATE,
 )
 from api_client.contract.turn import Failing, Turn, TurnState
+from api_client.turns.record.claim import Claim
+from api_client.turns.record.moves import Move
 from worker.enforcement.examine import refused
 from worker.enforcement.policy import demote
 from worker.files.workspace import written_files
@@ -39,13 +41,11 @@ from worker.turns.parts import EngineParts
 from worker.turns.phases import phase_folders
 from worker.turns.phases.verification import Verification
 from worker.turns.publisher import accept_with_files
-from worker.turns.record.claim import Claim
 from worker.turns.transitions.after_decision import after_decision
 from worker.turns.transitions.after_judging import after_fallback, after_giving_up, cannot_judge
 from worker.turns.transitions.after_run import after_run
 from worker.turns.transitions.after_verification import after_verification, not_reached
 from worker.turns.transitions.backoff import Delays
-from worker.turns.transitions.moves import Move
 from worker.turns.transitions.usage import with_judging
 from worker.turns.validation import case_of, validate
 

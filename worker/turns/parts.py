@@ -7,17 +7,17 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from api_client.contract.settings import Settings
+from api_client.contract.settings.redaction import redactor
 from api_client.contract.tasks import Link
-from api_client.contract.values.redaction import redactor
 from api_client.policies.kept import StoredPolicies
+from api_client.turns.record.ledger import Ledger
+from worker.agents.ability import Ability
 from worker.enforcement.policy import Attempt, Repaired
-from worker.runners.ability import Ability
 from worker.runners.base import BuildRunner
 from worker.turns.judges import Case
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.loops.threads import Threads
-from worker.turns.record.ledger import Ledger
 
 #: Announces a turn's next link to Celery: the link, the turn's id, its session's. Blocks.
 Announce = Callable[[Link, str, str], None]

@@ -17,14 +17,14 @@ from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive, reach
 from api_client.contract.turn import Turn
+from api_client.turns.record.accepted import Accepted
+from api_client.turns.record.moves import Move
 from worker.files import session, workspace
 from worker.files.session_fence import FencedPlace, Place, fenced_writes, place
 from worker.turns import folders
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 from worker.turns.phases import phase_folders
-from worker.turns.transitions.accepted import Accepted
-from worker.turns.transitions.moves import Move
 
 log = structlog.get_logger()
 

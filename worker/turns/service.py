@@ -19,16 +19,16 @@ from api_client.contract.failpoints import arrive
 from api_client.contract.phases.phase_checks import PhaseError
 from api_client.contract.tasks import JUDGED_BY, PHASE_RUN, PHASE_VERIFY, QUEUES, RUN_QUEUE, VALIDATE, Link
 from api_client.contract.turn import Failing, Outcome
-from api_client.contract.values.worker_reports import WorkerReport, worker_of
+from api_client.contract.worker_reports import WorkerReport, worker_of
+from api_client.turns.record.claim import Claim, Committed, Fenced, JudgingPaused
+from api_client.turns.record.moves import Move
 from worker.turns import flower_text, folders, links, publisher
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
-from worker.turns.record.claim import Claim, Committed, Fenced, JudgingPaused
 from worker.turns.slots import Seat, nowhere
 from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.after_run import elsewhere, given_back
 from worker.turns.transitions.judged_run import JudgedRun
-from worker.turns.transitions.moves import Move
 from worker.turns.validation import at_once
 
 log = structlog.get_logger()

@@ -19,6 +19,9 @@ from api_client.contract.failpoints import arrive
 from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Turn
+from api_client.turns.record.accepted import Accepted
+from api_client.turns.record.claim import JudgingPaused
+from api_client.turns.record.moves import Move, asked_anew, judged, policy_of
 from worker.enforcement.examine import refused
 from worker.enforcement.policy import Attempt, decide, demote
 from worker.turns import folders, publisher
@@ -26,11 +29,8 @@ from worker.turns.folders import AnswerFiles
 from worker.turns.judges import CannotJudge, Case
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
-from worker.turns.record.claim import JudgingPaused
-from worker.turns.transitions.accepted import Accepted
 from worker.turns.transitions.after_judging import after_validation, cannot_judge, with_shadow
 from worker.turns.transitions.judged_run import JudgedRun
-from worker.turns.transitions.moves import Move, asked_anew, judged, policy_of
 from worker.turns.transitions.usage import Usage, with_judging
 
 log = structlog.get_logger()

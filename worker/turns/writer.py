@@ -15,8 +15,8 @@ from redis.exceptions import RedisError
 
 from api_client.contract.event_kinds import AttemptNote, AttemptOutput, AttemptReset, AttemptTool, Body
 from api_client.contract.failpoints import arrive
+from api_client.turns.record.claim import Claim, Fenced
 from worker.runners.base import AgentEvent
-from worker.turns.record.claim import Claim, Fenced
 
 log = structlog.get_logger()
 

@@ -16,14 +16,14 @@ from typing import Any
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
+from worker.agents.registry import build_runner
 from worker.runners.base import AgentEvent, Order, Runner, RunResult, Stop, Verdict
-from worker.runners.registry import build_runner
 from worker.verification.feedback_file import FeedbackChannel
-from worker.verification.output_tree import TooLarge, copy_files, scan
+from worker.verification.gates.output_tree import TooLarge, copy_files, scan
+from worker.verification.gates.stop import in_thread
 from worker.verification.phase_loop import PhaseRun, verify_with_retries
 from worker.verification.result import VerificationResult
-from worker.verification.stop import in_thread
-from worker.verification.verifier.sub_agent import SubAgentVerifier, Verifying
+from worker.verification.sub_agent import SubAgentVerifier, Verifying
 
 #: Gets the agent's text, piece by piece.
 OnOutput = Callable[[str], None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from urllib.parse import urlsplit, urlunsplit
 
-from api_client.contract.values.sentinels import Sentinels
+from api_client.contract.settings.sentinels import Sentinels
 
 
 def masked(url: str) -> str:

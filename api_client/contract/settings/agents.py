@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api_client.contract.settings.declaring import setting
-from api_client.contract.values.setting_values import (
+from api_client.contract.settings.setting_values import (
     choice,
     folders,
     foreign_names,

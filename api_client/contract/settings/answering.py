@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.settings.declaring import setting
-from api_client.contract.values.setting_values import (
+from api_client.contract.settings.setting_values import (
     choice,
     day_budgets,
     file_path,

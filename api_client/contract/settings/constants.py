@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api_client.contract.settings.declaring import constant
-from api_client.contract.values.setting_values import choice, integer, number, text
+from api_client.contract.settings.setting_values import choice, integer, number, text
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,10 @@ from typing import Any
 
 from api_client.contract.declared import Findings, Kind, Problem, nearest, one_of
 from api_client.contract.policy import Action
+from api_client.contract.prompts import NONE, SHIPPED
 from api_client.contract.settings.declaring import declared, no_longer
+from api_client.contract.settings.setting_values import STREAM_MODES, number, web_address
 from api_client.contract.settings.table import STATE_DIR, Settings
-from api_client.contract.values.prompts import NONE, SHIPPED
-from api_client.contract.values.setting_values import STREAM_MODES, number, web_address
 
 #: Where the file is looked for under ``HELIX_ROOT`` when ``HELIX_CONFIG`` names none. Agents neither read nor write it.
 FILE_NAME = f"{STATE_DIR}/helix.toml"

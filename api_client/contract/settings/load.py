@@ -17,8 +17,8 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.settings.addresses import open_brokers
 from api_client.contract.settings.declaring import declared, name_of, no_longer
 from api_client.contract.settings.file import FILE_NAME, SettingsFile, read_file
+from api_client.contract.settings.setting_values import model_runners
 from api_client.contract.settings.table import CONSTANTS, RUN_FILE, STATE_DIR, Settings
-from api_client.contract.values.setting_values import model_runners
 
 #: The models offered by default where the Claude CLI has a key; without one only the scripted agent could answer.
 _CONSULTANT = {"helix-consultant": "claude_cli", "scripted": "scripted"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from api_client.contract.settings.declaring import setting
-from api_client.contract.values.setting_values import choice, notice_kinds, text, web_addresses, webhook_key
+from api_client.contract.settings.setting_values import choice, notice_kinds, text, web_addresses, webhook_key
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from api_client.contract.settings.declaring import setting
-from api_client.contract.values.setting_values import (
+from api_client.contract.settings.setting_values import (
     choice,
     directory,
     file_path,

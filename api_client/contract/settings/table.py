@@ -13,10 +13,10 @@ from api_client.contract.settings.answering import Answering
 from api_client.contract.settings.constants import Constants
 from api_client.contract.settings.declaring import declared, name_of, of_the_file, spelled
 from api_client.contract.settings.notifying import Notifying
+from api_client.contract.settings.sentinels import Sentinels
 from api_client.contract.settings.serving import Serving
 from api_client.contract.settings.storage import Storage
 from api_client.contract.settings.working import Working
-from api_client.contract.values.sentinels import Sentinels
 
 #: Where a running ``turns up`` writes the address of its broker, under ``HELIX_ROOT``.
 STATE_DIR = ".helix"
@@ -90,6 +90,15 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
     def sessions_dir(self) -> Path:
         """Return where the sessions' folders are (ADR-034)."""
         return self.root / "projects" / "sessions"
+
+    @property
+    def bucket_lives(self) -> dict[str, float]:
+        """Return how long each kind of metrics bucket is kept, in seconds."""
+        return {
+            "minute": self.minute_metrics_seconds,
+            "hour": self.hour_metrics_seconds,
+            "day": self.day_metrics_seconds,
+        }
 
     @property
     def celery_url(self) -> str:

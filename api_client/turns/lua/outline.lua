@@ -8,7 +8,7 @@ local answer = { ARGV[1], #entries, 0 }
 for _, entry in ipairs(entries) do
   answer[1] = string.match(entry[1], '^%d+')
   for wire in string.gmatch(entry[2][2], '[^\n]+') do
-    -- The kind stands before the data, so what an agent writes cannot be taken for it.
+    -- The kind comes before the data, so what an agent writes cannot be taken for it.
     if string.match(wire, '"kind":"([^"]*)"') == 'attempt.output' then
       answer[3] = answer[3] + 1
     else

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from api_client.contract.values.image import MAX_IMAGES, Image, read_image
+from api_client.contract.image import MAX_IMAGES, Image, read_image
 from api_client.contract.words.error_codes import sentence
 from api_client.web.errors import ApiError, Problems, bad_request, shown
 from api_client.web.words import say

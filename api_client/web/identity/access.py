@@ -19,9 +19,9 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from api_client.api_keys import ApiKey, hash_of
+from api_client.contract.owners import owner_of_key, owner_of_name, owner_of_user
 from api_client.contract.phases.phase_place import LOCAL_OWNER
 from api_client.contract.settings import Settings
-from api_client.contract.values.owners import owner_of_key, owner_of_name, owner_of_user
 from api_client.index.finding import find_turn
 from api_client.relay_state.allowances import OwnerLimits
 from api_client.web.bodies.body import OWNER

@@ -13,8 +13,8 @@ from starlette.responses import Response
 from api_client.actions import order_worker
 from api_client.api_keys import with_names
 from api_client.contract.errors import BadRequest, TurnNotFound
-from api_client.contract.values.owners import owner_named
-from api_client.contract.values.worker_order import WorkerOrder
+from api_client.contract.owners import owner_named
+from api_client.contract.worker_order import WorkerOrder
 from api_client.figures.figures import SPANS
 from api_client.figures.spans import seconds_of
 from api_client.nouns import PAUSES, SHEETS, WORKERS, Button, Noun, Sheet, Sight

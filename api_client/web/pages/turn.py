@@ -15,8 +15,8 @@ from api_client.actions import Change, act, decide
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import NotFinished
 from api_client.contract.escalation import DecisionKind
+from api_client.contract.settings.setting_values import TRACE_ID
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
-from api_client.contract.values.setting_values import TRACE_ID
 from api_client.history import deaths, export
 from api_client.index.finding import find_turn, neighbours
 from api_client.tracing.span_tree import trace_id

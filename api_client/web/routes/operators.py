@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from api_client.actions import order_worker
 from api_client.contract.counters import label
-from api_client.contract.values.worker_order import WorkerOrder
+from api_client.contract.worker_order import WorkerOrder
 from api_client.nouns import GIVEN_UP, NOUNS, PAUSES, WORKERS, Noun, Viewer
 from api_client.pauses.pause import Pause
 from api_client.store.audit import by_key

@@ -31,7 +31,7 @@ _LUA = {
 
 
 def _break_lua(changes: dict[str, list[tuple[str, str]]]) -> None:
-    from api_client.contract import commands
+    from api_client.store import commands
 
     whole = commands.command_text
 
@@ -63,7 +63,7 @@ def _break_reaper() -> None:
 
 def _break_beats() -> None:
     """A lease is kept by whoever asks."""
-    from worker.turns.leases import beats
+    from api_client.turns.record import beats
 
     whole = beats.script_text()
     guard = "elseif turn[1] ~= token then"

@@ -6,9 +6,9 @@ from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, TurnRequest
+from api_client.turns.record.claim import Claim
+from api_client.turns.record.moves import Answer, Move
 from tests.on_loop import Ledger
-from worker.turns.record.claim import Claim
-from worker.turns.transitions.moves import Answer, Move
 
 FIRST = Link(RUN, 1)
 PASSED = Move(attempt=1, outcome=Outcome.PASSED, answer=Answer(response="Ja.", step="done", step_source="marker"))

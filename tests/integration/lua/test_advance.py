@@ -10,11 +10,11 @@ from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.tasks import RETRY, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
+from api_client.turns.record.claim import Claim, Committed, Fenced, Refusal
+from api_client.turns.record.moves import Move, attempt_facts, progress
 from tests.integration.lua.by_hand import PASSED, claimed, log_of, request
 from tests.on_loop import Ledger
 from tests.support import wait_until
-from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
-from worker.turns.transitions.moves import Move, attempt_facts, progress
 
 RAN = Move(attempt=1, next=Link(VALIDATE, 1), facts=attempt_facts(text="Ja."), run_ended=True)
 AGAIN = Move(attempt=1, next=Link(RETRY, 2), state=TurnState.QUEUED, fields=progress(retries=1), judged=True)

@@ -12,10 +12,10 @@ from redis.exceptions import ReadOnlyError
 from api_client.client import TurnsClient
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
+from api_client.turns.record.beats import Beats
+from api_client.turns.record.claim import Claim
 from tests.integration.lua.by_hand import FIRST, claimed, request
 from tests.on_loop import Ledger
-from worker.turns.leases.beats import Beats
-from worker.turns.record.claim import Claim
 
 
 async def held(client: TurnsClient, settings: Settings, count: int) -> list[Claim]:

@@ -13,10 +13,10 @@ from api_client.contract.errors import (
 )
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
+from api_client.turns.record.claim import Claim
 from tests.integration.lua.by_hand import FIRST, request
 from tests.on_loop import Ledger
 from tests.support import wait_until
-from worker.turns.record.claim import Claim
 
 
 async def test_a_dead_letter_stays_until_it_is_dropped_and_its_replay_is_one_new_turn(

@@ -13,13 +13,13 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.pauses.pause import Pause
+from api_client.turns.record.accepted import Accepted
+from api_client.turns.record.claim import Refusal
 from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
 from tests.integration.lua.test_held_turns import FAILED, MODEL, opened, reaped, settings, time_passes
 from tests.on_loop import Ledger
 from tests.support import wait_until
-from worker.turns.record.claim import Refusal
-from worker.turns.transitions.accepted import Accepted
 
 __all__ = ["settings"]
 

@@ -16,13 +16,13 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RETRY, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
 from api_client.pauses.pause import Pause
+from api_client.turns.record.claim import Claim, Committed, Refusal
+from api_client.turns.record.moves import Move
 from tests import records
 from tests.accounts import disagreements
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
 from tests.on_loop import Ledger
 from tests.support import wait_until
-from worker.turns.record.claim import Claim, Committed, Refusal
-from worker.turns.transitions.moves import Move
 
 MODEL = Pause(what="model", name="scripted", reason="provider outage", by="ops")
 FAILED = Move(attempt=1, state=TurnState.QUEUED, next=FIRST, service="failed", service_reason="HTTP 503")

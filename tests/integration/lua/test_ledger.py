@@ -8,18 +8,18 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.commands import ELSEWHERE_MS
 from api_client.contract.event_kinds import AttemptAccepted, AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState, new_turn_id
+from api_client.store.commands import ELSEWHERE_MS
+from api_client.turns.record.claim import Claim, Committed, Fenced, Refusal
+from api_client.turns.record.moves import Move, progress
 from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, log_of, request
 from tests.on_loop import Ledger
 from tests.support import wait_until
-from worker.turns.record.claim import Claim, Committed, Fenced, Refusal
-from worker.turns.transitions.moves import Move, progress
 
 
 async def test_only_the_next_link_can_be_claimed_and_only_once(client: TurnsClient, ledger: Ledger) -> None:

@@ -15,14 +15,14 @@ from api_client.index.clearing import clear
 from api_client.index.lists import TurnLists
 from api_client.index.search import Search
 from api_client.index.selection import select
+from api_client.turns.record import ledger as product
+from api_client.turns.record.accepted import Accepted
+from api_client.turns.record.changes import Changes
+from api_client.turns.record.claim import Behind, Claim, Fenced, Refusal
+from api_client.turns.record.moves import Answer, Move, attempt_facts
 from tests.integration.lua.by_hand import claimed, log_of, request
 from tests.on_loop import Ledger
 from worker.enforcement.documents.step import marker_spans
-from worker.turns.record import ledger as product
-from worker.turns.record.changes import Changes
-from worker.turns.record.claim import Behind, Claim, Fenced, Refusal
-from worker.turns.transitions.accepted import Accepted
-from worker.turns.transitions.moves import Answer, Move, attempt_facts
 
 MESSAGE = "Frage. " * 5_000
 ANSWER = "Ein Satz.\n" * 20_000 + "<!-- STEP: done -->"

@@ -12,12 +12,12 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import DoubleText, Outcome, TurnState
+from api_client.turns.record.claim import Claim, Refusal
+from api_client.turns.record.moves import Move, progress
 from tests.integration.lua.by_hand import FIRST, claimed, request
 from tests.on_loop import Ledger, OnLoop
 from tests.support import wait_until
 from worker.turns.leases.reaper import Reaper
-from worker.turns.record.claim import Claim, Refusal
-from worker.turns.transitions.moves import Move, progress
 
 
 async def test_a_reaper_that_may_not_take_leaves_a_lapsed_lease_alone(client: TurnsClient, ledger: Ledger) -> None:

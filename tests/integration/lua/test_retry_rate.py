@@ -12,9 +12,9 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.tasks import Link
 from api_client.contract.turn import TurnState
+from api_client.turns.record.moves import Move, progress
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger
-from worker.turns.transitions.moves import Move, progress
 
 
 async def test_the_retry_rate_counts_turns_and_its_rows_count_attempts(client: TurnsClient, ledger: Ledger) -> None:

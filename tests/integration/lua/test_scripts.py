@@ -11,8 +11,8 @@ import redis
 
 import api_client
 import worker
-from api_client.contract.commands import COMMON, load_script
 from api_client.contract.settings import Settings
+from api_client.store.commands import COMMON, load_script
 
 _ROOMS = [Path(str(room.__file__)).parent for room in (api_client, worker)]
 #: The common parts of the commands, which are built into each of them.

@@ -19,9 +19,9 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import DoubleText, new_turn_id
+from api_client.turns.record.moves import Move, progress
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger
-from worker.turns.transitions.moves import Move, progress
 
 #: A run of the model costs so much lately, so a turn that has one run sets that aside.
 ONE_RUN: dict[str, Any] = {"max_attempts": 1}

@@ -26,7 +26,7 @@ from tests.chaos.traffic.repertoire import KINDS, message, script
 from tests.support import wait_until
 from tests.unit.chaos.histories import History, meet_everything
 from worker.runners.scripted.script import load, steps_for
-from worker.verification.verifier.prompt import verifier_prompt
+from worker.verification.prompt import verifier_prompt
 
 
 def test_the_same_seed_makes_the_same_plan_and_another_seed_another() -> None:

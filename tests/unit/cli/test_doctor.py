@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from api_client.contract.settings import Settings
-from api_client.contract.values.worker_reports import WorkerReport
+from api_client.contract.worker_reports import WorkerReport
 from api_client.workers.fleet import alerts, fleet_of
 from api_client.workers.reason import Facts, Reason, Wait, Waiting
 from api_client.workers.standing import Standing

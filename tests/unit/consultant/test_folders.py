@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.prompts import shipped
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.contract.values.prompts import shipped
+from api_client.turns.record.moves import Answer
 from worker.files import session
 from worker.files.safe_io import opened, read
 from worker.files.session import conversation_digest, read_status
@@ -25,7 +26,6 @@ from worker.files.spreading import spread
 from worker.files.workspace import check_session_done, delivery_directory, publish
 from worker.runners.base import needs_folder
 from worker.turns import folders
-from worker.turns.transitions.moves import Answer
 
 _CHANGES = ("open", "mkdir", "write", "close", "rename", "replace", "unlink", "stat")
 

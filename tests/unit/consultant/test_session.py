@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from api_client.contract.errors import SettingsError
+from api_client.contract.image import read_image
+from api_client.contract.prompts import SHIPPED, shipped
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.contract.values.image import read_image
-from api_client.contract.values.prompts import SHIPPED, shipped
+from api_client.turns.record.moves import Answer
 from worker.files import session, template
 from worker.files.recent import Recent
 from worker.files.session import continued_session, conversation_digest, read_status
@@ -22,7 +23,6 @@ from worker.files.session_fence import fenced_writes
 from worker.files.session_version import Version
 from worker.files.template import check, fenced, text_of
 from worker.files.workspace import check_session_done, delivery_directory, publish
-from worker.turns.transitions.moves import Answer
 
 ASKED = ({"role": "user", "content": "Baue einen Zähler"},)
 ANSWER = Answer(response="Welchen?\n\n<!-- STEP: what -->", step="what", step_source="marker")

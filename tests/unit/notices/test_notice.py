@@ -11,9 +11,9 @@ import openai
 import pytest
 
 from api_client.contract.errors import SettingsError
+from api_client.contract.notices import KINDS, Entry, Notice, signed
 from api_client.contract.settings import load
-from api_client.contract.values.notices import KINDS, Entry, Notice, signed
-from api_client.contract.values.worker_reports import WorkerReport
+from api_client.contract.worker_reports import WorkerReport
 from tests.hooks import HookReceiver
 from worker.notices.gathering import gone_workers
 from worker.notices.outgoing import NotSent, inner, post

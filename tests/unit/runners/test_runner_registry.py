@@ -13,13 +13,13 @@ import pytest
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from tests.inline.runner import InlineRunner
-from worker.runners import registry
-from worker.runners.ability import Ability
+from worker.agents import registry
+from worker.agents.ability import Ability
+from worker.agents.registry import build_runner
 from worker.runners.base import Completion, Verdict
 from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.supervision import Ending, LimitReached, Supervision
-from worker.runners.registry import build_runner
 from worker.runners.sent import MOST_CHARS, Sent
 
 

@@ -22,6 +22,7 @@ from structlog.testing import capture_logs
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.turns.record.claim import Claim
 from tests.blocking import nothing_blocks
 from tests.long_steps import FORGIVEN, MOST_CALLS
 from tests.support import wait_for, wait_until
@@ -32,7 +33,6 @@ from worker.turns.leases.reaper import Reaper
 from worker.turns.loops.loop import BLOCKED_SECONDS, Loop
 from worker.turns.loops.threads import Threads
 from worker.turns.loops.watching import Watch
-from worker.turns.record.claim import Claim
 from worker.turns.writer import EventWriter
 
 

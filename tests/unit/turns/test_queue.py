@@ -22,11 +22,11 @@ from api_client.contract.tasks import (
     chain_of,
 )
 from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
+from api_client.turns.record.announced import Announced, Head, announced, look_again_at
+from api_client.turns.record.changes import Changes
+from api_client.turns.record.claim import Behind, Claim
+from api_client.turns.record.command import Command, Outbox
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict
-from worker.turns.leases.announced import Announced, Head, announced, look_again_at
-from worker.turns.record.changes import Changes
-from worker.turns.record.claim import Behind, Claim
-from worker.turns.record.command import Command, Outbox
 from worker.turns.slots import Slots
 from worker.turns.tasks.celery_internals import Intake, QueueOrder
 from worker.turns.tasks.next_queue import PREFERRED_IN_A_ROW, NextQueue

@@ -19,15 +19,15 @@ from api_client.contract.record import attempt_of, attempts_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import FALLBACK, RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
+from api_client.turns.record.accepted import Accepted
+from api_client.turns.record.claim import Claim
+from api_client.turns.record.encoding import decode, encode, left_behind
+from api_client.turns.record.moves import Answer, Move, attempt_facts, progress
 from worker.enforcement.documents.step import marker_spans
 from worker.runners.base import AgentEvent, Completion, RunResult, Verdict, Why
 from worker.turns import folders
 from worker.turns.continuation import Continuation
-from worker.turns.record.claim import Claim
-from worker.turns.transitions.accepted import Accepted
-from worker.turns.transitions.encoding import decode, encode, left_behind
 from worker.turns.transitions.judged_run import JudgedRun
-from worker.turns.transitions.moves import Answer, Move, attempt_facts, progress
 from worker.turns.writer import EventWriter
 
 

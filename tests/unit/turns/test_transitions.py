@@ -17,6 +17,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, RETRY, RUN, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
 from api_client.contract.words.messages import broken_off, line_of
+from api_client.turns.record.moves import Move, attempt_facts
 from worker.enforcement.feedback import go_on_feedback, incomplete_feedback
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.folders import may_be_recorded, works_in_files
@@ -25,10 +26,9 @@ from worker.turns.transitions.after_judging import after_giving_up
 from worker.turns.transitions.after_run import after_run, service_said
 from worker.turns.transitions.after_verification import VERIFIER_TRIES, after_verification
 from worker.turns.transitions.backoff import Delays
-from worker.turns.transitions.moves import Move, attempt_facts
 from worker.verification import Ground, VerificationResult
-from worker.verification.codes import issue
 from worker.verification.gates.base import GateReport, GateResult
+from worker.verification.gates.codes import issue
 from worker.verification.phase_loop import feedback_on
 from worker.verification.result import gates_result
 

@@ -14,7 +14,7 @@ from api_client.contract.declared import Invalid
 from api_client.contract.phases.phase import Phase, read_phases
 from api_client.contract.phases.phase_checks import GATES, PHASE, PhaseError
 from worker.verification import PhasesFileError, load_phases, parse_phases
-from worker.verification.codes import CODES
+from worker.verification.gates.codes import CODES
 from worker.verification.gates.registry import GATES as RUNNABLE
 
 ROOT = Path(__file__).parents[3]

@@ -18,9 +18,9 @@ from openai.types.chat import ChatCompletionChunk
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
+from api_client.contract.image import MAX_IMAGES, images_named, read_image
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, TurnRequest
-from api_client.contract.values.image import MAX_IMAGES, images_named, read_image
 from api_client.contract.words.error_codes import ERROR_CODES, words_of
 from api_client.relay_state.allowances import NoAllowance
 from api_client.turns.submission import digest

@@ -20,8 +20,8 @@ _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the
 
 def models(settings: Settings) -> Iterator[Finding]:
     """A finding for each model. Asks services that models name for their list of models, once each."""
-    from worker.runners.ability import never_works
-    from worker.runners.registry import runner_names
+    from worker.agents.ability import never_works
+    from worker.agents.registry import runner_names
 
     asked: dict[tuple[str, str], Finding | frozenset[str] | None] = {}
     for model, spec in settings.models.items():
@@ -41,7 +41,7 @@ def models(settings: Settings) -> Iterator[Finding]:
 
 def problems(settings: Settings) -> list[str]:
     """Return why models of these settings can never work, a line each."""
-    from worker.runners.ability import never_works
+    from worker.agents.ability import never_works
 
     found = ((model, never_works(settings, model)) for model in settings.models)
     return [f"model {model!r}: {problem}" for model, problem in found if problem]

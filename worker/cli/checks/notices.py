@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
+from api_client.contract.notices import Entry
 from api_client.contract.settings import Settings
-from api_client.contract.values.notices import Entry
 from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
 from worker.notices.outgoing import NotSent, addresses

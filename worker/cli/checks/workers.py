@@ -10,7 +10,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.contract.values.worker_reports import HEARD_SECONDS, WorkerReport, missing
+from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing
 from api_client.figures.metrics import Account
 from api_client.workers.fleet import START
 from api_client.workers.probe import QueueProbe

@@ -16,6 +16,7 @@ from api_client.contract.settings import Settings, load
 from api_client.contract.turn import Outcome, Turn
 from api_client.policies.files import apply
 from api_client.policies.replays import PolicyReplay
+from api_client.turns.record.moves import judged, policy_of
 from worker.cli.asking import span, whoami, with_client
 from worker.cli.figures.judging import ComparisonRun, Given, JudgingEnded
 from worker.cli.figures.stats import percent
@@ -26,7 +27,6 @@ from worker.enforcement.examine import refused
 from worker.enforcement.policies import Comparison, Judged, PolicyFile, RecordedAttempt, Subject
 from worker.external import provide
 from worker.turns.folders import AnswerFiles, delivery_folder, kept
-from worker.turns.transitions.moves import judged, policy_of
 
 
 @click.command("replay-policy")

@@ -12,6 +12,7 @@ from pathlib import Path
 import click
 import structlog
 
+from api_client import __version__
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.settings import load, require_store
@@ -52,7 +53,7 @@ def traces(once: bool, since: str | None, as_json: bool) -> None:
     from api_client.tracing.otlp import Exporter
 
     configure_logging(replace(settings, log_level="warning") if once else settings)
-    exporter = Exporter()
+    exporter = Exporter(__version__)
 
     async def work() -> SentTurns:
         async with TurnsClient(settings) as client:

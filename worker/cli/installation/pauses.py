@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.values.owners import owner_named
+from api_client.contract.owners import owner_named
 from api_client.index.search import Search
 from api_client.pauses.pause import WHATS, Pause, clock_time
 from worker.cli import NO

@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN_QUEUE
-from api_client.contract.values.worker_reports import WorkerReport
+from api_client.contract.worker_reports import WorkerReport
 from api_client.store.connecting import connect
 from worker.cli.output import number_of
 

@@ -8,7 +8,7 @@ import click
 
 from api_client.actions import order_worker
 from api_client.client import TurnsClient
-from api_client.contract.values.worker_order import WorkerOrder
+from api_client.contract.worker_order import WorkerOrder
 from api_client.nouns import WORKERS
 from worker.cli.asking import whoami, with_client
 from worker.cli.nouns import write_rows

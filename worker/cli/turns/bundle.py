@@ -19,7 +19,7 @@ import click
 import api_client
 from api_client import history
 from api_client.contract.settings import STATE_DIR, Settings, load
-from api_client.contract.values.redaction import redacted, redactor
+from api_client.contract.settings.redaction import redacted, redactor
 from api_client.private_file import write_private
 from worker.cli.asking import span, with_client
 from worker.cli.config import describe

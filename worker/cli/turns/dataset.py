@@ -18,8 +18,8 @@ from api_client.contract.attempt import AttemptRecord
 from api_client.contract.errors import TurnNotFound
 from api_client.contract.issues.issue import issues_data
 from api_client.contract.settings import Settings, load
+from api_client.contract.settings.redaction import redacted, redactor
 from api_client.contract.turn import Turn
-from api_client.contract.values.redaction import redacted, redactor
 from worker.cli.asking import with_client
 from worker.cli.output import number_of
 from worker.cli.turns.feedback import read_feedback

@@ -12,8 +12,8 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
+from api_client.contract.owners import owner_named
 from api_client.contract.settings import load, require_store
-from api_client.contract.values.owners import owner_named
 from api_client.index.finding import find_turn, means_a_turn
 from api_client.index.search import STATUSES, Search
 from worker.cli.asking import span

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from worker.runners.base import KILLED_BY, OTHERS, Completion, ErrorKind, Order, Stop, Verdict, Why
+from api_client.contract.completion import KILLED_BY, OTHERS
+from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict, Why
 from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.footprint import Bounds, Footprint

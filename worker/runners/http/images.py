@@ -1,6 +1,6 @@
 """The images that messages name, as parts of the request to an OpenAI-compatible service.
 
-A message names a file of the session's ``input/`` (``contract/values/image.py``); only there is it looked for. So the
+A message names a file of the session's ``input/`` (``contract/image.py``); only there is it looked for. So the
 service sees an image with every later message too, and what is kept of a conversation holds no image twice.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.values.image import MAX_IMAGE_BYTES, MAX_IMAGES, data_url, images_named
+from api_client.contract.image import MAX_IMAGE_BYTES, MAX_IMAGES, data_url, images_named
 from worker.files.safe_io import opened, read
 
 

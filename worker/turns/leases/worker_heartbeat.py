@@ -25,11 +25,11 @@ from api_client.contract.counters import label
 from api_client.contract.offered import offered_validators
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.contract.values.worker_reports import WorkerReport
+from api_client.contract.worker_reports import WorkerReport
 from api_client.store.connecting import open_store
 from api_client.workers.own_report import OwnReport
+from worker.agents.ability import Ability
 from worker.files.spreading import spread
-from worker.runners.ability import Ability
 from worker.turns.leases.host import Host
 from worker.turns.loops.threads import Short
 

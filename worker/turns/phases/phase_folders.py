@@ -29,7 +29,7 @@ from worker.files.session_fence import FencedPlace
 from worker.files.workspace import delivery_name
 from worker.runners.base import Verdict
 from worker.verification import FeedbackChannel, Fence, phase_prompt
-from worker.verification.output_tree import TooLarge, copy_files, scan
+from worker.verification.gates.output_tree import TooLarge, copy_files, scan
 
 log = structlog.get_logger()
 

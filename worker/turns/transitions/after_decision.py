@@ -12,9 +12,9 @@ from api_client.contract.escalation import DecisionKind, InboxDecision
 from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.contract.words.messages import asked_again, line_of, rejected
+from api_client.turns.record.moves import Answer, Move, again, attempt_facts, progress, retrying
 from worker.enforcement.documents.step import step_of
 from worker.turns.transitions.after_judging import gave_up_counters
-from worker.turns.transitions.moves import Answer, Move, again, attempt_facts, progress, retrying
 
 
 def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:

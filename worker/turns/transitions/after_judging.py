@@ -12,12 +12,12 @@ from api_client.contract.issues.turn_error import TurnError
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import broken_off, ending, line_of
+from api_client.turns.record.moves import Answer, Move, asked_for, attempt_facts, policy_of, progress
 from worker.enforcement.content_guard import GUARD
 from worker.enforcement.documents.step import step_of, strip_marker
 from worker.enforcement.policy import Accept, Attempt, Decision, Fallback, Policy, Repaired, Retry, demote
 from worker.enforcement.validators.codes import CODES, clip
 from worker.turns.transitions.escalation import escalated
-from worker.turns.transitions.moves import Answer, Move, asked_for, attempt_facts, policy_of, progress
 from worker.turns.transitions.usage import Usage
 
 

@@ -19,12 +19,7 @@ from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
-from worker.enforcement.going_on import LEAST, known
-from worker.enforcement.policy import Attempt, Retry, decide
-from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
-from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, delay_after, hand_over_delay
-from worker.turns.transitions.escalation import escalated
-from worker.turns.transitions.moves import (
+from api_client.turns.record.moves import (
     Answer,
     Move,
     again,
@@ -35,6 +30,11 @@ from worker.turns.transitions.moves import (
     progress,
     retrying,
 )
+from worker.enforcement.going_on import LEAST, known
+from worker.enforcement.policy import Attempt, Retry, decide
+from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
+from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, delay_after, hand_over_delay
+from worker.turns.transitions.escalation import escalated
 from worker.turns.transitions.usage import Usage
 
 Facts = FieldChanges[AttemptFacts]

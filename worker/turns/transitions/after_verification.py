@@ -17,9 +17,9 @@ from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import FAIL, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.contract.words.messages import GIVEN_UP
+from api_client.turns.record.moves import Answer, Move, again, attempt_facts, progress, retrying
 from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.escalation import escalated
-from worker.turns.transitions.moves import Answer, Move, again, attempt_facts, progress, retrying
 from worker.turns.transitions.usage import Usage
 from worker.verification import Ground, VerificationResult, feedback_on
 

@@ -16,7 +16,7 @@ from api_client.contract.event_kinds import TurnEscalated, TurnParked
 from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.contract.words.messages import consulted, line_of
-from worker.turns.transitions.moves import Move, again, attempt_facts, progress
+from api_client.turns.record.moves import Move, again, attempt_facts, progress
 
 STAGE_CONSULTANT, STAGE_HUMAN = 1, 2
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from api_client.contract.values.frozen import frozen
-from worker.turns.transitions.moves import Move
+from api_client.turns.record.moves import Move
 
 
 @frozen(slots=True)

@@ -9,8 +9,8 @@ from typing import Any
 from api_client.contract.counters import counter, model_of
 from api_client.contract.turn import Turn
 from api_client.contract.values.frozen import frozen
+from api_client.turns.record.moves import Move, progress
 from worker.enforcement.validators.services import JudgingCost
-from worker.turns.transitions.moves import Move, progress
 
 #: Whatever an agent reports beyond this it did not use.
 _MOST_USED = 1e12

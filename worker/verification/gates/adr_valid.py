@@ -9,9 +9,9 @@ from typing import Any
 
 from api_client.contract.issues.issue import ValidationIssue
 from worker.enforcement.validators import ADRStructureValidator
-from worker.verification.codes import issue
 from worker.verification.gates.base import Site
-from worker.verification.output_tree import content_of
+from worker.verification.gates.codes import issue
+from worker.verification.gates.output_tree import content_of
 
 MAX_ADR = 2 * 2**20
 

@@ -11,9 +11,9 @@ from typing import Any
 from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.phases.phase import Phase
 from worker.runners.base import Stop
-from worker.verification.fence import Fence
-from worker.verification.output_tree import Tree
-from worker.verification.stop import Stopping
+from worker.verification.gates.fence import Fence
+from worker.verification.gates.output_tree import Tree
+from worker.verification.gates.stop import Stopping
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,12 +15,12 @@ import structlog
 from api_client.contract.issues.issue import ValidationIssue
 from api_client.contract.phases.phase import Phase
 from worker.runners.base import Stop
-from worker.verification.codes import issue
-from worker.verification.fence import RUNS_PROGRAMS, Fence
 from worker.verification.gates.base import GateReport, GateResult, Site
+from worker.verification.gates.codes import issue
+from worker.verification.gates.fence import RUNS_PROGRAMS, Fence
+from worker.verification.gates.output_tree import TooLarge, Tree, scan
 from worker.verification.gates.registry import GATES
-from worker.verification.output_tree import TooLarge, Tree, scan
-from worker.verification.stop import Stopped, Stopping
+from worker.verification.gates.stop import Stopped, Stopping
 
 log = structlog.get_logger()
 

@@ -8,10 +8,10 @@ from typing import Any
 
 from api_client.contract.issues.issue import ValidationIssue
 from worker.runners.guard.box import Bind
-from worker.verification.codes import issue
-from worker.verification.gate_program import ProgramLimits, Ran, run_program
 from worker.verification.gates.base import Site
-from worker.verification.output_tree import MAX_BYTES, content_of, copied
+from worker.verification.gates.codes import issue
+from worker.verification.gates.gate_program import ProgramLimits, Ran, run_program
+from worker.verification.gates.output_tree import MAX_BYTES, content_of, copied
 
 PYTEST = ("python", "-m", "pytest", "-q", "-p", "no:cacheprovider")
 #: Files that may hold pytest's settings, and what shows that they do.

@@ -7,8 +7,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from api_client.contract.issues.issue import ValidationIssue
-from worker.verification.codes import issue
 from worker.verification.gates.base import Site
+from worker.verification.gates.codes import issue
 
 
 def files_exist(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:

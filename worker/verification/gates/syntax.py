@@ -11,9 +11,9 @@ from typing import Any
 
 from api_client.contract.issues.issue import ValidationIssue
 from worker.runners.guard.box import Bind
-from worker.verification.codes import issue
-from worker.verification.gate_program import ProgramLimits, Ran, run_program
 from worker.verification.gates.base import Site
+from worker.verification.gates.codes import issue
+from worker.verification.gates.gate_program import ProgramLimits, Ran, run_program
 
 INSPECTION = Path(__file__).with_name("inspection.py")
 #: Largest file that is parsed, in bytes.

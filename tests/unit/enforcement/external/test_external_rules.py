@@ -10,6 +10,7 @@ import pytest
 
 from api_client.contract.counters import counter
 from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.turns.record.moves import Move, progress
 from worker.enforcement import examine, judge
 from worker.enforcement.rules import CodeBlocks, CommandRule, LlmJudge
 from worker.enforcement.rules.llm_judge import prompt, read_verdict, verdicts
@@ -23,7 +24,6 @@ from worker.enforcement.validators.services import (
     ModelReply,
     Question,
 )
-from worker.turns.transitions.moves import Move, progress
 from worker.turns.transitions.usage import with_judging
 
 NONCE = "0123456789abcdef"

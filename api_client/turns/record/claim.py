@@ -8,8 +8,8 @@ from typing import Any
 from api_client.contract.attempt import AttemptRecord
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
-from worker.turns.record.command import Command, Outbox
-from worker.turns.transitions.moves import Move
+from api_client.turns.record.command import Command, Outbox
+from api_client.turns.record.moves import Move
 
 
 class Fenced(Exception):
@@ -29,7 +29,7 @@ class Claim:
         taken_at: when the claim was asked for, by ``time.monotonic()``.
         seconds_left: time to the turn's deadline at that moment, by the store's clock.
         accepted: what an earlier holder accepted and did not commit (``accepted.py``), or empty.
-        attempts: what is stored about each attempt, by its number, as far as the holder has read or written it; None:
+        attempts: the stored facts of each attempt, by its number, as far as the holder has read or written it; None:
             not read yet.
         records: those attempts as they are read, by number, as far as somebody asked.
         left_behind: facts such as ``2:text~TOKEN`` that an earlier holder wrote and did not come to name: the next
@@ -49,7 +49,7 @@ class Claim:
     outbox: Outbox[Command[Any]] = field(default_factory=Outbox)
 
     def facts(self, attempt: int) -> dict[str, str]:
-        """Return what is known to be stored about an attempt: texts by name."""
+        """Return the stored facts of an attempt, as far as known: texts by name."""
         return (self.attempts or {}).get(attempt, {})
 
     def records_after(self, move: Move) -> dict[int, AttemptRecord]:

@@ -11,9 +11,9 @@ import structlog
 from api_client.contract.counters import label
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
+from worker.agents.registry import build_runner
 from worker.files import template
 from worker.runners.claude.cli_program import find_program
-from worker.runners.registry import build_runner
 from worker.runners.scripted import script
 
 log = structlog.get_logger()

@@ -7,7 +7,6 @@ import secrets
 import time
 from typing import Any, TypeVar
 
-import structlog
 from redis.exceptions import (
     BusyLoadingError,
     NoScriptError,
@@ -25,14 +24,15 @@ from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
-from api_client.contract.values.worker_reports import WorkerReport, there, worker_of
+from api_client.contract.worker_reports import WorkerReport, there, worker_of
 from api_client.store.connection import Connection
-from worker.turns.record.changes import Changes
-from worker.turns.record.claim import Claim, Committed, Fenced, Reaped, Refusal
-from worker.turns.record.command import Command, Exchange
-from worker.turns.transitions.moves import Move
+from api_client.store.module_log import ModuleLog
+from api_client.turns.record.changes import Changes
+from api_client.turns.record.claim import Claim, Committed, Fenced, Reaped, Refusal
+from api_client.turns.record.command import Command, Exchange
+from api_client.turns.record.moves import Move
 
-log = structlog.get_logger()
+log = ModuleLog(__name__)
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from worker.files.safe_io import opened, read
-from worker.verification.scratch import scratch_folder
+from worker.verification.gates.scratch import scratch_folder
 
 #: Limits of an output that is examined at all.
 MAX_FILES = 5_000

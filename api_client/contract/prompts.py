@@ -9,7 +9,7 @@ from pathlib import Path
 SHIPPED = ("de", "en")
 NONE = "none"
 
-_FOLDER = Path(__file__).parents[1] / "templates"
+_FOLDER = Path(__file__).with_name("templates")
 
 
 @functools.cache

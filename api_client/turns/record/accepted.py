@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from api_client.contract.events import body_of
-from worker.turns.transitions.encoding import decode, encode
-from worker.turns.transitions.moves import Move
+from api_client.turns.record.encoding import decode, encode
+from api_client.turns.record.moves import Move
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,24 +13,23 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
-import structlog
-
 from api_client.contract.attempt import AttemptRecord
-from api_client.contract.commands import CANCEL, Word, load_script, plain_script, turn_keys
 from api_client.contract.counters import read_pending
 from api_client.contract.event_kinds import Body
-from api_client.contract.keys import Keys, bucket_lives, keys_of
+from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import attempt_of, decode_turn, is_apart, read_facts, with_changes
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn
-from api_client.contract.values.worker_reports import WorkerReport
-from worker.turns.record.claim import Behind, Claim, Committed, Fenced, JudgingPaused, Paused, Reaped, Refusal
-from worker.turns.record.command import Command, Exchange, hash_of, written_by_lua
-from worker.turns.transitions.encoding import EncodedMove, encode, left_behind
-from worker.turns.transitions.moves import Move, flat
+from api_client.contract.worker_reports import WorkerReport
+from api_client.store.commands import CANCEL, Word, load_script, plain_script, turn_keys
+from api_client.store.module_log import ModuleLog
+from api_client.turns.record.claim import Behind, Claim, Committed, Fenced, JudgingPaused, Paused, Reaped, Refusal
+from api_client.turns.record.command import Command, Exchange, hash_of, written_by_lua
+from api_client.turns.record.encoding import EncodedMove, encode, left_behind
+from api_client.turns.record.moves import Move, flat
 
-log = structlog.get_logger()
+log = ModuleLog(__name__)
 
 T = TypeVar("T")
 
@@ -255,7 +254,7 @@ class Changes:
         entries: list[bytes] = yield Command(list, ("LRANGE", keys.pending, 0, _FOLD_AT_ONCE - 1))
         if not entries:
             return False
-        lives = bucket_lives(self._settings)
+        lives = self._settings.bucket_lives
         added: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
         for at, counted in map(read_pending, entries):
             added[keys.totals, 0].update(counted)

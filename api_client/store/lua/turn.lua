@@ -88,7 +88,7 @@ local function called_off(will_run)
 end
 
 -- Go on with a parked turn as somebody decided, or as its time-out does. A worker carries it out with the next link.
--- Its clock stood still meanwhile: the deadline was put off by the whole time-out, and comes back by what is left of
+-- Its clock stood still meanwhile: the deadline was put off by the whole time-out, and comes back by the rest of
 -- it. An accepted answer must not expire on its way, so some time is always left.
 local function decide(kind, by, note, said, name)
   set('still_ms', number('still_ms') + NOW - number('parked_at'))

@@ -1,4 +1,4 @@
-"""A command to the store as a value: what is sent, and how its reply is read. Pure; who sends it is ``ledger``.
+"""A command to the store as a value: the words to send, and how its reply is read. Pure; who sends it is ``ledger``.
 
 A holder's commands are numbered and kept until it gives the turn back, because a store may forget: a server whose power
 fails loses what was not yet on its disk, and a replica that takes over lacks what it had not yet received; both had
@@ -12,8 +12,8 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from api_client.contract.commands import Word
 from api_client.contract.values.frozen import frozen
+from api_client.store.commands import Word
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from api_client.contract.tasks import Link, queue_of
 from api_client.contract.turn import TurnState
 
-#: What is read of a record.
+#: The fields that are read of a record.
 FIELDS = (
     *("token", "state", "next", "announced", "announced_at", "not_before", "deadline_at", "double_text"),
     *("delivery", "created_at"),

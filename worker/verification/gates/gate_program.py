@@ -23,8 +23,8 @@ from worker.runners.guard.footprint import Bounds, Footprint
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.guard.rlimits import CANNOT_RUN
 from worker.runners.guard.supervision import Ending, Supervision
-from worker.verification.fence import Fence
-from worker.verification.stop import Stopped, Stopping
+from worker.verification.gates.fence import Fence
+from worker.verification.gates.stop import Stopped, Stopping
 
 #: The end of a program's output that is kept, in lines and in characters a line.
 TAIL_LINES, TAIL_WIDTH = 400, 1_000

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from api_client.contract.attempt import AttemptFacts
-from api_client.contract.commands import SHORT_BYTES, Word
 from api_client.contract.event_kinds import Body
 from api_client.contract.issues.turn_error import TurnError, error_data
 from api_client.contract.record import ASKED, FieldChanges, elsewhere
 from api_client.contract.turn import Outcome, Progress
 from api_client.contract.values.frozen import frozen
-from worker.turns.transitions.moves import Answer, Move
+from api_client.store.commands import SHORT_BYTES, Word
+from api_client.turns.record.moves import Answer, Move
 
 #: A longer text is written before its move; a shorter one costs Lua next to nothing.
 AHEAD_BYTES = 65_536

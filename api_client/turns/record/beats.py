@@ -12,7 +12,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
-from worker.turns.record.claim import Claim
+from api_client.turns.record.claim import Claim
 
 _LUA = Path(__file__).with_name("lua") / "beats.lua"
 #: Turns one command renews: 250 keep the server busy for about a millisecond.

@@ -1,4 +1,4 @@
-"""Run one link of one turn in a separate process: ``python -m worker.processes.isolated TASK ATTEMPT TURN SESSION``.
+"""Run one link of one turn in a separate process: ``python -m worker.isolated TASK ATTEMPT TURN SESSION``.
 
 A turn that has taken down workers gets its last delivery here (poison cap): what dies now dies alone,
 and no other turn is struck with it.

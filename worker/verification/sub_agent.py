@@ -20,16 +20,16 @@ import structlog
 from api_client.contract.errors import SettingsError
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings, load
+from worker.agents.registry import build_runner
 from worker.runners.base import AgentEvent, Completion, Emit, Order, Runner, RunResult, Stop, reads_files
 from worker.runners.base import Verdict as Ended
-from worker.runners.registry import build_runner
-from worker.verification.fence import Fence
 from worker.verification.gates import GateReport, check
-from worker.verification.output_tree import TooLarge, Tree, content_of, copied, scan
+from worker.verification.gates.fence import Fence
+from worker.verification.gates.output_tree import TooLarge, Tree, content_of, copied, scan
+from worker.verification.gates.stop import Stopping, in_thread
+from worker.verification.prompt import MAX_SHOWN, verifier_prompt
 from worker.verification.result import Ground, VerificationResult, gates_result
-from worker.verification.stop import Stopping, in_thread
-from worker.verification.verifier.prompt import MAX_SHOWN, verifier_prompt
-from worker.verification.verifier.verdict import NoVerdict, read_verdict
+from worker.verification.verdict import NoVerdict, read_verdict
 
 log = structlog.get_logger()
 

@@ -5,7 +5,7 @@
 
 if turn.token ~= token then return { 'fenced', 0 } end
 if nth <= number('cmd') then return { 'done', seq } end
--- The store lost the end of its log: what is missing was answered once, and the holder still has it.
+-- The store lost the end of its log: the missing part was answered once, and the holder still has it.
 if nth > number('cmd') + 1 then return { 'behind', number('cmd') } end
 set('cmd', nth)
 for i = REST, #ARGV, 2 do emit(ARGV[i], ARGV[i + 1]) end

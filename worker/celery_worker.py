@@ -1,7 +1,7 @@
 """One process of a worker.
 
 Celery's worker without Celery's command line, which imports every sub-command and plug-in (0.3 s of processor).
-``python -m worker.processes.celery_worker -n NAME -c SLOTS --loglevel LEVEL`` does what ``celery worker``
+``python -m worker.celery_worker -n NAME -c SLOTS --loglevel LEVEL`` does what ``celery worker``
 does with threads, task events, and neither gossip nor mingle. The working directory, where agents may write, stays off
 the import path.
 """
@@ -29,7 +29,7 @@ HEARTBEAT_SECONDS = 6.0
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the worker until a signal ends it; exits with its code."""
-    parser = argparse.ArgumentParser(prog="worker.processes.celery_worker")
+    parser = argparse.ArgumentParser(prog="worker.celery_worker")
     parser.add_argument("-n", dest="name", required=True, help="NAME@%%h")
     parser.add_argument("-c", dest="slots", type=int, required=True)
     parser.add_argument("--loglevel", default="info")

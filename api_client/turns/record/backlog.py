@@ -9,16 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import structlog
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.store.connecting import open_store
-from worker.turns.leases.announced import FIELDS, Announced, Head, announced, look_again_at
+from api_client.store.module_log import ModuleLog
+from api_client.turns.record.announced import FIELDS, Announced, Head, announced, look_again_at
 
-log = structlog.get_logger()
+log = ModuleLog(__name__)
 
 _LUA = Path(__file__).with_name("lua") / "put_off.lua"
 

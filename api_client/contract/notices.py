@@ -33,7 +33,7 @@ KINDS: Mapping[str, str] = {
     "notice.test": "`turns notices test` sent it.",
 }
 #: The command that puts a notice into the outbox, for both sides.
-LUA = Path(__file__).parents[1] / "lua" / "notify.lua"
+LUA = Path(__file__).parents[1] / "notify.lua"
 #: A notice that was put once is not put again for this long, in seconds; and this long it is tried.
 REMEMBERED_SECONDS, TRIED_SECONDS = 8 * 86_400.0, 86_400.0
 #: Between two tries: it begins with the first and doubles up to the second, in seconds.

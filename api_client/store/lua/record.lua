@@ -55,7 +55,7 @@ local turn
 local seq
 local function number(name) return tonumber(turn[name] or '0') or 0 end
 
--- What is written when the command has answered. Numbers are whole: the server writes them as such.
+-- The writes that follow the answer. Numbers are whole: the server writes them as such.
 local fields, facts, texts, shared, events, counted = {}, {}, {}, {}, {}, {}
 local is_written = false
 

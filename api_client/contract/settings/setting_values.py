@@ -13,10 +13,10 @@ from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from api_client.contract.notices import KINDS
 from api_client.contract.phases.phase_checks import folder_problem
-from api_client.contract.values.notices import KINDS
-from api_client.contract.values.prompts import NONE, SHIPPED
-from api_client.contract.values.sentinels import Sentinels
+from api_client.contract.prompts import NONE, SHIPPED
+from api_client.contract.settings.sentinels import Sentinels
 
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
 STREAM_MODES = ("live", "draft", "validated")

@@ -8,6 +8,7 @@ from dataclasses import field
 from typing import cast
 
 from api_client.contract.attempt import AttemptFacts, AttemptRecord
+from api_client.contract.completion import Verdict
 from api_client.contract.event_kinds import Body, TurnRetrying
 from api_client.contract.events import data_of
 from api_client.contract.issues.turn_error import TurnError, error_data
@@ -18,7 +19,6 @@ from api_client.contract.turn import Outcome, Progress, Turn, TurnState
 from api_client.contract.values.frozen import frozen
 from worker.enforcement.documents.step import marker_spans
 from worker.enforcement.policy import Attempt, Policy, Retry
-from worker.runners.base import Verdict
 
 #: Take the fields of a turn, and of an attempt, that a move changes: ``progress(retries=2)``.
 progress = changes_of(Progress)
@@ -54,7 +54,7 @@ class MoveTexts:
 
 @frozen(slots=True, kw_only=True)
 class Move:
-    """One transition of a turn by its holder: what is written, reported and counted, and the next link.
+    """One transition of a turn by its holder: its writes, events and counters, and the next link.
 
     Attributes:
         state, next: where the turn goes; ignored when ``outcome`` is set.
