@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,9 @@ from api_client.store.audit import Audit
 _RIGHT_MS = 15_000
 #: Of those given up this many are kept.
 _MOST_DEAD = 10_000
+#: Turns that are looked at together; when the clock was set back, those of so long before once more, in ms.
+_BATCH, _OVERLAP_MS = 200, 60_000
+_FIELDS = ("outcome", "model", "session_id", "error", "attempt", "parked_at", "finished_at", "state")
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
 _RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
@@ -50,6 +53,46 @@ class Notices:
         """Put a notice into the outbox; False when it was put before. It is sent at least once."""
         names = [self._keys.notices_said, self._keys.notices, self._keys.notices_due]
         return bool(await self._store.ask(self._put(keys=names, args=list(notice.put_arguments()))))
+
+    async def new_turns(self, shard: int, *, parked: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
+        """Yield the turns of a shard that ended, or were parked, since this was last asked: id, fields of the record.
+
+        The time moves on after the caller took them. The first time nothing is yielded, and the time is noted.
+        """
+        ask, redis, keys = self._store.ask, self._store.redis, Keys(self._store.namespace, shard)
+        listed = keys.inbox if parked else keys.finished
+        looked, life = keys.notices_looked(listed), int(self._store.settings.retention_seconds)
+        seconds, micros = await ask(redis.time())
+        now = int(seconds) * 1000 + int(micros) // 1000
+        since = int(await ask(redis.get(looked)) or 0)
+        if not since:
+            await ask(redis.set(looked, now, ex=life))
+            return
+        since = now - _OVERLAP_MS if since > now else since
+        while True:
+            # Up to now, exclusively: a turn that comes in this very millisecond must not be left out.
+            found: Any = await ask(redis.zrangebyscore(listed, since, f"({now}", start=0, num=_BATCH, withscores=True))
+            if not found:
+                break
+            last = int(found[-1][1])
+            ids = dict.fromkeys([*(name for name, _ in found), *await ask(redis.zrangebyscore(listed, last, last))])
+            for turn in await self._records(keys, [name.decode() for name in ids]):
+                yield turn
+            since = last + 1
+            await ask(redis.set(looked, since, ex=life))
+        await ask(redis.set(looked, max(since, now - _OVERLAP_MS), ex=life))
+
+    async def _records(self, keys: Keys, ids: Sequence[str]) -> list[tuple[str, dict[str, str]]]:
+        pipe = self._store.redis.pipeline(transaction=False)
+        for turn_id in ids:
+            pipe.hmget(keys.turn(turn_id), [*_FIELDS, "request"])
+            pipe.hget(keys.texts(turn_id), "request")  # of a record of version 1 it is in the record
+        answers = await self._store.ask(pipe.execute())
+        found = []
+        for turn_id, values, request in zip(ids, answers[::2], answers[1::2], strict=True):
+            texts = [(value or b"").decode("utf-8", "replace") for value in (*values[:-1], request or values[-1])]
+            found.append((turn_id, dict(zip((*_FIELDS, "request"), texts, strict=True))))
+        return found
 
     async def are_sent(self) -> bool:
         """Return whether a worker with a target is there: what is put while none is would stay there for ever."""

@@ -106,6 +106,14 @@ class Store:
             raise StoreUnavailable(type(error).__name__) from error
         return found
 
+    async def note(self, field: str, value: str) -> None:
+        """Note a fact of the installation, such as ``GC_AT``. Raises as ``ask``."""
+        await self.ask(self.redis.hset(Keys(self.namespace).installation, field, value))
+
+    async def noted(self, field: str) -> str:
+        """Return a noted fact of the installation; empty for none. Raises as ``ask``."""
+        return (await self.ask(self.redis.hget(Keys(self.namespace).installation, field)) or b"").decode()
+
     async def require_shards(self) -> None:
         """Make sure that HELIX_SHARDS is the number of the store, which the first installation writes there. Asks once.
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import Keys, keys_of
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.store import Store
 from api_client.workers.reports import waiting_messages
@@ -36,6 +37,22 @@ class Sessions:
         """The ids of a session's unfinished turns, in order. ``turn_id``: any of it, also one that is not stored."""
         found = await self._store.ask(self._store.redis.lrange(self._list_of(turn_id, session_id), 0, -1))
         return [each.decode() for each in found]
+
+    async def at_work(self, session_id: str) -> bool:
+        """Return whether a session has unfinished turns, in whichever shard."""
+        for keys in self._store.shards:
+            if await self._store.ask(self._store.redis.llen(keys.session(session_id))):
+                return True
+        return False
+
+    async def phase_folders(self) -> list[str]:
+        """Return the folders whose phases were run, relative to HELIX_ROOT."""
+        key = Keys(self._store.namespace).phase_folders
+        return [raw.decode() for raw in await self._store.ask(self._store.redis.smembers(key))]
+
+    async def forget_phase_folders(self, folders: Sequence[str]) -> None:
+        """Take folders that are gone off that list."""
+        await self._store.ask(self._store.redis.srem(Keys(self._store.namespace).phase_folders, *folders))
 
     def _list_of(self, turn_id: str, session_id: str) -> str:
         return keys_of(self._store.namespace, turn_id).session(session_id)

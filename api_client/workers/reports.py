@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from api_client.broker.celery_message import celery_settings
 from api_client.contract.keys import Keys
-from api_client.contract.process_exit import MOST, ProcessExit
+from api_client.contract.process_exit import KEEP_SECONDS, MOST, ProcessExit
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import ALL_QUEUES
 from api_client.contract.worker_reports import WorkerReport
@@ -36,6 +36,11 @@ async def reported_workers(store: Store) -> list[WorkerReport]:
     return reports_of(stored, await store.ask(store.redis.pubsub_channels(keys.alive("*"))))
 
 
+async def written_reports(redis: Redis, namespace: str) -> list[WorkerReport]:
+    """Return the reports in the store alone, by name. Raises ``RedisError`` when it does not answer."""
+    return reports_of(await redis.hgetall(Keys(namespace).workers))
+
+
 def reports_of(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> list[WorkerReport]:
     """The reports of a stored hash, by name; others are left out. Pure. ``alive``: channels of ``Keys.alive``."""
     signs = {
@@ -47,6 +52,20 @@ def reports_of(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> li
             report = WorkerReport.from_json(name.decode(), text)
             found.append(replace(report, at=max(report.at, signs.get(report.name, 0.0))))
     return found
+
+
+async def note_exit(settings: Settings, ended: ProcessExit) -> None:
+    """Remember how a process ended.
+
+    Raises:
+        SettingsError: no store is set. RedisError: it does not answer.
+    """
+    key = Keys(settings.namespace).exits
+    async with open_store(settings) as redis:
+        both = redis.pipeline()
+        both.xadd(key, ended.to_fields(), maxlen=MOST, approximate=True)
+        both.expire(key, KEEP_SECONDS)
+        await both.execute()
 
 
 async def read_exits(store: Store) -> list[ProcessExit]:

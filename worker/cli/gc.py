@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import time
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import GC_AT, Keys
+from api_client.contract.keys import GC_AT
 from api_client.contract.settings import Settings, load, require_store
 from api_client.index.clearing import clear
 from worker.cli import NO
@@ -54,8 +55,7 @@ def gc(dry_run: bool, as_json: bool) -> None:
 
 async def _note_end(client: TurnsClient) -> None:
     """For the alert of an installation whose gc has stopped."""
-    key = Keys(client.store.namespace).installation
-    await client.store.ask(client.store.redis.hset(key, GC_AT, str(int(time.time()))))
+    await client.store.note(GC_AT, str(int(time.time())))
 
 
 def _kept(settings: Settings) -> dict[str, float]:
@@ -73,18 +73,17 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
     """Remove what is old enough, one folder after the other; the store is asked about each session.
 
     Raises:
-        RedisError: the store went away: nothing more is removed.
+        StoreUnavailable: the store went away: nothing more is removed.
     """
-    from api_client.store.connecting import connect
     from worker.files.folder_clearing import old_folders, remove
     from worker.turns.phases.phase_clearing import old_phase_attempts
 
     found: dict[str, Any] = {**dict.fromkeys(_WHAT.values(), 0), "bytes": 0, "problems": []}
-    with connect(settings) as redis:
+    with asyncio.Runner() as runner:
+        client = TurnsClient(settings)
 
         def live(session_id: str) -> bool:
-            shards = (Keys(settings.namespace, shard) for shard in range(settings.shards))
-            return any(redis.llen(keys.session(session_id)) for keys in shards)
+            return runner.run(client.sessions.at_work(session_id))
 
         now, attempts = time.time(), settings.attempt_retention_seconds or settings.retention_seconds
         of_sessions = old_folders(
@@ -94,10 +93,9 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
             attempt_seconds=attempts,
             live=live,
         )
-        phase_folders = Keys(settings.namespace).phase_folders
-        known = {raw.decode() for raw in redis.smembers(phase_folders)}
+        known = set(runner.run(client.sessions.phase_folders()))
         if gone := [directory for directory in known if not dry_run and not (settings.root / directory).exists()]:
-            redis.srem(phase_folders, *gone)
+            runner.run(client.sessions.forget_phase_folders(gone))
         of_phases = old_phase_attempts(settings.root, known, now=now, attempt_seconds=attempts, live=live)
         for old in itertools.chain(of_sessions, of_phases):
             try:
@@ -106,6 +104,7 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
                     found["bytes"] += old.size
             except OSError as error:
                 found["problems"].append(f"{old.path}: {error.strerror or error}")
+        runner.run(client.close())
     return found
 
 

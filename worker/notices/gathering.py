@@ -8,41 +8,34 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 import structlog
 
 from api_client.contract.issues.turn_error import TurnError
-from api_client.contract.keys import Keys
 from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
 from api_client.contract.worker_reports import WorkerReport, missing
 from api_client.notices import Notices
 from api_client.policies.flows import GUARD, Flows, RolledBack
 from api_client.store import Store
+from api_client.workers.reports import written_reports
 from worker.notices.targets import wanted
 
 log = structlog.get_logger()
 
-_BATCH = 200
-#: When the store's clock was set back, turns of so long before are looked at again, in ms.
-_OVERLAP_MS = 60_000
 #: A worker that is silent for this long is gone, in seconds; one gone for a day was reported before.
 _GONE_SECONDS, _OLD_SECONDS = 30.0, 86_400.0
 _FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
-_FIELDS = ("outcome", "model", "session_id", "error", "attempt", "parked_at", "finished_at", "state")
 
 
 async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
     """Put everything new into the outbox. Raises ``StoreUnavailable``."""
     for shard in range(settings.shards):
-        keys = Keys(settings.namespace, shard)
-        await _turns(settings, store, outbox, keys, keys.finished, _of_ended)
-        await _turns(settings, store, outbox, keys, keys.inbox, _of_parked)
+        await _turns(settings, outbox, shard, parked=False)
+        await _turns(settings, outbox, shard, parked=True)
     seconds, _ = await store.ask(store.redis.time())  # as workers report by the store's clock
-    found = [*gone_workers(await _reports(store, Keys(settings.namespace).workers), float(seconds))]
+    found = [*gone_workers(await store.ask(written_reports(store.redis, store.namespace)), float(seconds))]
     if len(settings.flow_version) > 1:
         found += rolled_back_by_itself(settings, await Flows(store).said(), time.time())
     for notice in found:
@@ -50,59 +43,18 @@ async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
             await outbox.put(notice)
 
 
-async def _turns(
-    settings: Settings,
-    store: Store,
-    outbox: Notices,
-    keys: Keys,
-    listed: str,
-    notices_of: Callable[[Settings, str, dict[str, str]], Iterator[Notice]],
-) -> None:
-    """The turns that came into a list since the time noted for it. The first look notes the time only."""
-    redis = store.redis
-    seconds, micros = await store.ask(redis.time())
-    now = int(seconds) * 1000 + int(micros) // 1000
-    life = int(settings.retention_seconds)
-    since = int(await store.ask(redis.get(keys.notices_looked(listed))) or 0)
-    if not since:
-        await store.ask(redis.set(keys.notices_looked(listed), now, ex=life))
-        return
-    since = now - _OVERLAP_MS if since > now else since
-    while True:
-        # Up to now, exclusively: a turn that comes in this very millisecond must not be left out.
-        found: Any = await store.ask(
-            redis.zrangebyscore(listed, since, f"({now}", start=0, num=_BATCH, withscores=True)
-        )
-        if not found:
-            break
-        last = int(found[-1][1])
-        same = await store.ask(redis.zrangebyscore(listed, last, last))
-        ids = dict.fromkeys([*(name for name, _ in found), *same])
-        for turn_id, record in await _records(store, keys, [name.decode() for name in ids]):
-            try:
-                found_notices = list(notices_of(settings, turn_id, record))
-            except (ValueError, TypeError, AttributeError) as error:  # its record is damaged: the others go on
-                log.warning("notice.not_made", turn_id=turn_id, error=type(error).__name__)
-                continue
-            for notice in found_notices:
-                if wanted(settings, notice.kind):
-                    await outbox.put(notice)
-        since = last + 1
-        await store.ask(redis.set(keys.notices_looked(listed), since, ex=life))
-    await store.ask(redis.set(keys.notices_looked(listed), max(since, now - _OVERLAP_MS), ex=life))
-
-
-async def _records(store: Store, keys: Keys, ids: list[str]) -> list[tuple[str, dict[str, str]]]:
-    pipe = store.redis.pipeline(transaction=False)
-    for turn_id in ids:
-        pipe.hmget(keys.turn(turn_id), [*_FIELDS, "request"])
-        pipe.hget(keys.texts(turn_id), "request")  # of a record of version 1 it is in the record
-    answers = await store.ask(pipe.execute())
-    found = []
-    for turn_id, values, request in zip(ids, answers[::2], answers[1::2], strict=True):
-        texts = [(value or b"").decode("utf-8", "replace") for value in (*values[:-1], request or values[-1])]
-        found.append((turn_id, dict(zip((*_FIELDS, "request"), texts, strict=True))))
-    return found
+async def _turns(settings: Settings, outbox: Notices, shard: int, *, parked: bool) -> None:
+    """Put the notices of turns that ended, or were parked, since the time noted for it."""
+    notices_of = _of_parked if parked else _of_ended
+    async for turn_id, record in outbox.new_turns(shard, parked=parked):
+        try:
+            found = list(notices_of(settings, turn_id, record))
+        except (ValueError, TypeError, AttributeError) as error:  # its record is damaged: the others go on
+            log.warning("notice.not_made", turn_id=turn_id, error=type(error).__name__)
+            continue
+        for notice in found:
+            if wanted(settings, notice.kind):
+                await outbox.put(notice)
 
 
 def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
@@ -137,16 +89,6 @@ def _facts(settings: Settings, turn_id: str, record: dict[str, str], **more: str
     if settings.public_url:
         facts["url"] = f"{settings.public_url.rstrip('/')}/turns/{turn_id}"
     return {"attempts": int(record["attempt"] or 0), **{name: value for name, value in facts.items() if value}}
-
-
-async def _reports(store: Store, workers: str) -> list[WorkerReport]:
-    """The last report of each worker process."""
-    listed: Any = await store.ask(store.redis.hgetall(workers))
-    found = []
-    for name, text in listed.items():
-        with suppress(ValueError):
-            found.append(WorkerReport.from_json(name.decode(), text))
-    return found
 
 
 def rolled_back_by_itself(settings: Settings, said: dict[str, RolledBack], now: float) -> Iterator[Notice]:

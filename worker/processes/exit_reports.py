@@ -6,6 +6,7 @@ In a thread: a supervisor has to restart what died whether the store answers or 
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import queue
 import threading
@@ -14,8 +15,7 @@ import time
 import structlog
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.keys import Keys
-from api_client.contract.process_exit import KEEP_SECONDS, MOST, ProcessExit
+from api_client.contract.process_exit import ProcessExit
 from api_client.contract.settings import Settings
 from worker.processes.program import REFUSED
 
@@ -43,23 +43,15 @@ class ExitNotes:
     def _write(self) -> None:
         from redis.exceptions import RedisError  # only when something ended: a supervisor starts sooner without
 
-        from api_client.store.connecting import connect
         from api_client.store.shards import require_shards
+        from api_client.workers.reports import note_exit
 
-        try:
-            store = connect(self._settings, answer_seconds=2.0, resends=0)
-        except SettingsError:
-            return  # no store was ever set
-        key = Keys(self._settings.namespace).exits
-        while True:
+        while self._settings.store_url:
             ended = self._waiting.get()
             give_up = time.monotonic() + _PATIENCE_SECONDS
             while time.monotonic() < give_up:
                 with contextlib.suppress(RedisError):
-                    both = store.pipeline()
-                    both.xadd(key, ended.to_fields(), maxlen=MOST, approximate=True)
-                    both.expire(key, KEEP_SECONDS)
-                    both.execute()
+                    asyncio.run(note_exit(self._settings, ended))
                     break
                 time.sleep(_PAUSE_SECONDS)
             else:

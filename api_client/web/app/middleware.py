@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from api_client.contract.errors import StoreUnavailable
-from api_client.contract.keys import UNTRUSTED_PROXY, Keys
+from api_client.contract.keys import UNTRUSTED_PROXY
 from api_client.web.errors import ApiError, internal_error, shown_text, where
 from api_client.web.identity.access import needs_key
 from api_client.web.relay import Relay
@@ -57,11 +57,8 @@ class Forwarded(ProxyHeadersMiddleware):
             if needs_key(relay) and time.monotonic() - self._noted_at > _NOTE_SECONDS:
                 self._noted_at, store = time.monotonic(), relay.client.store
                 log.warning("proxy.untrusted", address=peer)
-                note = store.redis.hset(
-                    Keys(store.namespace).installation, UNTRUSTED_PROXY, f"{peer} {time.time():.0f}"
-                )
                 with suppress(StoreUnavailable):
-                    await store.ask(note)
+                    await store.note(UNTRUSTED_PROXY, f"{peer} {time.time():.0f}")
         await super().__call__(scope, receive, send)
 
 

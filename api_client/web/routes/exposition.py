@@ -23,7 +23,7 @@ from redis.exceptions import ResponseError
 import api_client
 from api_client.budgets.budget import highest
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, Counted, parse
-from api_client.contract.keys import GC_AT, Keys
+from api_client.contract.keys import GC_AT
 from api_client.contract.turn import TurnState
 from api_client.notices import NoticeCounts
 from api_client.pauses.pause import BREAKER, WHATS
@@ -82,7 +82,7 @@ async def read_vitals(relay: Relay) -> Vitals:
     with suppress(ResponseError):  # its user may not ask
         memory = await client.store.memory()
     disk = await asyncio.to_thread(shutil.disk_usage, relay.settings.root)
-    gc_at = await client.store.ask(client.store.redis.hget(Keys(client.store.namespace).installation, GC_AT))
+    gc_at = await client.store.noted(GC_AT)
     return Vitals(
         queues=await client.workers.messages(),
         held=await client.pauses.held(),

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
-from api_client.contract.keys import UNTRUSTED_PROXY, Keys
+from api_client.contract.keys import UNTRUSTED_PROXY
 from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding
 
@@ -45,7 +45,4 @@ def most_bits(key: str) -> float:
 
 async def _noted(settings: Settings) -> str:
     async with TurnsClient(settings) as client:
-        store = client.store
-        return (
-            (await store.ask(store.redis.hget(Keys(store.namespace).installation, UNTRUSTED_PROXY))) or b""
-        ).decode()
+        return await client.store.noted(UNTRUSTED_PROXY)

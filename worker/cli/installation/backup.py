@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import Keys
 from api_client.contract.phases.phase import Phase
 from api_client.contract.phases.phase_place import input_file
 from api_client.contract.settings import RUN_FILE, Settings, load, require_store
@@ -58,7 +57,6 @@ def _wanted(settings: Settings) -> saving.Wanted:
 
     async def ask(client: TurnsClient) -> saving.Wanted:
         store = client.store
-        raw = await store.ask(store.redis.smembers(Keys(settings.namespace).phase_folders))
         lists = TurnLists(store)
         unfinished = [found.turn_id for found in await lists.unfinished(Search())]
         inputs: list[Path] = []
@@ -67,7 +65,7 @@ def _wanted(settings: Settings) -> saving.Wanted:
                 paths = Phase.stored(turn.request.phase).input_files
                 inputs += [input_file(settings.root, turn.request, path) for path in paths]
         return saving.Wanted(
-            phase_directories=[name.decode() for name in raw],
+            phase_directories=await client.sessions.phase_folders(),
             input_files=inputs,
             settings=describe(settings, os.environ),
         )

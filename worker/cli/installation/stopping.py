@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
-from typing import Any
 
 import click
 from redis.exceptions import RedisError
 
-from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.worker_reports import WorkerReport
-from api_client.store.connecting import connect
+from api_client.store.connecting import open_store
+from api_client.workers.reports import written_reports
 from worker.cli.output import number_of
 
 #: A worker that is silent for longer is not one of those that end now, in seconds.
@@ -34,11 +34,14 @@ def say_what_it_waits_for(settings: Settings) -> None:
 def _at_work(settings: Settings) -> int | None:
     """Agents at work on this machine, by what its workers last reported; None when the store does not answer."""
     try:
-        with connect(settings, answer_seconds=1.0, resends=0) as store:
-            listed: Any = store.hgetall(Keys(settings.namespace).workers)
+        reports = asyncio.run(_reports(settings))
     except RedisError:
         return None
-    reports = [WorkerReport.from_json(name.decode(), text) for name, text in listed.items()]
     here = socket.gethostname()
     fresh = [each for each in reports if each.host == here and time.time() - each.at < _FRESH_SECONDS]
     return sum(each.slots - each.free for each in fresh if RUN_QUEUE in each.queues)
+
+
+async def _reports(settings: Settings) -> list[WorkerReport]:
+    async with open_store(settings, answer_seconds=1.0) as redis:
+        return await written_reports(redis, settings.namespace)
