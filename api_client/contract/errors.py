@@ -138,3 +138,9 @@ class StoreUnavailable(HelixError):
         super().__init__(f"{refusal}; {refusal.fix}" if refusal else f"the store does not answer: {reason}")
         self.reason = str(refusal) if refusal else reason
         self.refusal = refusal
+
+
+class RestoreRefused(HelixError):
+    """The archive is not whole, or the installation is not empty; the message says which, and what to do."""
+
+    code = "restore_refused"

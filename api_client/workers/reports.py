@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from api_client.broker.celery_message import celery_settings
 from api_client.contract.keys import Keys
@@ -38,7 +38,8 @@ async def reported_workers(store: Store) -> list[WorkerReport]:
 
 async def written_reports(redis: Redis, namespace: str) -> list[WorkerReport]:
     """Return the reports in the store alone, by name. Raises ``RedisError`` when it does not answer."""
-    return reports_of(await redis.hgetall(Keys(namespace).workers))
+    stored: Any = await redis.hgetall(Keys(namespace).workers)
+    return reports_of(stored)
 
 
 def reports_of(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> list[WorkerReport]:
@@ -62,7 +63,7 @@ async def note_exit(settings: Settings, ended: ProcessExit) -> None:
     """
     key = Keys(settings.namespace).exits
     async with open_store(settings) as redis:
-        both = redis.pipeline()
+        both: Any = redis.pipeline()
         both.xadd(key, ended.to_fields(), maxlen=MOST, approximate=True)
         both.expire(key, KEEP_SECONDS)
         await both.execute()

@@ -45,7 +45,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a reaper that has just begun waits anew",
-        _LEASES + "lua/calm.lua",
+        _RECORD + "lua/calm.lua",
         "since = tonumber(kept[1] or ''), tonumber(kept[2] or '')",
         "since = tonumber(kept[1] or ''), nil",
         _STORE + "test_calm.py",
@@ -53,7 +53,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "an outage of all reapers is no pause",
-        _LEASES + "lua/calm.lua",
+        _RECORD + "lua/calm.lua",
         " or now - seen > tonumber(ARGV[1]) then",
         " then",
         _STORE + "test_calm.py",
@@ -61,7 +61,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a clock that jumps is trusted",
-        _LEASES + "calm.py",
+        _RECORD + "calm.py",
         "if abs(drift) > _JUMP_SECONDS:",
         "if False:",
         _UNIT + "test_lease.py",
@@ -69,7 +69,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a clock that was set back is not seen",
-        _LEASES + "calm.py",
+        _RECORD + "calm.py",
         "self.jumped_back = drift < -_JUMP_SECONDS",
         "self.jumped_back = False",
         _UNIT + "test_lease.py",

@@ -20,6 +20,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
+from api_client.contract.errors import RestoreRefused
 from api_client.contract.phases.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.index.search import Search
@@ -29,7 +30,6 @@ from tests.installation import Installation, asked, end_all, run
 from tests.ports import free_port
 from tests.support import wait_for, wait_until
 from worker.backup import keyspace, restoring
-from worker.backup.errors import RestoreRefused
 from worker.backup.keyspace import fitting_server
 from worker.processes.broker import EmbeddedBroker, Server, find_server
 

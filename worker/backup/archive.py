@@ -22,7 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, cast
 
-from worker.backup.errors import BackupFailed, RestoreRefused
+from api_client.contract.errors import RestoreRefused
+from worker.backup.errors import BackupFailed
 
 FORMAT = "helix-turns.backup/1"
 _MANIFEST, _SEAL = "manifest.json", "manifest.sha256"

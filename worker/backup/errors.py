@@ -9,9 +9,3 @@ class BackupFailed(HelixError):
     """The backup cannot be taken; nothing was written in the place of an archive."""
 
     code = "backup_failed"
-
-
-class RestoreRefused(HelixError):
-    """The archive is not whole, or the installation is not empty; the message says which, and what to do."""
-
-    code = "restore_refused"

@@ -8,24 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import redis
 from redis.exceptions import ResponseError
 
-from api_client.contract.failpoints import reach
-from api_client.contract.keys import Keys
+from api_client.contract.errors import RestoreRefused
 from api_client.contract.settings import Settings
-from api_client.store import shards
+from api_client.store import namespace
 from api_client.store.connecting import connect
-from worker.backup.errors import RestoreRefused
 from worker.processes.broker import BrokerError, EmbeddedBroker, Server, find_servers
 
-_BATCH = 200
-_OTHER_VERSION = "version or checksum"
 #: The end of a dump without a checksum.
 _END = b"\xff" + bytes(8)
 _REMEDY = "Put the store's own kind and version of server on PATH, where the restore runs"
@@ -38,7 +33,7 @@ def require_empty_store(settings: Settings, digest: str) -> None:
         RestoreRefused: says what to do.
     """
     with connect(settings) as target:
-        _require_room(target, Keys(settings.namespace), digest)
+        namespace.require_room(target, settings.namespace, digest)
 
 
 def fitting_server(settings: Settings, head: bytes) -> Server:
@@ -53,9 +48,10 @@ def fitting_server(settings: Settings, head: bytes) -> Server:
     for server, what, key in _tried(head):
         if key:
             try:
-                _try_key(settings, key)
+                with connect(settings) as target:
+                    namespace.try_key(target, settings.namespace, key)
             except ResponseError as error:
-                if _OTHER_VERSION not in str(error):
+                if namespace.OTHER_VERSION not in str(error):
                     raise
             else:
                 return server
@@ -75,7 +71,7 @@ def what_a_restore_lacks(settings: Settings, head: bytes) -> str:
         RedisError: the store does not answer.
     """
     with connect(settings) as store:
-        own = cast("bytes", store.dump(Keys(settings.namespace).installation))
+        own = namespace.key_of(store, settings.namespace)
     tried: list[str] = []
     with contextlib.suppress(BrokerError):
         for _, what, key in _tried(head):
@@ -108,14 +104,6 @@ def _key_of(directory: Path, server: Server) -> bytes:
         return cast("bytes", source.dump("key"))
 
 
-def _try_key(settings: Settings, key: bytes) -> None:
-    """Raises ``ResponseError``: the store's server does not read this key."""
-    name = Keys(settings.namespace).probe("restore")
-    with connect(settings) as target:
-        target.restore(name, 1000, key, replace=True)
-        target.delete(name)
-
-
 def restore_keys(settings: Settings, dump: Path, digest: str, server: Server) -> int:
     """Copy every key of the namespace from a dump into the store; returns how many.
 
@@ -132,47 +120,13 @@ def restore_keys(settings: Settings, dump: Path, digest: str, server: Server) ->
         RestoreRefused: the store's server does not read what ours writes.
         BrokerError: ours does not read the dump.
     """
-    keys = Keys(settings.namespace)
-    with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder, connect(settings) as target:
-        target.hset(keys.installation, shards.RESTORING, digest)
-        with (
-            EmbeddedBroker(_loadable(dump, Path(folder)), server=server) as running,
-            redis.Redis.from_url(running.url) as source,
-        ):
-            last, passing = (
-                keys.installation.encode(),
-                {name.encode() for name in (keys.workers, keys.reapers, keys.written)},
-            )
-            count = 0
-            found = (name for name in source.scan_iter(match=f"{_literal(settings.namespace)}:*", count=1000))
-            for batch in _batches(name for name in found if name != last and name not in passing):
-                count += _copy(source, target, batch)
-                reach("restore.keys")
-            if not _copy(source, target, [last]):  # with it the mark goes
-                target.delete(last)
-            return count + 1
-
-
-def _literal(namespace: str) -> str:
-    return "".join(f"\\{letter}" if letter in r"*?[]^\\" else letter for letter in namespace)
-
-
-def _require_room(target: redis.Redis, keys: Keys, digest: str) -> None:
-    begun = target.hget(keys.installation, shards.RESTORING)
-    if begun is not None:
-        if (other := bytes(cast("bytes", begun)).decode()) != digest:
-            raise RestoreRefused(
-                f"the store is half restored from another backup, {other[:12]}; restore that, or take an empty store"
-            )
-        return
-    pattern = f"{_literal(keys.namespace)}:*"
-    looked_at = {name.encode() for name in (keys.installation, keys.written)}  # a look at an empty store leaves these
-    found = (name for name in target.scan_iter(match=pattern, count=1000) if name not in looked_at)
-    if there := list(islice(found, 1)):
-        raise RestoreRefused(
-            f"the store is not empty ({there[0].decode(errors='replace')[:60]}): stop all workers and relays, and take"
-            " an empty server"
-        )
+    with (
+        tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder,
+        connect(settings) as target,
+        EmbeddedBroker(_loadable(dump, Path(folder)), server=server) as running,
+        redis.Redis.from_url(running.url) as source,
+    ):
+        return namespace.copy_keys(source, target, settings.namespace, digest)
 
 
 def _loadable(dump: Path, folder: Path) -> Path:
@@ -182,31 +136,3 @@ def _loadable(dump: Path, folder: Path) -> Path:
     (files / "appendonly.aof.1.base.rdb").symlink_to(dump)
     (files / "appendonly.aof.manifest").write_text("file appendonly.aof.1.base.rdb seq 1 type b\n")
     return files.parent
-
-
-def _batches(names: Iterable[bytes]) -> Iterator[list[bytes]]:
-    names = iter(names)
-    while batch := list(islice(names, _BATCH)):
-        yield batch
-
-
-def _copy(source: redis.Redis, target: redis.Redis, names: list[bytes]) -> int:
-    reading, writing = source.pipeline(transaction=False), target.pipeline(transaction=False)
-    for name in names:
-        reading.dump(name)
-        reading.execute_command("PEXPIRETIME", name)  # type: ignore[no-untyped-call]
-    answers: list[Any] = reading.execute()
-    count = 0
-    for name, content, until in zip(names, answers[::2], answers[1::2], strict=True):
-        if content is not None:
-            count += 1
-            writing.restore(name, max(0, until), content, replace=True, absttl=until > 0)
-    try:
-        writing.execute()
-    except ResponseError as error:
-        if _OTHER_VERSION in str(error):
-            raise RestoreRefused(
-                f"the store's server does not read what ours writes ({error}); take one as new as ours"
-            ) from error
-        raise
-    return count

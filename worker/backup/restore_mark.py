@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from api_client.contract.errors import RestoreRefused
 from api_client.contract.settings import STATE_DIR
-from worker.backup.errors import RestoreRefused
 
 #: The file in the state folder of HELIX_ROOT.
 MARK = "restoring"

@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from api_client.contract.errors import RestoreRefused
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import STATE_DIR, Settings
 from worker.backup.archive import ArchiveEntry, Manifest, checked, contents
-from worker.backup.errors import RestoreRefused
 from worker.backup.keyspace import fitting_server, require_empty_store, restore_keys
 from worker.backup.restore_mark import MARK
 from worker.backup.saving import KEYS, NOT_KEPT, ROOT, STATE, STORE

@@ -12,11 +12,11 @@ import pytest
 from api_client.contract.completion import KILLED_BY, OTHERS
 from api_client.contract.tasks import FAIL, RUN, Link
 from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.turns.record.calm import Clocks
 from api_client.turns.record.claim import Claim
 from api_client.turns.record.moves import Move
 from worker.runners.base import Completion, RunResult, Verdict
 from worker.turns.leases import host
-from worker.turns.leases.calm import Clocks
 from worker.turns.leases.host import Host, oom_counter, oom_kills
 from worker.turns.leases.lease import Lease
 from worker.turns.leases.replica_watch import MAY, MAY_NOT, priority_of

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings, masked
 from api_client.contract.words.store_refusals import refusal_of
 from worker.cli.checks.finding import Finding
@@ -24,8 +22,6 @@ PATCHED: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
 #: Clocks that differ by more than this mislead: readers of logs first, then metrics.
 _SKEW_SECONDS = 2.0
 _FULL = 0.85
-#: How long the mark lives that proves that a server takes writes.
-_WRITTEN_MS = 60_000
 
 Info = Mapping[str, Any]
 
@@ -53,12 +49,13 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
     from redis.exceptions import NoPermissionError, RedisError
 
     from api_client.store.connecting import connect
+    from api_client.store.namespace import write_mark
 
     where = masked(settings.store_url)
     try:
         with connect(settings, answer_seconds=3.0, resends=0) as redis:
             redis.ping()
-            redis.set(Keys(settings.namespace).written, secrets.token_hex(8), px=_WRITTEN_MS)
+            write_mark(redis, settings.namespace)
             yield Finding(name, "ok", f"answers and takes writes at {where}")
             yield clock(name, redis)
             try:

@@ -23,9 +23,9 @@ from api_client.store.connecting import open_store
 from api_client.store.connection import Connection
 from api_client.store.shards import stored_shards
 from api_client.turns.record.backlog import Backlog
+from api_client.turns.record.calm import Calm, Clocks
 from api_client.turns.record.claim import Reaped
 from api_client.turns.record.ledger import Ledger
-from worker.turns.leases.calm import Calm, Clocks
 from worker.turns.loops.threads import Short
 
 log = structlog.get_logger()

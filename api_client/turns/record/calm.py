@@ -23,7 +23,7 @@ _JUMP_SECONDS = 1.0
 class Clocks:
     """The store's clock beside ours, at each look. Both in seconds.
 
-    ``jumped_back`` is True when the store's clock was set back since the look before: what is due then seems far away.
+    ``jumped_back`` is True when the store's clock was set back since the look before: due turns then seem far away.
     """
 
     def __init__(self, lease_seconds: float) -> None:

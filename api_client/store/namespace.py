@@ -1,0 +1,112 @@
+"""The namespace of an installation as a whole, key by key: for a backup, and for checks of the server. Blocking."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, cast
+
+import redis
+from redis.exceptions import ResponseError
+
+from api_client.contract.errors import RestoreRefused
+from api_client.contract.failpoints import reach
+from api_client.contract.keys import Keys
+from api_client.store import shards
+
+#: What a server says of a key in a form that it does not read.
+OTHER_VERSION = "version or checksum"
+_BATCH = 200
+#: How long the mark lives that proves that a server takes writes.
+_WRITTEN_MS = 60_000
+
+
+def write_mark(store: redis.Redis, namespace: str) -> None:
+    """Write a key that says that the store takes writes. Raises ``RedisError`` when it does not."""
+    store.set(Keys(namespace).written, secrets.token_hex(8), px=_WRITTEN_MS)
+
+
+def key_of(store: redis.Redis, namespace: str) -> bytes:
+    """Return a key as the store's server writes it. Raises ``RedisError``."""
+    return cast("bytes", store.dump(Keys(namespace).installation))
+
+
+def try_key(target: redis.Redis, namespace: str, key: bytes) -> None:
+    """Write a key for a moment. Raises ``ResponseError``: the store's server does not read this key."""
+    name = Keys(namespace).probe("restore")
+    target.restore(name, 1000, key, replace=True)
+    target.delete(name)
+
+
+def require_room(target: redis.Redis, namespace: str, digest: str) -> None:
+    """Refuse a store with turns, unless the backup of this digest was half restored into it. Raises RestoreRefused."""
+    keys = Keys(namespace)
+    begun = target.hget(keys.installation, shards.RESTORING)
+    if begun is not None:
+        if (other := bytes(cast("bytes", begun)).decode()) != digest:
+            raise RestoreRefused(
+                f"the store is half restored from another backup, {other[:12]}; restore that, or take an empty store"
+            )
+        return
+    pattern = f"{_literal(keys.namespace)}:*"
+    looked_at = {name.encode() for name in (keys.installation, keys.written)}  # a look at an empty store leaves these
+    found = (name for name in target.scan_iter(match=pattern, count=1000) if name not in looked_at)
+    if there := list(islice(found, 1)):
+        raise RestoreRefused(
+            f"the store is not empty ({there[0].decode(errors='replace')[:60]}): stop all workers and relays, and take"
+            " an empty server"
+        )
+
+
+def _literal(namespace: str) -> str:
+    return "".join(f"\\{letter}" if letter in r"*?[]^\\" else letter for letter in namespace)
+
+
+def copy_keys(source: redis.Redis, target: redis.Redis, namespace: str, digest: str) -> int:
+    """Copy every key of the namespace from a backup's server into the store; returns how many.
+
+    The store says from the first key to the last which backup, by its digest, it is being restored from.
+
+    Raises:
+        RestoreRefused: the store's server does not read the keys.
+    """
+    keys = Keys(namespace)
+    target.hset(keys.installation, shards.RESTORING, digest)
+    last, passing = keys.installation.encode(), {name.encode() for name in (keys.workers, keys.reapers, keys.written)}
+    count = 0
+    found = (name for name in source.scan_iter(match=f"{_literal(namespace)}:*", count=1000))
+    for batch in _batches(name for name in found if name != last and name not in passing):
+        count += _copy(source, target, batch)
+        reach("restore.keys")
+    if not _copy(source, target, [last]):  # with it the mark goes
+        target.delete(last)
+    return count + 1
+
+
+def _batches(names: Iterable[bytes]) -> Iterator[list[bytes]]:
+    names = iter(names)
+    while batch := list(islice(names, _BATCH)):
+        yield batch
+
+
+def _copy(source: redis.Redis, target: redis.Redis, names: list[bytes]) -> int:
+    reading, writing = source.pipeline(transaction=False), target.pipeline(transaction=False)
+    for name in names:
+        reading.dump(name)
+        reading.execute_command("PEXPIRETIME", name)  # type: ignore[no-untyped-call]
+    answers: list[Any] = reading.execute()
+    count = 0
+    for name, content, until in zip(names, answers[::2], answers[1::2], strict=True):
+        if content is not None:
+            count += 1
+            writing.restore(name, max(0, until), content, replace=True, absttl=until > 0)
+    try:
+        writing.execute()
+    except ResponseError as error:
+        if OTHER_VERSION in str(error):
+            raise RestoreRefused(
+                f"the store's server does not read what ours writes ({error}); take one as new as ours"
+            ) from error
+        raise
+    return count
