@@ -163,7 +163,7 @@ class FakeStore:
     """An empty store that answers."""
 
     namespace = "fake"
-    redis = SimpleNamespace(hget=answering(None), hset=answering(1))
+    note, noted = answering(None), answering("")
 
     async def ask(self, answer: Awaitable[Any]) -> Any:
         return await answer
