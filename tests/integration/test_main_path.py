@@ -8,12 +8,8 @@ from tests.house.__main__ import check_out
 from tests.house.trace import STAGES, main_path
 from tests.unit.test_documents import FILES, NAMED, STEPS
 
-#: What the walk in docs/ARCHITECTURE.md names of other turns: two servers, the Claude CLI.
-OTHER_TURNS = {
-    "api_client/broker/announcer.py",
-    "worker/runners/claude/runner.py",
-    "worker/runners/claude/completion_gate.py",
-}
+#: What the walk in docs/ARCHITECTURE.md names of other turns: those of the Claude CLI.
+OTHER_TURNS = {"worker/runners/claude/completion_gate.py"}
 #: What the walk names for a lost message. It looks about every second, so by chance also while the traced turn runs.
 BY_THE_CLOCK = {"worker/turns/leases/reaper.py"}
 
