@@ -1,0 +1,26 @@
+"""The bench of ``make bench-claude`` with the real CLI; what it says is nobody's test."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench.claude import BARE, GOOD, KEPT, MESSAGES, OURS, all_ways, judged, measure
+from tests.claude.stub import Stub
+
+
+@pytest.mark.timeout(300)
+def test_the_same_chats_are_measured_three_ways(program: Path, stub: Stub, tmp_path: Path) -> None:
+    said: list[str] = []
+    stub.replies = [GOOD]
+    with all_ways(program.resolve(), stub, tmp_path, []) as ways:
+        found = measure(ways, stub, rounds=1, at_once=2, say=said.append)
+    assert list(found) == [BARE, KEPT, OURS]
+    for figures in found.values():
+        assert len(figures["later"]) == MESSAGES - 1
+        assert min(value for name, values in figures.items() if name != "our_cpu" for value in values) > 0
+    assert found[OURS]["our_cpu"][0] > 0
+    assert found[OURS]["agent_cpu"][0] > found[KEPT]["agent_cpu"][0] / 2, "the agents' time is counted"
+    assert judged(found)[OURS].keys() >= {"later", "cpu", "retry"}
+    assert len(said) == 6
