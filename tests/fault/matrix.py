@@ -138,10 +138,12 @@ class Stage(Installation):
         return counters.folded(record, [event.to_dict() for event in events])
 
     def files_of(self, turn: Turn) -> tuple[str, str]:
-        """The session's response.md, and the delivery its .done names."""
+        """The session's response.md, and the delivery its .done names; the start of the next turn takes .done away."""
         output = self.settings.sessions_dir / turn.request.session_id / "output"
-        done = output / ".done"
-        return (output / "response.md").read_text(), json.loads(done.read_text())["attempt_id"] if done.exists() else ""
+        named = ""
+        with contextlib.suppress(FileNotFoundError):
+            named = json.loads((output / ".done").read_text())["attempt_id"]
+        return (output / "response.md").read_text(), named
 
 
 class Caller:
