@@ -58,7 +58,7 @@ def test_an_operator_signs_in_watches_a_turn_and_cancels_it(tmp_path: Path) -> N
         )
         assert seen[2] == ["Sign in"]
         assert seen[6] == ["Replay"]
-        assert seen[14] == ["At work", "Waiting", "Workers", "Finished", "Asked again", "Dead letters"]
+        assert seen[14] == ["At work", "Waiting", "Workers", "Finished", "Asked again", "Lost", "Dead letters"]
         assert seen[15] > 0
         assert sorted(seen[18]) == ["cancelled", "passed"]
         assert seen[-1] == []  # no error in the console, no request to anybody else

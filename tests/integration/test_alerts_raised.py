@@ -212,7 +212,9 @@ async def spends(site: Site) -> None:
 
 
 async def spends_all(site: Site) -> None:
-    await site.answer("dear", 2)
+    """One after the other: while no price is known, the first turn sets aside all that is left."""
+    await site.answer("dear")
+    await site.answer("dear")
 
 
 async def is_away(site: Site) -> None:
@@ -347,8 +349,9 @@ async def test_a_healthy_busy_hour_with_parked_and_paused_turns_raises_nothing_a
     used = installation.play(SCRIPT, locale="en", budgets={"all": 100.0})
     used.models["paused"] = used.models["scripted"]
     worker, relay, client = installation.worker(), installation.relay(), installation.client
+    site = Site(installation, relay, worker)
+    await site.answer("hello")  # now a price is known, and no turn sets aside the whole budget
     with Prometheus(tmp_path, relay.url, times=FASTER) as seen:
-        site = Site(installation, relay, worker)
         await site.park()
         await client.pauses.pause(Pause(what="model", name="paused", reason="maintenance", by="test"))
         await installation.ask("hello", "held", model="paused")
