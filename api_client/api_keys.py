@@ -23,10 +23,31 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.errors import KeyNotFound, SettingsError
+from api_client.contract.issues import KeyNotFound, SettingsError
 from api_client.contract.owners import owner_of_name
-from api_client.private_file import write_private
 from api_client.store.module_log import ModuleLog
+
+# Writing a file of this user's alone, whole or not at all.
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """Write a file with mode 600 and wait for the disk; a crash leaves the old file or the new one, never a part.
+
+    Raises:
+        OSError: it cannot be written; names the file that was asked for.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
 
 log = ModuleLog(__name__)
 

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from api_client.budgets.budget import Spent
+from api_client.budgets import Spent
 from api_client.client import TurnsClient
 from api_client.contract.notices import Entry
-from api_client.pauses.pause import BREAKER, WHATS, Pause, clock_time
+from api_client.pauses import BREAKER, WHATS, Pause, clock_time
 from api_client.workers.fleet import WorkerLine
 
 Row = TypeVar("Row")

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import HelixError, TurnNotFound
+from api_client.contract.issues import HelixError, TurnNotFound
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from api_client.tracing.span_tree import Span, spans_of
+from api_client.tracing.spans import Span, spans_of
 
 Tree = tuple[Turn, list[Span]]
 Send = Callable[[Sequence[Tree]], bool]

@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.sentinels import Sentinels
+from api_client.contract.settings.setting_values import Sentinels
 from api_client.contract.tasks import RUN_QUEUE, Link, chain_of, queue_of
 
 #: Counts this process's events, as Celery's logical clock does.

@@ -1,1 +1,261 @@
 """Daily budgets of owners, keys and models, and their spending."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.counters import label
+from api_client.contract.issues import BudgetExceeded
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.turn import TurnRequest, TurnState
+from api_client.store import Store
+from api_client.store.commands import Word, plain_script
+from api_client.store.module_log import ModuleLog
+
+# Budgets of a day: which ones a turn counts for, and how far each is spent. Pure. Days are days of UTC.
+
+#: From this part of a budget on it is said to be near.
+NEAR = 0.8
+DAY_SECONDS = 86_400
+MICRO = 1_000_000
+#: Every owner, or key, or model has this budget, unless it has its own.
+EACH = "*"
+#: Before a scope, in the stored day: what of it is set aside (``reserve.lua``).
+ASIDE = "aside|"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """A budget and what was spent of it today.
+
+    Attributes:
+        scope: ``all``, ``owner:HASH``, ``key:NAME`` or ``model:NAME``.
+        budget: the entry of HELIX_BUDGETS that it is measured by, such as ``owner:*``.
+        limit_usd, spent_usd: US dollars; ``spent_usd`` includes what is set aside for turns that go on.
+        set_aside_usd: that part of ``spent_usd``.
+        resets_at: when the next day begins, in seconds since the epoch.
+    """
+
+    scope: str
+    budget: str
+    limit_usd: float
+    spent_usd: float
+    resets_at: float
+    set_aside_usd: float = 0.0
+
+    @property
+    def charged_usd(self) -> float:
+        """Return what turns that ended have cost."""
+        return max(0.0, self.spent_usd - self.set_aside_usd)
+
+    @property
+    def share(self) -> float:
+        """The part that is spent; what is set aside comes back as far as it is not used."""
+        return self.charged_usd / self.limit_usd if self.limit_usd else 1.0
+
+    @property
+    def state(self) -> str:
+        """``ok``, ``near`` or ``spent``."""
+        return "spent" if self.share >= 1 else "near" if self.share >= NEAR else "ok"
+
+    def to_dict(self) -> dict[str, Any]:
+        """The budget as a JSON-ready mapping."""
+        return {**asdict(self), "state": self.state}
+
+
+def scopes_of(request: TurnRequest, budgets: Mapping[str, float]) -> dict[str, str]:
+    """The scopes a turn counts for that have a budget -> the entry of HELIX_BUDGETS."""
+    named = {"owner": request.owner, "key": request.key and label(request.key), "model": label(request.model)}
+    found = {"all": "all"} if "all" in budgets else {}
+    for kind, name in named.items():
+        entry = f"{kind}:{name}" if f"{kind}:{name}" in budgets else f"{kind}:{EACH}"
+        if name and entry in budgets:
+            found[f"{kind}:{name}"] = entry
+    return found
+
+
+def day_of(now: float) -> int:
+    """The day of a moment (seconds since the epoch), as the second it began."""
+    return int(now) // DAY_SECONDS * DAY_SECONDS
+
+
+def spent_of(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) -> list[Spent]:
+    """Return what was spent of each budget on a day, the most used first; also of those nothing was spent of."""
+    named = {scope: amount for scope, amount in stored.items() if "|" not in scope}
+    scopes = {entry: entry for entry in budgets if not entry.endswith(f":{EACH}")}
+    for scope in named:
+        entry = scope if scope in budgets else f"{scope.partition(':')[0]}:{EACH}"
+        if entry in budgets:
+            scopes[scope] = entry
+    found = [
+        Spent(
+            scope=scope,
+            budget=entry,
+            limit_usd=budgets[entry],
+            spent_usd=named.get(scope, 0) / MICRO,
+            set_aside_usd=stored.get(f"{ASIDE}{scope}", 0) / MICRO,
+            resets_at=day + DAY_SECONDS,
+        )
+        for scope, entry in scopes.items()
+    ]
+    return sorted(found, key=lambda each: (-each.share, each.scope))
+
+
+def highest(spent: Iterable[Spent]) -> dict[str, float]:
+    """Entry of HELIX_BUDGETS -> the highest part that anybody has spent of it: few values, however many owners."""
+    shares: dict[str, float] = {}
+    for each in spent:
+        shares[each.budget] = max(shares.get(each.budget, 0.0), each.share)
+    return shares
+
+
+# Today's spending, in the store, so that all relays share it: set aside at the submit, charged at the end.
+#
+# A turn's record is the truth of what it cost. Reservations are settled from it before every new one, and before
+# anybody looks; a relay that dies leaves them to the next. Nothing is charged twice: a reservation is settled as it
+# was read. A turn is charged to the day it was submitted.
+
+log = ModuleLog(__name__)
+
+_RESERVE, _SETTLE = (plain_script(Path(__file__).with_name(f"{name}.lua")) for name in ("reserve", "settle"))
+#: Days are kept so long: a turn may end a week after it was submitted.
+_KEEP_MS = 35 * DAY_SECONDS * 1000
+#: A reservation whose turn is not there after this many seconds: its relay died before it could store the turn.
+_STORED_WITHIN_SECONDS = 60.0
+#: With more open reservations than this they are settled once a second only.
+_MANY = 500
+_FINISHED = TurnState.FINISHED.value.encode()
+#: When to come again while turns at work hold the rest of a budget.
+_AGAIN_SECONDS = 10.0
+#: Ends of a turn whose agent ran to an end: they show the price of a run, also where it is nothing.
+_TELLING = {b"passed", b"passed_after_retry", b"passed_by_fallback", b"failed", b"incomplete", b"refused"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A reservation as it was read; ``guessed``: no price was known."""
+
+    turn_id: str
+    text: str
+    day: int
+    at: float
+    amount: int
+    runs: int = 0
+    guessed: bool = False
+
+
+class Spending:
+    """Budgets of an installation. Each method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._budgets = store.settings.budgets
+        self._keys = Keys(store.namespace)
+        self._settled_at = float("-inf")
+
+    async def reserve(self, requests: Mapping[str, TurnRequest], keys: Mapping[str, str]) -> bool:
+        """Set aside what turns may cost, for all of them or none; False where no budget is about them.
+
+        Args:
+            requests: turn id -> what is asked.
+            keys: turn id -> its idempotency key, where it has one. A turn that is stored already has its reservation.
+
+        Raises:
+            BudgetExceeded: a budget that they count for has no room.
+        """
+        if not self._budgets:
+            return False
+        turns = [
+            {"id": turn_id, "scopes": scopes, "model": label(request.model), **_most(request)}
+            for turn_id, request in requests.items()
+            if (scopes := self._limits(request)) and not await self._stored(turn_id, request, keys.get(turn_id, ""))
+        ]
+        if not turns:
+            return False
+        await self.settle()
+        now = await self._now()
+        day = day_of(now)
+        said, *details = await self._store.run(_RESERVE, self._names(day), [json.dumps(turns), day, _KEEP_MS])
+        if said == b"reserved":
+            return True
+        scope = details[0].decode()
+        spent, aside, ahead, limit = (int(amount) / MICRO for amount in details[1:])
+        log.warning("budget.exceeded", scope=scope, spent_usd=spent, set_aside_usd=aside, limit_usd=limit)
+        resets_at = day + DAY_SECONDS
+        # What turns at work hold comes back when they end.
+        seconds = resets_at - now if spent + ahead >= limit else _AGAIN_SECONDS
+        raise BudgetExceeded(scope, spent, aside, limit, resets_at, seconds)
+
+    def _limits(self, request: TurnRequest) -> list[tuple[str, int]]:
+        scopes = scopes_of(request, self._budgets)
+        return [(scope, int(self._budgets[entry] * MICRO)) for scope, entry in scopes.items()]
+
+    async def _stored(self, turn_id: str, request: TurnRequest, key: str) -> bool:
+        keys = keys_of(self._store.namespace, turn_id)
+        known = [keys.turn(turn_id), *([keys.idempotency(request.owner, key)] if key else [])]
+        return bool(await self._store.send("EXISTS", *known))
+
+    def _names(self, day: int) -> list[str]:
+        return [self._keys.spending(day), self._keys.reservations, self._keys.prices]
+
+    async def release(self, turn_id: str) -> None:
+        """The turn was not stored: nothing is set aside for it any more."""
+        text = await self._store.send("HGET", self._keys.reservations, turn_id)
+        if text:
+            await self._charge(_read(turn_id, text.decode()), 0, "")
+
+    async def settle(self) -> None:
+        """Charge what turns have cost, in place of what was set aside for them."""
+        names = await self._store.hash(self._keys.reservations)
+        if not names or (len(names) > _MANY and time.monotonic() - self._settled_at < 1.0):
+            return
+        self._settled_at = time.monotonic()
+        opened = [_read(raw.decode(), text.decode()) for raw, text in names.items()]
+        pipe = self._store.redis.pipeline(transaction=False)
+        for each in opened:
+            record = keys_of(self._store.namespace, each.turn_id).turn(each.turn_id)
+            pipe.hmget(record, "state", "cost_used", "attempt", "outcome")
+        records = await self._store.ask(pipe.execute())
+        now = await self._now()
+        for each, (state, cost, attempt, outcome) in zip(opened, records, strict=True):
+            used, runs = int(cost or 0), max(1, int(attempt or 1))
+            if state == _FINISHED:
+                await self._charge(each, used, 1, -(-used // runs) if used or outcome in _TELLING else "")
+            elif state is None and now - each.at > _STORED_WITHIN_SECONDS:
+                await self._charge(each, 0, "")
+            elif used > each.amount or (each.guessed and used):
+                await self._charge(each, max(used, each.runs * used // runs), 0)
+
+    async def today(self) -> list[Spent]:
+        """Every budget and what was spent of it today, the most used first."""
+        if not self._budgets:
+            return []
+        await self.settle()
+        day = day_of(await self._now())
+        stored = await self._store.hash(self._keys.spending(day))
+        return spent_of({raw.decode(): int(amount) for raw, amount in stored.items()}, self._budgets, day)
+
+    async def _charge(self, reserved: _Open, cost: int, ended: int | str, price: int | str = "") -> None:
+        args: list[Word] = [reserved.turn_id, reserved.text, cost, ended, price]
+        await self._store.run(_SETTLE, self._names(reserved.day), args)
+
+    async def _now(self) -> float:
+        seconds, micros = await self._store.send("TIME")
+        return float(seconds) + float(micros) / 1e6
+
+
+def _most(request: TurnRequest) -> dict[str, int]:
+    """Give how often its agent may run, and what it may have spent before the last time: its own limit stops no run."""
+    more = request.escalation.runs if request.escalation and request.escalation.model else 0
+    return {"runs": request.max_attempts + more, "cap": int(request.cost_budget_usd * MICRO)}
+
+
+def _read(turn_id: str, text: str) -> _Open:
+    data: dict[str, Any] = json.loads(text)
+    known = {name: data[name] for name in ("runs", "guessed") if name in data}
+    return _Open(turn_id, text, int(data["day"]), float(data["at"]), int(data["amount"]), **known)

@@ -40,7 +40,7 @@ class ErrorKind(StrEnum):
 
 
 class Why(StrEnum):
-    """The reason why a run is incomplete; the user's words for it are in ``contract/words/messages.toml``."""
+    """The reason why a run is incomplete; the user's words for it are in ``contract/messages.toml``."""
 
     #: It ended by itself, without the evidence that it had finished.
     BROKE_OFF = "broke_off"

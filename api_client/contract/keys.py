@@ -62,7 +62,7 @@ class Keys:
         return f"{self._prefix}idempotency:{digest}"
 
     def reserved(self, owner: str, key: str) -> str:
-        """String: as ``idempotency``, in a shard that follows from the key (``api_client.turns.reservations``)."""
+        """String: as ``idempotency``, in a shard that follows from the key (``api_client.turns.submitter``)."""
         digest = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return f"{self._prefix}reserved:{digest}"
 
@@ -93,7 +93,7 @@ class Keys:
 
     @property
     def openwebui_seen(self) -> str:
-        """Hash: what Open WebUI was last seen to send (``api_client.relay_state.openwebui_seen``)."""
+        """Hash: what Open WebUI was last seen to send (``api_client.relay_state``)."""
         return f"{self._prefix}openwebui"
 
     @property

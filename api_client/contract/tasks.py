@@ -14,7 +14,7 @@ FAIL = "turn.fail"
 RESUME = "turn.resume"
 PHASE_RUN = "phase.run"
 PHASE_VERIFY = "phase.verify"
-#: No link of any turn: a worker that carries it out proves that it would claim one (``api_client/workers/probe.py``).
+#: No link of any turn: a worker that carries it out proves that it would claim one (``api_client/workers/fleet.py``).
 PROBE = "worker.probe"
 
 #: Agents run here, and phases are verified (by commands and by agents): long, many at once.

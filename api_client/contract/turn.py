@@ -13,14 +13,11 @@ from dataclasses import asdict, field
 from enum import StrEnum
 from typing import Any
 
-from api_client.contract.escalation import Escalation, InboxDecision
+from api_client.contract.declared import OpenEnum, frozen
 from api_client.contract.image import Image
-from api_client.contract.issues.turn_error import TurnError, error_data
-from api_client.contract.offered import BUILT_IN
+from api_client.contract.issues import TurnError, error_data
 from api_client.contract.owners import shown_owner
-from api_client.contract.policy import Applied
-from api_client.contract.values.frozen import frozen
-from api_client.contract.values.open_enum import OpenEnum
+from api_client.contract.policy import BUILT_IN, Applied, Escalation, InboxDecision
 
 #: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN

@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
 from typing import Any
 
 from api_client.contract.counters import label
+from api_client.contract.declared import READ
 from api_client.contract.tasks import CHECK_QUEUE
-from api_client.contract.values.annotated import READ
 
 #: A worker that reported nothing for this long is gone; workers report every five seconds.
 HEARD_SECONDS = 15.0
@@ -134,3 +135,19 @@ def missing(reports: Iterable[WorkerReport], now: float) -> list[WorkerReport]:
         else:
             lost.append(each)
     return lost
+
+
+# The orders of an operator to a worker process. It reads its order with each heartbeat.
+
+
+class WorkerOrder(StrEnum):
+    """An order; without one a worker takes turns."""
+
+    #: Take no new turn; those it holds go on. Until it is resumed.
+    QUIET = "quiet"
+    #: Take no new turn, and end once it holds none. Its supervisor does not start it again.
+    DRAIN = "drain"
+    #: End now, as at SIGTERM: agents have HELIX_SHUTDOWN_SECONDS, then their turns are handed over.
+    STOP = "stop"
+    #: Take turns again.
+    RESUME = "resume"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import Mapping
@@ -10,8 +11,7 @@ from typing import Any
 
 from api_client.contract.keys import BUCKETS
 from api_client.figures import metrics
-from api_client.figures.rollup import stats_of
-from api_client.figures.stats import RetryRate, RuleRow, Slice, Stats, TurnRow
+from api_client.figures.stats import RetryRate, RuleRow, Slice, Stats, TurnRow, stats_of
 from api_client.store import Store
 
 #: Spans that can be looked at: name -> (seconds, size of the pieces).
@@ -145,3 +145,20 @@ class FigureReader:
         """The figures of a span of ``figures.SPANS``, whole and over time."""
         found: Figures = await self._store.ask(read_figures(self._store, span))
         return found
+
+
+# Spans of time as people write them: 90s, 30m, 24h, 7d, 2w.
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
+
+
+def seconds_of(text: str) -> float:
+    """A span in seconds.
+
+    Raises:
+        ValueError: not a span; the message says how one is written.
+    """
+    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])", text.strip())
+    if not match or float(match[1]) == 0:
+        raise ValueError(f"{text[:80]!r} is not a span of time: write 90s, 30m, 1h, 7d or 2w")
+    return float(match[1]) * _UNITS[match[2]]

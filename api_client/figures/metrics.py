@@ -20,8 +20,17 @@ from api_client.contract.counters import NONE, parse, read_pending
 from api_client.contract.keys import BUCKETS
 from api_client.contract.owners import shown_owner
 from api_client.contract.settings import Settings
-from api_client.figures.rollup import add_turns, retry_rate_of, stats_of
-from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, Share, Stats, TurnRow
+from api_client.figures.stats import (
+    BREAKDOWNS,
+    RETRY_BREAKDOWNS,
+    RetryRate,
+    Share,
+    Stats,
+    TurnRow,
+    add_turns,
+    retry_rate_of,
+    stats_of,
+)
 from api_client.store import Store
 
 Bucket = tuple[str, float]

@@ -6,20 +6,139 @@ matches is decided where the records are, a few hundred records a command, so th
 
 from __future__ import annotations
 
+import re
 import time
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from api_client.contract.attempt import AttemptRecord
+from api_client.contract.issues import BadRequest, TurnNotFound
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.record import decode_attempts, decode_turn
-from api_client.contract.turn import Turn, shard_of
-from api_client.index.search import STATUSES, Cursor, Search
+from api_client.contract.record import AttemptRecord, decode_attempts, decode_turn
+from api_client.contract.turn import Outcome, Turn, TurnState, shard_of
 from api_client.store import Store
+from api_client.workers.reason import Wait
+
+# A search in the list of turns, and a place in it. Pure.
+
+#: The states of unfinished turns, in the order a turn goes through them.
+UNFINISHED = (TurnState.QUEUED, TurnState.RUNNING, TurnState.RAN, TurnState.VALIDATING, TurnState.PARKED)
+#: What a search may ask for by one word: states of unfinished turns, outcomes, and groups of these.
+STATUSES: dict[str, tuple[str, ...]] = {
+    "unfinished": tuple(state.value for state in UNFINISHED),
+    "finished": tuple(outcome.value for outcome in Outcome),
+    "success": tuple(outcome.value for outcome in Outcome if outcome.success),
+    "unsuccessful": tuple(outcome.value for outcome in Outcome if not outcome.success),
+    **{state.value: (state.value,) for state in UNFINISHED},
+    **{outcome.value: (outcome.value,) for outcome in Outcome},
+}
+SORTS = ("newest", "oldest")
+Part = Literal["u", "f"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Which turns are asked for, and in which order; an empty field asks for all. All fields must match.
+
+    Attributes:
+        owner: only this owner's. session_id, model, flow: only of this session, this model, this version.
+        statuses: keys of ``STATUSES``; a turn has one of them.
+        lost: only turns a worker died or froze with.
+        since, until: finished, or else submitted, at or after ``since`` and before ``until``; seconds since the
+            epoch, 0 for no bound.
+        rule: an answer was judged to break this rule (an issue names it as validator or code).
+        text: part of the message, in any case of letters.
+        sort: a word of ``SORTS``, by when a turn finished, and of unfinished ones when it was submitted.
+    """
+
+    owner: str = ""
+    session_id: str = ""
+    model: str = ""
+    flow: str = ""
+    statuses: tuple[str, ...] = ()
+    lost: bool = False
+    since: float = 0.0
+    until: float = 0.0
+    rule: str = ""
+    text: str = ""
+    sort: str = "newest"
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The states and outcomes asked for; empty for all."""
+        return tuple(dict.fromkeys(word for status in self.statuses for word in STATUSES[status]))
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """Which parts of the list can match, in order: unfinished turns (u), finished ones (f)."""
+        unfinished, words = set(STATUSES["unfinished"]), set(self.words)
+        found: list[Part] = []
+        if not words or words & unfinished:
+            found.append("u")
+        if not words or words - unfinished:
+            found.append("f")
+        return tuple(found if self.sort == "newest" else reversed(found))
+
+    @property
+    def empty(self) -> bool:
+        """Return whether every turn matches."""
+        return self == Search(sort=self.sort)
+
+    def __str__(self) -> str:
+        """The search as one reads it in the audit log."""
+        filters = {
+            "since": f"{self.since:.0f}" if self.since else "",
+            "until": f"{self.until:.0f}" if self.until else "",
+            "model": self.model,
+            "flow": self.flow,
+            "session": self.session_id,
+            "owner": self.owner,
+            "rule": self.rule,
+            "text": self.text,
+            "lost": "1" if self.lost else "",
+        }
+        return " ".join([*self.statuses, *(f"{name}={value}" for name, value in filters.items() if value)])
+
+    @property
+    def oldest_first(self) -> bool:
+        """Return whether the oldest come first."""
+        return self.sort == "oldest"
+
+    def in_time(self, at: float) -> bool:
+        """Return whether a moment (seconds since the epoch) is within the bounds."""
+        return self.since <= at and not 0 < self.until <= at
+
+    def says(self, turn: Turn) -> bool:
+        """Return whether the turn's message has the text."""
+        return self.text.casefold() in turn.request.prompt.casefold()
+
+
+class Cursor(NamedTuple):
+    """A place in a list: the part (``Search.parts``), a turn's time in ms, and its id."""
+
+    part: Part
+    at: int
+    turn_id: str
+
+    def __str__(self) -> str:
+        return f"{self.part}{self.at}.{self.turn_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> Cursor:
+        """Read what ``str`` wrote.
+
+        Raises:
+            ValueError: this is not a place.
+        """
+        part, (at, _, turn_id) = text[:1], text[1:].partition(".")
+        if part not in {"u", "f"} or not (at.isascii() and at.isdecimal() and len(at) <= 15):
+            raise ValueError(f"not a place in the list: {text[:80]!r}")
+        shard_of(turn_id)
+        return cls("u" if part == "u" else "f", int(at), turn_id)
+
 
 _LUA = Path(__file__).with_name("lua")
 #: Records one command looks at.
@@ -302,3 +421,90 @@ def _order(place: Cursor) -> tuple[int, str]:
 
 def _behind(place: Cursor, other: Cursor, search: Search) -> bool:
     return _order(place) > _order(other) if search.oldest_first else _order(place) < _order(other)
+
+
+# Finding the turn that somebody means by a part of its id.
+
+#: Instead of an id: the turn that was submitted last.
+LAST = "last"
+#: Turns of a session among which a turn's neighbours are looked for.
+_NEIGHBOURS = 200
+_BEGINNING = re.compile(r"t[0-9]{1,4}-[0-9a-f]{1,31}|[0-9a-f]{4,31}")
+
+
+def means_a_turn(text: str) -> bool:
+    """Return whether a text is not a whole id, and may be the beginning of one, or ``last``."""
+    return text.strip() == LAST or bool(_BEGINNING.fullmatch(text.strip()))
+
+
+async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) -> str:
+    """The id of the turn that ``text`` means: the id itself, the beginning of one turn's id, or ``last``.
+
+    With ``owner`` only this owner's turns are meant, and others are not there.
+
+    Raises:
+        TurnNotFound: there is none. BadRequest: the ids of several turns begin like this.
+        StoreUnavailable: the store does not answer.
+    """
+    text, owner = text.strip(), owner or ""
+    try:
+        shard_of(text)
+        return text
+    except ValueError:
+        pass
+    if text == LAST:
+        newest = [
+            await lists.page(Search(owner=owner, statuses=(part,)), count=1) for part in ("unfinished", "finished")
+        ]
+        turns = [turn for page in newest for turn in page.turns]
+        if not turns:
+            raise TurnNotFound(text)
+        return max(turns, key=lambda turn: (turn.created_at, turn.turn_id)).turn_id
+    if not _BEGINNING.fullmatch(text):
+        raise TurnNotFound(text[:80])
+    found = await lists.find(text if text.startswith("t") else f"t*-{text}", owner=owner)
+    if len(found) > 1:
+        raise BadRequest(f"several turns begin with {text!r}, such as {' and '.join(found)}: write more of the id")
+    if not found:
+        raise TurnNotFound(text)
+    return found[0]
+
+
+async def neighbours(lists: TurnLists, turn: Turn) -> tuple[str, str]:
+    """The ids of the turns before and after a turn in its session; empty where none is, or none was found soon."""
+    search = Search(owner=turn.request.owner, session_id=turn.request.session_id)
+    page = await lists.page(search, count=_NEIGHBOURS)
+    ids = [each.turn_id for each in sorted(page.turns, key=lambda each: (each.created_at, each.turn_id))]
+    if turn.turn_id not in ids:
+        return "", ""
+    place = ids.index(turn.turn_id)
+    return ids[place - 1] if place else "", ids[place + 1] if place + 1 < len(ids) else ""
+
+
+# A turn as one line of a list: what it is, without its texts. Pure.
+
+_PROMPT = 200
+
+
+def line_of(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> dict[str, Any]:
+    """A JSON-ready mapping; ``prompt`` is the beginning of the message, ``waits`` why the turn does not run."""
+    return {
+        "turn_id": turn.turn_id,
+        "session_id": turn.request.session_id,
+        "model": turn.request.model,
+        "flow": turn.flow,
+        "owner": turn.request.owner,
+        "state": turn.state.value,
+        "outcome": turn.outcome.value if turn.outcome else None,
+        "attempt": turn.attempt,
+        "max_attempts": turn.allowed or turn.request.max_attempts,
+        "deliveries": turn.delivery,
+        "workers_lost": turn.strikes,
+        "created_at": turn.created_at,
+        "finished_at": turn.finished_at,
+        "worker": turn.worker,
+        "error": turn.error.code if turn.error else "",
+        "replay_of": turn.replay_of,
+        "waits": wait.to_dict(public=public) if wait else None,
+        "prompt": " ".join(turn.request.prompt[: _PROMPT * 2].split())[:_PROMPT],
+    }

@@ -23,8 +23,8 @@ from typing import TypeAlias
 
 from api_client.contract.counters import BOUNDS_MS
 from api_client.contract.keys import Keys, keys_of
+from api_client.contract.messages import GIVEN_UP
 from api_client.contract.settings import Settings
-from api_client.contract.words.messages import GIVEN_UP
 
 Word: TypeAlias = str | bytes | int
 

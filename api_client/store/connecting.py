@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,13 +19,16 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import ExponentialBackoff
-from redis.exceptions import InvalidResponse
+from redis.exceptions import InvalidResponse, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
+from api_client.contract.issues import SettingsError
+from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings, require_store
-from api_client.contract.settings.sentinels import Sentinels
+from api_client.contract.settings.setting_values import Sentinels
+from api_client.store.module_log import ModuleLog
 
 #: Every reader of a turn, and every agent's writer, may hold one. The library's own limit (100) would be the number of
 #: streams a relay can serve, and is below what HELIX_RUN_SLOTS may be.
@@ -135,3 +138,80 @@ class Opened:
 def socket_of(connection: Any) -> Any:
     """The socket of a blocking connection, for an answer that is not of the protocol."""
     return connection._sock  # noqa: SLF001
+
+
+# The number of shards an installation's turns are spread over is stored with them. Another number is refused.
+#
+# A turn's id names its shard, but which session is in which shard follows from the number: with a lower one nobody
+# would look at the turns of the others, and with a higher one a session could have two turns at work.
+
+log = ModuleLog(__name__)
+
+#: The field of ``Keys.installation`` that has the number, and the most that HELIX_SHARDS can be.
+FIELD, MOST = "shards", 1024
+#: The field that says which backup the store is being restored from (``worker.backup``): nothing starts meanwhile.
+RESTORING = "restoring"
+
+
+def traces(namespace: str) -> list[tuple[str, str]]:
+    """Two keys per shard: one of them is there as soon as a turn was ever submitted to it."""
+    return [(keys.totals, keys.pending) for keys in (Keys(namespace, shard) for shard in range(MOST))]
+
+
+def number_used(exists: Sequence[int], asked: int) -> int:
+    """The number of a store that does not name it yet: as many as its keys show (``traces``), at least ``asked``."""
+    return max([asked, *(shard + 1 for shard, there in enumerate(exists) if there)])
+
+
+def require_same(stored: int, asked: int, namespace: str) -> None:
+    """Refuse another number than the store's.
+
+    Raises:
+        SettingsError: says what to do.
+    """
+    if stored != asked:
+        number = f"{stored} shard{'' if stored == 1 else 's'}"
+        said = f"HELIX_SHARDS={asked}: the turns of this store are spread over {number}"
+        other = f"HELIX_NAMESPACE={namespace}-{asked}"
+        ways = f"set HELIX_SHARDS={stored} everywhere, or take a namespace without turns: {other}"
+        raise SettingsError([f"{said}; {ways}"])
+
+
+async def number_of(redis: Any, settings: Settings) -> int:
+    """The number of the store, which the first process writes there. Raises ``RedisError``."""
+    key = Keys(settings.namespace).installation
+    if (stored := await redis.hget(key, FIELD)) is None:
+        pipe = redis.pipeline(transaction=False)
+        for trace in traces(settings.namespace):
+            pipe.exists(*trace)
+        await redis.hsetnx(key, FIELD, str(number_used(await pipe.execute(), settings.shards)))
+        stored = await redis.hget(key, FIELD)
+    return int(stored)
+
+
+async def stored_shards(settings: Settings) -> int:
+    """The number of the store, as ``number_of``; 0 when the store does not answer.
+
+    Raises:
+        SettingsError: a restore of the store did not end.
+    """
+    try:
+        async with open_store(settings) as store:
+            if await store.hexists(Keys(settings.namespace).installation, RESTORING):
+                raise SettingsError(["the store is half restored: run the same `turns restore` again, then start"])
+            return await number_of(store, settings)
+    except RedisError as error:
+        log.warning("store.shards_unknown", error=type(error).__name__)
+        return 0
+
+
+def require_shards(settings: Settings) -> None:
+    """Refuse to work with another number of shards than the store's; one that does not answer is not waited for.
+
+    Not to be called in an event loop.
+
+    Raises:
+        SettingsError: HELIX_SHARDS is another number, or the store is half restored; says what to do.
+    """
+    if number := asyncio.run(stored_shards(settings)):
+        require_same(number, settings.shards, settings.namespace)

@@ -5,14 +5,18 @@ from __future__ import annotations
 import secrets
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from api_client.broker.announcer import Announcer
-from api_client.contract.errors import NotParked, TurnNotFound
-from api_client.contract.escalation import check_decision
+from api_client.contract.issues import NotParked, TurnNotFound, issues_data
+from api_client.contract.keys import keys_of
+from api_client.contract.phases import phases_folder
+from api_client.contract.policy import check_decision
+from api_client.contract.record import AttemptRecord
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
-from api_client.store.commands import Word
+from api_client.store.commands import CANCEL, Word
 from api_client.store.module_log import ModuleLog
 from api_client.turns.reader import TurnReader
 
@@ -85,3 +89,63 @@ def _why_not_parked(turn: Turn) -> str:
     decided = f"{turn.decision.who} decided {turn.decision.kind} before" if turn.decision else ""
     state = f"it is {turn.outcome.value if turn.outcome else turn.state.value}"
     return "; ".join(filter(None, [decided, state]))
+
+
+# Calling turns off, in whatever state they are.
+
+
+class Canceller:
+    """Calls turns off, and rings for the turn that leads the session then."""
+
+    def __init__(self, store: Store, reader: TurnReader, announcer: Announcer) -> None:
+        self._store = store
+        self._reader = reader
+        self._announcer = announcer
+        self._cancel = store.command(CANCEL)
+
+    async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
+        """Call the turn off, whatever it is doing; returns its record. Idempotent; a finished turn stays as it is.
+
+        Raises:
+            TurnNotFound: no such turn, or not this owner's. StoreUnavailable: the store does not answer.
+        """
+        turn = await self._reader.get(turn_id, owner=owner)
+        if turn.state is not TurnState.FINISHED:
+            session_id = turn.request.session_id
+            said, head = await self._store.change(
+                self._cancel, turn_id, session_id, {"owner": turn.request.owner, "reason": "cancelled"}
+            )
+            log.info("turn.cancel_asked", turn_id=turn_id, state=said.decode())
+            if head:
+                await self._announce_next(head.decode(), session_id)
+        return await self._reader.get(turn_id, owner=owner)
+
+    async def _announce_next(self, turn_id: str, session_id: str) -> None:
+        """Announce the turn that leads its session now."""
+        key = keys_of(self._store.namespace, turn_id).turn(turn_id)
+        if link := await self._store.ask(self._store.redis.hget(key, "next")):
+            await self._announcer.announce(Link.parse(link.decode()), turn_id, session_id, preferred=True)
+
+
+# Facts for a decision on a parked turn.
+
+
+def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
+    """Return the proposal to decide on: the attempt an approval accepts, its text, issues, and folder of files.
+
+    ``files`` is relative to HELIX_ROOT and empty where there are none; ``edit`` accepts what lies there by then.
+    """
+    records = {record.number: record for record in attempts}
+    best = records.get(turn.best or turn.attempt)
+    if best is None:
+        return {"proposal": None}
+    issues = issues_data(best.remaining or best.issues)
+    text = best.mended or best.answer or best.text
+    return {"proposal": {"attempt": best.number, "text": text, "issues": issues, "files": _files(turn, best)}}
+
+
+def _files(turn: Turn, best: AttemptRecord) -> str:
+    if turn.request.phase is None:
+        return ""
+    delivery = f"{turn.turn_id}-{best.number}-{best.last_delivery}"
+    return str(phases_folder(turn.request) / turn.request.phase["id"] / "attempts" / delivery / "output")

@@ -3,21 +3,48 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from api_client.contract.attempt import AttemptRecord
-from api_client.contract.errors import TurnNotFound
 from api_client.contract.events import Event, end_of
-from api_client.contract.keys import keys_of
-from api_client.contract.record import decode_attempts, decode_turn, is_apart
+from api_client.contract.issues import TurnNotFound
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.record import AttemptRecord, decode_attempts, decode_turn, is_apart
+from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
-from api_client.turns.bells import Bells
-from api_client.turns.log_outline import LogOutline, read_outline
-from api_client.turns.stream import EndUnreadable, Position, follow, read_log
+from api_client.turns.stream import Bells, EndUnreadable, Position, follow, read_log
+from api_client.workers.reports import waiting_messages
+
+# A turn's events without the pieces of its answers: what a page shows, however much the agent wrote.
+
+#: Entries of the log one command looks at: few enough to hold the store up for a millisecond only.
+_BATCH = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogOutline:
+    """The events of a turn but ``attempt.output``, in order, and how many pieces there were."""
+
+    events: tuple[Event, ...]
+    pieces: int
+
+
+async def read_outline(ask: Callable[[int, int], Awaitable[Any]]) -> LogOutline:
+    """Read the whole log; ``ask`` calls ``outline.lua`` with (behind this number, how many entries)."""
+    events: list[Event] = []
+    position, looked, pieces = 0, _BATCH, 0
+    while looked == _BATCH:
+        last, looked, skipped, *wires = await ask(position, _BATCH)
+        position, pieces = int(last), pieces + int(skipped)
+        for wire in wires:
+            with suppress(ValueError):  # a damaged entry hides no other
+                events.append(Event.decode(wire))
+    return LogOutline(events=tuple(events), pieces=pieces)
+
 
 #: Ends that are known to be confirmed.
 _MOST_CONFIRMED = 4096
@@ -174,3 +201,53 @@ class TurnReader:
 def _without_instructions(attempt: AttemptRecord) -> AttemptRecord:
     """As an owner sees it: the instructions are the operator's, and name folders of the machine."""
     return replace(attempt, sent={name: value for name, value in attempt.sent.items() if name != "system"})
+
+
+# Sessions: their unfinished turns, and where a turn that waits is among them.
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlace:
+    """``before``: unfinished turns of its session before it. ``waiting``: turns that wait for an agent, about."""
+
+    before: int
+    waiting: int
+
+
+class Sessions:
+    """The sessions' lists. Every method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def place(self, turn_id: str, session_id: str) -> QueuePlace:
+        """Count turns before one that waits: of its session, or of all sessions that wait for an agent."""
+        found = await self._store.ask(self._store.redis.lpos(self._list_of(turn_id, session_id), turn_id))
+        if found:
+            return QueuePlace(int(found), 0)
+        lengths = await self._store.ask(waiting_messages(self._store))
+        return QueuePlace(0, lengths[RUN_QUEUE])
+
+    async def unfinished(self, turn_id: str, session_id: str) -> list[str]:
+        """The ids of a session's unfinished turns, in order. ``turn_id``: any of it, also one that is not stored."""
+        found = await self._store.ask(self._store.redis.lrange(self._list_of(turn_id, session_id), 0, -1))
+        return [each.decode() for each in found]
+
+    async def at_work(self, session_id: str) -> bool:
+        """Return whether a session has unfinished turns, in whichever shard."""
+        for keys in self._store.shards:
+            if await self._store.ask(self._store.redis.llen(keys.session(session_id))):
+                return True
+        return False
+
+    async def phase_folders(self) -> list[str]:
+        """Return the folders whose phases were run, relative to HELIX_ROOT."""
+        key = Keys(self._store.namespace).phase_folders
+        return [raw.decode() for raw in await self._store.ask(self._store.redis.smembers(key))]
+
+    async def forget_phase_folders(self, folders: Sequence[str]) -> None:
+        """Take folders that are gone off that list."""
+        await self._store.ask(self._store.redis.srem(Keys(self._store.namespace).phase_folders, *folders))
+
+    def _list_of(self, turn_id: str, session_id: str) -> str:
+        return keys_of(self._store.namespace, turn_id).session(session_id)

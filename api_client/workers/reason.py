@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from api_client.budgets.budget import Spent
+from api_client.budgets import Spent
 from api_client.contract.counters import label
+from api_client.contract.declared import table_beside
+from api_client.contract.error_codes import StoreRefusal
 from api_client.contract.tasks import QUEUES, RUN_QUEUE
 from api_client.contract.turn import TurnState, shard_of
-from api_client.contract.words.store_refusals import StoreRefusal
-from api_client.contract.words.tables import table_beside
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
-from api_client.pauses.pause import BREAKER, Pause, clock_time
+from api_client.pauses import BREAKER, Pause, clock_time
 
 #: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.
 STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0

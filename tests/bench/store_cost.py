@@ -24,14 +24,13 @@ import redis
 import structlog
 
 from api_client.client import TurnsClient
-from api_client.contract.event_kinds import AttemptOutput
+from api_client.contract.events import AttemptOutput
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnRequest, TurnState
-from api_client.turns.record.accepted import Accepted
-from api_client.turns.record.claim import Claim, Committed
-from api_client.turns.record.moves import Answer, Move, attempt_facts, progress
+from api_client.turns.record.changes import Claim, Committed
+from api_client.turns.record.encoding import Accepted, Answer, Move, attempt_facts, progress
 from tests.on_loop import Ledger
 from worker.processes.broker import EmbeddedBroker
 

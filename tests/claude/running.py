@@ -23,7 +23,7 @@ from api_client.contract.settings import Settings
 from tests.claude.stub import Stub
 from tests.support import processes_with, wait_for
 from worker.runners.base import AgentEvent, Order, RunResult
-from worker.runners.claude.hooks import read_marks
+from worker.runners.claude.completion_gate import read_marks
 from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.guard.processes import Processes
 

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.moves import Answer
+from api_client.turns.record.encoding import Answer
 from tests.claude.endings import SLOW
 from tests.claude.running import Agent, Ran, at_first_output
 from tests.claude.stub import Stub, says, told
 from worker.files import session
 from worker.files.session_fence import fenced_writes
-from worker.runners.claude.cli_prompt import GERMAN
+from worker.runners.claude.command import GERMAN
 
 FIRST = ({"role": "user", "content": "Baue einen Zähler"},)
 NEXT = (*FIRST, {"role": "assistant", "content": "Welchen?"}, {"role": "user", "content": "Einen roten"})

@@ -15,8 +15,8 @@ from tests.claude.running import inside
 from tests.claude.stub import Stub, says, told
 from tests.installation import WorkerProcess
 from tests.support import processes_with, wait_until
-from worker.files.workspace import check_session_done
-from worker.runners.claude.cli_prompt import GERMAN
+from worker.files.session_fence import check_session_done
+from worker.runners.claude.command import GERMAN
 
 GOOD = "Welchen?\n\n<!-- STEP: what -->"
 FIRST = ({"role": "user", "content": "Baue einen Zähler"},)

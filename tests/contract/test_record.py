@@ -7,14 +7,11 @@ from dataclasses import fields
 
 import pytest
 
-from api_client.contract.attempt import AttemptFacts
-from api_client.contract.escalation import DecisionKind, InboxDecision
-from api_client.contract.event_kinds import AttemptRejected, TurnFinished
-from api_client.contract.events import body_of, data_of
-from api_client.contract.issues.issue import Severity, ValidationIssue, error_codes, read_issues
-from api_client.contract.issues.turn_error import TurnError, error_data
+from api_client.contract.events import AttemptRejected, TurnFinished, body_of, data_of
+from api_client.contract.issues import Severity, TurnError, ValidationIssue, error_codes, error_data, read_issues
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.record import FieldChanges, changes_of, decode_attempts, decode_turn
+from api_client.contract.policy import DecisionKind, InboxDecision
+from api_client.contract.record import AttemptFacts, FieldChanges, changes_of, decode_attempts, decode_turn
 from api_client.contract.tasks import QUEUES, Link, chain_of
 from api_client.contract.turn import (
     DoubleText,

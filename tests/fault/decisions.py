@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
-from api_client.contract.event_kinds import AttemptRejected, Body
-from api_client.contract.events import body_of
-from api_client.contract.issues.issue import ValidationIssue
-from api_client.contract.issues.turn_error import TurnError
+from api_client.contract.events import AttemptRejected, Body, body_of
+from api_client.contract.issues import TurnError, ValidationIssue
 from api_client.contract.tasks import (
     FAIL,
     FALLBACK,
@@ -25,10 +23,9 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
 from api_client.store.commands import Word, load_script
-from api_client.turns.record.encoding import encode
-from api_client.turns.record.moves import Answer, Move, progress
+from api_client.turns.record.encoding import Answer, Move, encode, progress
 from tests.fault import scripts
-from worker.turns.transitions.judged_run import JudgedRun
+from worker.turns.transitions.after_judging import JudgedRun
 
 #: Links that run an agent.
 RUNS = frozenset(JUDGED_BY)

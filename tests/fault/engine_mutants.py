@@ -313,7 +313,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "an answer goes with its attempts before its record does",
-        "api_client/index/clearing.py",
+        "api_client/index/selection.py",
         'if lives["attempts"] < lives["records"]:',
         "if False:",
         _STORE + "test_long_texts.py",

@@ -21,13 +21,13 @@ from api_client.contract.marker import answer_text
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, Turn
 from api_client.store import Store
-from api_client.turns.record.claim import Claim
+from api_client.turns.record.changes import Claim
 from tests.fault.conftest import judged
 from tests.fault.matrix import Caller, Runs, Stage, left_in_store, resume, stubbornly
 from tests.installation import asked as message
 from tests.on_loop import Ledger
 from tests.support import processes_with, wait_until
-from worker.files.workspace import delivery_name
+from worker.files.session_fence import delivery_name
 
 
 @dataclass(frozen=True)

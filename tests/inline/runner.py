@@ -8,11 +8,23 @@ import time
 from typing import Any
 
 from api_client.contract.settings import Settings, load
-from worker.runners.base import Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, Why, config_error
-from worker.runners.scripted import script
+from worker.runners.base import (
+    AnswerTooLong,
+    Completion,
+    Emit,
+    ErrorKind,
+    Order,
+    RunResult,
+    Stop,
+    Transcript,
+    Verdict,
+    Why,
+    config_error,
+    judge,
+)
+from worker.runners.scripted import runner
+from worker.runners.scripted.agent import Player, ScriptLeft, Witness, split
 from worker.runners.scripted.runner import steps_of
-from worker.runners.scripted.script_player import Player, ScriptLeft, Witness, split
-from worker.runners.transcript import AnswerTooLong, Transcript, judge
 
 
 class InlineRunner:
@@ -36,9 +48,9 @@ class InlineRunner:
         """Play the script once, in the loop. Every failure is a verdict; a bad script is a configuration error."""
         try:
             steps = steps_of(order, self._settings.root)
-        except script.ScriptError as error:
+        except runner.ScriptError as error:
             return config_error(str(error))
-        if needy := [name for name, _ in steps if name in script.PROCESS_STEPS]:
+        if needy := [name for name, _ in steps if name in runner.PROCESS_STEPS]:
             return config_error(f"the steps {', '.join(needy)} need a process: use the runner 'scripted'")
         transcript = Transcript()
 
@@ -74,7 +86,7 @@ class _InlinePlayer(Player):
         self._order = order
         self._stop = stop
 
-    async def play_async(self, steps: tuple[script.Step, ...]) -> int:
+    async def play_async(self, steps: tuple[runner.Step, ...]) -> int:
         """As ``play``; where a step takes time, the loop goes on."""
         try:
             for name, fields in steps:
@@ -124,7 +136,7 @@ def _patience(passed: float) -> float:
     return min(0.5, max(0.05, passed / 10))
 
 
-async def _play(player: _InlinePlayer, steps: tuple[script.Step, ...], transcript: Transcript) -> Completion:
+async def _play(player: _InlinePlayer, steps: tuple[runner.Step, ...], transcript: Transcript) -> Completion:
     try:
         return judge(transcript, await player.play_async(steps), {})
     except _Stopped as stopped:

@@ -20,7 +20,7 @@ from api_client import api_keys as ring
 from api_client.api_keys import make_token
 from api_client.client import TurnsClient
 from api_client.contract.owners import owner_of_name
-from api_client.contract.phases.phase_place import LOCAL_OWNER
+from api_client.contract.phases import LOCAL_OWNER
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.web import app as relay_app

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from api_client.actions import Done, act_on_all
-from api_client.client import TurnsClient
+from api_client.client import Done, TurnsClient, act_on_all
 from api_client.contract.settings import Settings
-from api_client.index.search import Search
+from api_client.index.lists import Search
 from api_client.index.selection import select
 from tests.installation import Installation, Said
 

@@ -15,7 +15,7 @@ from tests.bench.economy.corpus import Case, cases
 from tests.bench.economy.play import lay_out, play
 from tests.integration.test_engine import FIRST, Bench, Play
 from tests.support import wait_until
-from worker.enforcement.feedback import go_on_feedback
+from worker.enforcement.going_on import go_on_feedback
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, Why
 
 

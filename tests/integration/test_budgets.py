@@ -13,8 +13,8 @@ import httpx2
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import StoreUnavailable
-from api_client.contract.phases.phase import Phase
+from api_client.contract.issues import StoreUnavailable
+from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
 from tests.installation import Installation, run
 from tests.integration.test_engine import GOOD

@@ -33,9 +33,16 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, chain_of
 from tests.ports import free_port
 from tests.support import wait_for
-from worker.turns.tasks.celery_internals import POP_SECONDS, STRATEGY, Intake, QueueOrder, Receiver, worker_settings
+from worker.turns.tasks.celery_internals import (
+    POP_SECONDS,
+    STRATEGY,
+    Intake,
+    QueueOrder,
+    Receiver,
+    Task,
+    worker_settings,
+)
 from worker.turns.tasks.registration import register
-from worker.turns.tasks.task_events import Task
 
 TURN = "t0-" + "a" * 32
 

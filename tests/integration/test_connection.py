@@ -21,7 +21,7 @@ from api_client.contract.settings import Settings
 from api_client.store import Store
 from api_client.store.commands import plain_script
 from api_client.store.connecting import open_store
-from api_client.store.connection import Connection
+from api_client.store.store import Connection
 from tests.proxy import LossyProxy
 from tests.support import certificate, wait_until
 from worker.processes.broker import EmbeddedBroker

@@ -20,9 +20,8 @@ from typing import Any
 import pytest
 
 from tests.support import certificate
-from worker.runners.guard import forwarder
-from worker.runners.guard.forwarder import MAX_CONNECTIONS, Forwarder
-from worker.runners.guard.outbound import MAX_HEAD, Outbound, Upstream
+from worker.runners.guard import outbound as forwarder
+from worker.runners.guard.outbound import MAX_CONNECTIONS, MAX_HEAD, Forwarder, Outbound, Upstream
 
 KEY = "sk-the-real-key"
 OURS = {b"x-api-key": KEY, b"authorization": ""}
@@ -335,7 +334,7 @@ def test_the_doors_of_a_worker_that_was_killed_are_removed_by_the_next_one(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    code = "from worker.runners.guard.forwarder import Forwarder; Forwarder(); print('up', flush=True); input()"
+    code = "from worker.runners.guard.outbound import Forwarder; Forwarder(); print('up', flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout
         assert other.stdout.readline() == b"up\n"

@@ -18,16 +18,16 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
-from api_client.pauses.pause import Pause
+from api_client.pauses import Pause
 from tests.accounts import disagreements
 from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, Play, says
 from tests.records import counters
 from tests.support import wait_until
 from worker.enforcement.child import MOST_CHARACTERS
 from worker.enforcement.policy import Attempt
-from worker.files.workspace import delivery_name, written
+from worker.files.session_fence import delivery_name, written
 from worker.runners.base import Emit, Order, RunResult, Stop
-from worker.turns import folders, publisher
+from worker.turns import folders
 from worker.turns.judges import Case
 from worker.turns.loops.threads import Threads
 
@@ -169,7 +169,7 @@ async def test_a_machine_that_gets_sick_while_it_publishes_leaves_the_judging_to
 
     turn_id = await bench.submit(says(GOOD))
     with monkeypatch.context() as sickly:
-        sickly.setattr(publisher, "publish", sick)
+        sickly.setattr(folders, "publish", sick)
         bench.carry_out_one(FIRST, turn_id)
     turn = await bench.client.reader.get(turn_id)
     assert (turn.state, turn.next, bench.announced) == (TurnState.RAN, str(JUDGE), [(JUDGE, turn_id, "s")])

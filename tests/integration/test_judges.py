@@ -24,8 +24,8 @@ from worker.turns.judges import CannotJudge, Case, Judges, judge_case
 
 OWN = """
 import os, time
-from api_client.contract.issues.issue import ValidationIssue
-from worker.enforcement.validators.base import ResponseValidator
+from api_client.contract.issues import ValidationIssue
+from worker.enforcement.validators.codes import ResponseValidator
 
 class Own(ResponseValidator):
     @property

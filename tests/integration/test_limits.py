@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.phases.phase import Phase
+from api_client.contract.phases import Phase
 from tests.support import wait_for
 from worker.runners.base import Completion, ErrorKind, Order, Verdict
 from worker.runners.guard import box, footprint

@@ -15,7 +15,7 @@ from api_client.contract.settings import Settings
 from tests.http_service import Asked, HttpService, Reply
 from tests.installation import run
 from tests.integration.test_engine import Bench
-from worker.cli.checks.models import models
+from worker.cli.checks.agents import models
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 
 KEY = "right"

@@ -23,8 +23,8 @@ from api_client.api_keys import make_token
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.index.search import Search
-from api_client.pauses.pause import BREAKER, Pause
+from api_client.index.lists import Search
+from api_client.pauses import BREAKER, Pause
 from tests.fault.test_broker_disk import fill, small_disk
 from tests.html import Document
 from tests.installation import Installation, run, web

@@ -19,7 +19,7 @@ from api_client.contract.counters import counter
 from api_client.contract.keys import BUCKETS, Keys
 from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
-from api_client.pauses.pause import Pause
+from api_client.pauses import Pause
 from tests.html import Document
 from tests.installation import environ_of, turns, web
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, says

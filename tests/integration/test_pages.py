@@ -12,9 +12,9 @@ import redis
 
 from api_client import api_keys as keys
 from api_client.api_keys import make_token
-from api_client.contract.escalation import DecisionKind, Escalation
 from api_client.contract.keys import Keys
 from api_client.contract.owners import owner_of_key, owner_of_name
+from api_client.contract.policy import DecisionKind, Escalation
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState

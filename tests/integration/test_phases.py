@@ -13,16 +13,14 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import BadRequest
-from api_client.contract.escalation import Escalation
-from api_client.contract.phases.phase import Phase
-from api_client.contract.phases.phase_checks import PhaseError
-from api_client.contract.phases.phase_place import input_problems, phase_session
+from api_client.contract.issues import BadRequest
+from api_client.contract.phases import Phase, PhaseError, input_problems, phase_session
+from api_client.contract.policy import Escalation
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PHASE_RUN, PHASE_VERIFY, RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.turns.phase_requests import requests_of
-from api_client.turns.record.claim import Claim, Fenced
+from api_client.turns.record.changes import Claim, Fenced
+from api_client.turns.submitter import requests_of
 from tests.accounts import disagreements
 from tests.integration.test_engine import Bench, Play, ends, says
 from worker.enforcement.policies import read_policy

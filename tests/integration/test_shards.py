@@ -8,11 +8,11 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import SettingsError
+from api_client.contract.issues import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
-from api_client.store.shards import FIELD, stored_shards
+from api_client.store.connecting import FIELD, stored_shards
 from tests.installation import Installation, asked, run
 
 

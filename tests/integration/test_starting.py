@@ -15,14 +15,13 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from api_client.contract.errors import StoreUnavailable
+from api_client.contract.issues import StoreUnavailable
 from api_client.contract.settings import CONSTANTS, Settings
-from api_client.store.shards import require_shards
+from api_client.store.connecting import require_shards
 from tests.installation import environ_of, turns
 from tests.support import processes_with, wait_for
-from worker.cli.installation.starting import require_store_of, store_named
-from worker.processes.exit_reports import ExitNotes
-from worker.processes.program import REFUSED, SUPERVISED
+from worker.cli.installation.programs import require_store_of, store_named
+from worker.processes.program import REFUSED, SUPERVISED, ExitNotes
 from worker.processes.supervisor import NotReady
 
 COMMANDS = pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import StoreUnavailable
+from api_client.contract.issues import StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE

@@ -16,7 +16,7 @@ from api_client.overview import overview
 from tests.installation import environ_of, turns
 from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, says
 from tests.support import wait_for
-from worker.cli.figures.top import frame
+from worker.cli.figures.stats import frame
 
 
 class Terminal:

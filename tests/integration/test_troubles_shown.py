@@ -12,7 +12,7 @@ from pathlib import Path
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.phases.phase import Phase
+from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from tests.fault.test_broker_disk import fill, small_disk

@@ -12,12 +12,12 @@ import pytest
 from click.testing import CliRunner
 
 from api_client.api_keys import make_token
-from api_client.contract.errors import NotFinished, SettingsError
+from api_client.contract.issues import NotFinished, SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.owners import owner_of_key
 from api_client.contract.process_exit import ProcessExit
 from api_client.contract.settings import Settings, load
-from api_client.index.search import Search
+from api_client.index.lists import Search
 from api_client.store.audit import Audit
 from api_client.web.pages.render import facts, with_code
 from tests.html import Document
@@ -25,9 +25,8 @@ from tests.installation import environ_of, web
 from tests.integration.test_engine import GOOD, Bench, says
 from tests.integration.test_pages import Browser, browser, dead_letter, play, read
 from worker.cli import cli
-from worker.cli.turns.bundle import packed
-from worker.runners.base import Emit, Order, RunResult, Stop
-from worker.runners.sent import Sent
+from worker.cli.turns.turn import packed
+from worker.runners.base import Emit, Order, RunResult, Sent, Stop
 
 __all__ = ["browser"]
 

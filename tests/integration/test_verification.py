@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from api_client.contract.phases.phase import Phase
-from api_client.contract.phases.phase_checks import PhaseError
+from api_client.contract.phases import Phase, PhaseError
 from api_client.contract.settings import Settings
 from tests.http_service import Asked, HttpService, Reply
 from tests.support import processes_with, wait_until

@@ -13,10 +13,9 @@ import pytest
 
 from api_client.api_keys import make_token
 from api_client.client import TurnsClient
-from api_client.contract.errors import IdempotencyConflict, StoreUnavailable
-from api_client.contract.escalation import Escalation
-from api_client.contract.phases.phase import Phase
-from api_client.contract.phases.phase_place import LOCAL_OWNER
+from api_client.contract.issues import IdempotencyConflict, StoreUnavailable
+from api_client.contract.phases import LOCAL_OWNER, Phase
+from api_client.contract.policy import Escalation
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.store.audit import by_key

@@ -14,9 +14,8 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from tests.accounts import disagreements
 from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
-from worker.files.session_fence import HELD, Place
-from worker.files.workspace import check_session_done
-from worker.turns import publisher
+from worker.files.session_fence import HELD, Place, check_session_done
+from worker.turns import folders
 from worker.turns.parts import EngineParts
 
 BETTER = "Besser.\n\n<!-- STEP: done -->"
@@ -71,7 +70,7 @@ async def test_an_answer_whose_place_a_late_worker_took_is_published_all_the_sam
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.runner.needs_folder = True
-    put, places = publisher._put, []
+    put, places = folders._put, []
 
     def overtaken(parts: EngineParts, holder: Place, *rest: object) -> None:
         if not places:
@@ -79,7 +78,7 @@ async def test_an_answer_whose_place_a_late_worker_took_is_published_all_the_sam
             places[0].rmdir()
         put(parts, holder, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(publisher, "_put", overtaken)
+    monkeypatch.setattr(folders, "_put", overtaken)
     turn = await bench.outcome(says(GOOD))
     assert turn.outcome is Outcome.PASSED
     assert len(places) == 1, "the place of the run was kept for the answer"
@@ -127,7 +126,7 @@ async def test_a_holder_that_dies_behind_the_seal_is_followed_by_one_that_publis
     turn_id = await bench.submit(says(GOOD))
     bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
     with monkeypatch.context() as dying:
-        dying.setattr(publisher, "_write", _dies)
+        dying.setattr(folders, "_write", _dies)
         with pytest.raises(SystemError):
             bench.carry_out_one(JUDGE, turn_id)
     assert not check_session_done(session(bench))

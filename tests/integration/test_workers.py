@@ -15,7 +15,7 @@ from api_client.broker.celery_message import celery_settings
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest, TurnState
-from api_client.contract.worker_order import WorkerOrder
+from api_client.contract.worker_reports import WorkerOrder
 from api_client.web.app import create_app
 from api_client.workers.fleet import WorkerLine
 from api_client.workers.reports import read_exits

@@ -15,18 +15,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from api_client.contract.phases.phase import Phase
+from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
 from tests.probe.ways import WAYS
 from tests.support import processes_with
-from worker.files.workspace import written_files
-from worker.runners.base import Order
-from worker.runners.claude.cli_command import cut_environment, outbound
+from worker.files.session_fence import written_files
+from worker.runners.base import Order, Transcript
+from worker.runners.claude.command import cut_environment, outbound
 from worker.runners.guard.box import PORT, Bind
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, run
 from worker.runners.guard.processes import Processes
-from worker.runners.transcript import Transcript
 from worker.verification import Fence, check
 
 _PROBE = Path(__file__).with_name("ways.py")

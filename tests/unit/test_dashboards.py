@@ -15,10 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from api_client.contract.counters import BOUNDS_MS, COUNTERS
 from api_client.contract.tasks import QUEUES
 from api_client.contract.turn import Outcome, TurnState
-from api_client.pauses.pause import BREAKER, WHATS
+from api_client.pauses import BREAKER, WHATS
 from api_client.web.routes.exposition import Vitals, exposition, metric_name
 from api_client.workers.reason import Reason
-from api_client.workers.standing import Standing
+from api_client.workers.reports import Standing
 from tests.integration.test_access_table import routes
 from worker.cli import COMMANDS
 

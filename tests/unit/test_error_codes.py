@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from api_client.contract.errors import TurnNotFound
+from api_client.contract.error_codes import ERROR_CODES, sentence
+from api_client.contract.issues import TurnNotFound
 from api_client.contract.turn import Outcome
-from api_client.contract.words.error_codes import ERROR_CODES, sentence
-from worker.cli.explain import CODES, explain, reference
+from worker.cli.config import CODES, error_reference, explain
 from worker.runners.base import ErrorKind
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def literal_codes() -> dict[str, str]:
 
 def test_every_code_raised_anywhere_is_in_the_table() -> None:
     missing = {code: place for code, place in literal_codes().items() if code not in {*ERROR_CODES, *CODES}}
-    assert not missing, f"add to api_client/contract/words/error_codes.toml: {missing}"
+    assert not missing, f"add to api_client/contract/error_codes.toml: {missing}"
 
 
 def test_every_error_class_names_its_code() -> None:
@@ -93,7 +93,7 @@ def test_every_code_says_what_happened_and_what_to_do_in_both_languages(code: st
 
 
 def test_docs_errors_md_is_made_from_the_table() -> None:
-    assert (ROOT / "docs" / "errors.md").read_text() == reference(), (
+    assert (ROOT / "docs" / "errors.md").read_text() == error_reference(), (
         "write it anew: turns explain --markdown > docs/errors.md"
     )
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from api_client.budgets.budget import Spent
+from api_client.budgets import Spent
+from api_client.contract.error_codes import StoreRefusal
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnState
-from api_client.contract.words.store_refusals import StoreRefusal
 from api_client.contract.worker_reports import WorkerReport, worker_of
-from api_client.pauses.pause import BREAKER, Pause
+from api_client.pauses import BREAKER, Pause
 from api_client.workers.fleet import Alert, Doing, Fleet, alerts, fleet_of, roster
 from api_client.workers.reason import (
     FIELDS,
@@ -36,7 +36,7 @@ from api_client.workers.reason import (
     why,
 )
 from worker.processes import programs
-from worker.processes.cpus import usable_cpus
+from worker.processes.programs import usable_cpus
 
 NOW = 1_000_000.0
 WELL_FLEET = Fleet(agents=1, judges=1, slots=4, free=2, stalled=(), ready={RUN_QUEUE: 0.0, CHECK_QUEUE: 0.0})

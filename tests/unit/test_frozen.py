@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from dataclasses import field, replace
 
-from api_client.contract.values.frozen import frozen
+from api_client.contract.declared import frozen
 
 
 @frozen(slots=True, kw_only=True)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.errors import SettingsError
+from api_client.contract.issues import SettingsError
 from api_client.contract.settings import CONSTANTS, Settings, declared, load, masked, name_of, require_store, shared
 from api_client.contract.settings.redaction import redactor
 from worker.cli.config import describe, reference
-from worker.cli.installation.starting import warn
+from worker.cli.installation.programs import warn
 from worker.runners.http.runner import priced
 
 ROOT = Path(__file__).parents[2]

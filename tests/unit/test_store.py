@@ -13,7 +13,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from api_client.store import heed_cancellation
 from api_client.store.connecting import NOT_YET
-from api_client.store.connection import Subscription
+from api_client.store.store import Subscription
 
 
 async def test_a_loop_whose_cancellation_was_swallowed_ends_all_the_same() -> None:

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import structlog
 
 from api_client.contract.counters import label
-from api_client.contract.errors import SettingsError
+from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
 from worker.agents.registry import build_runner
-from worker.files import template
+from worker.files import session
 from worker.runners.claude.cli_program import find_program
-from worker.runners.scripted import script
+from worker.runners.scripted import runner as script
 
 log = structlog.get_logger()
 
@@ -88,7 +88,7 @@ def never_works(settings: Settings, model: str) -> str:
         if runner == "scripted" and option:
             script.load(settings.root / option)
         for flow in settings.flow_version:
-            template.check(settings.template_of(model, flow))
+            session.check(settings.template_of(model, flow))
     except SettingsError as error:
         return error.problems[0]
     except script.ScriptError as error:

@@ -9,7 +9,7 @@ import functools
 from collections.abc import Callable
 from importlib.metadata import entry_points
 
-from api_client.contract.errors import SettingsError
+from api_client.contract.issues import SettingsError
 from worker.runners.base import Runner
 from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.http.runner import OpenAiHttpRunner

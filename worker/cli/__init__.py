@@ -11,7 +11,7 @@ import sys
 
 import click
 
-from api_client.contract.errors import (
+from api_client.contract.issues import (
     HelixError,
     IdempotencyConflict,
     KeyNotFound,
@@ -37,7 +37,7 @@ COMMANDS = {
     ),
     "up": ("worker.cli.installation.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them all."),
     "submit": ("worker.cli.turns.turn:submit", "Submit a message; wait for its answer or watch it."),
-    "top": ("worker.cli.figures.top:top", "Show what runs now, live: turns, queues, rates, last outcomes."),
+    "top": ("worker.cli.figures.stats:top", "Show what runs now, live: turns, queues, rates, last outcomes."),
     "list": (
         "worker.cli.turns.listing:list_turns",
         "List turns by state, outcome, model, session, owner, rule, time, text.",
@@ -50,14 +50,14 @@ COMMANDS = {
     "drop": ("worker.cli.turns.actions:drop", "Take turns off the dead letter list."),
     "audit": ("worker.cli.turns.actions:audit", "Who cancelled, replayed or dropped what, and when."),
     "export": (
-        "worker.cli.turns.bundle:export",
+        "worker.cli.turns.turn:export",
         "Write a turn as one JSON text, or all rejected answers as JSON lines.",
     ),
     "import-feedback": (
-        "worker.cli.turns.feedback:import_feedback",
+        "worker.cli.turns.dataset:import_feedback",
         "Join Open WebUI's exported thumbs to turns.",
     ),
-    "bundle": ("worker.cli.turns.bundle:bundle", "Pack what a bug report about a turn needs, secrets masked."),
+    "bundle": ("worker.cli.turns.turn:bundle", "Pack what a bug report about a turn needs, secrets masked."),
     "retry-rate": (
         "worker.cli.figures.stats:retry_rate",
         "How often the agent had to be asked again, and by which rule.",
@@ -66,57 +66,60 @@ COMMANDS = {
     "budgets": ("worker.cli.nouns:budgets", "What may be spent today by whom, and what was."),
     "dead": ("worker.cli.turns.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
     "inbox": (
-        "worker.cli.turns.inbox:inbox",
+        "worker.cli.turns.actions:inbox",
         "Turns that wait for a person: list, show, approve, edit, retry, reject.",
     ),
     "pause": (
-        "worker.cli.installation.pauses:pause",
+        "worker.cli.installation.workers:pause",
         "Keep turns from starting: the intake, a model, a queue, a key, an owner.",
     ),
-    "resume": ("worker.cli.installation.pauses:resume", "End a pause, or close a model's breaker."),
+    "resume": ("worker.cli.installation.workers:resume", "End a pause, or close a model's breaker."),
     "paused": ("worker.cli.nouns:paused", "Show the pauses, why, and until when."),
     "phase": ("worker.cli.turns.phase:phase", "Run the phases of a phases.yaml, each really checked: run, list."),
     "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
     "new-validator": (
-        "worker.cli.new_validator:new_validator",
+        "worker.cli.policy:new_validator",
         "Write a new rule, with its test and its page.",
     ),
     "policy": ("worker.cli.policy:policy", "Rules of answers in a file: check, show, diff, schema."),
     "replay-policy": (
-        "worker.cli.figures.policy_replay:replay_policy",
+        "worker.cli.figures.judging:replay_policy",
         "Judge recorded answers by another policy, without an agent.",
     ),
-    "flow": ("worker.cli.flow:flow", "Versions of prompts and rules beside each other: show, rollback, resume."),
+    "flow": (
+        "worker.cli.figures.comparing:flow",
+        "Versions of prompts and rules beside each other: show, rollback, resume.",
+    ),
     "compare": (
         "worker.cli.figures.comparing:compare",
         "Compare the turns of two flow versions, and say which difference is real.",
     ),
     "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
-    "explain": ("worker.cli.explain:explain", "Say what an error's code means, and what to do."),
+    "explain": ("worker.cli.config:explain", "Say what an error's code means, and what to do."),
     "doctor": (
         "worker.cli.checks.doctor:doctor",
         "Look for the faults: settings, broker, workers, sessions, disk, the agent's CLI.",
     ),
-    "notices": ("worker.cli.notices:notices", "Calls for help to webhooks and your command: list, dead, resend, test."),
-    "gc": ("worker.cli.gc:gc", "Delete what is older than it is to be kept; --dry-run counts."),
+    "notices": ("worker.cli.nouns:notices", "Calls for help to webhooks and your command: list, dead, resend, test."),
+    "gc": ("worker.cli.installation.backup:gc", "Delete what is older than it is to be kept; --dry-run counts."),
     "backup": (
         "worker.cli.installation.backup:backup",
         "Save store, sessions, phases, keys and settings into one archive.",
     ),
     "restore": ("worker.cli.installation.backup:restore", "Bring a backup into an empty installation."),
     "traces": ("worker.cli.figures.traces:traces", "Send finished turns as OpenTelemetry traces."),
-    "worker": ("worker.cli.installation.worker:worker", "Run the workers: one for agents, one for judging."),
+    "worker": ("worker.cli.installation.programs:worker", "Run the workers: one for agents, one for judging."),
     "workers": (
         "worker.cli.installation.workers:workers",
         "Who works where, on what, who is gone: list, quiet, drain, stop, resume.",
     ),
-    "web": ("worker.cli.installation.web:web", "Run the OpenAI-compatible relay."),
-    "keys": ("worker.cli.keys:keys", "API keys of the relay: create, list, revoke."),
+    "web": ("worker.cli.installation.programs:web", "Run the OpenAI-compatible relay."),
+    "keys": ("worker.cli.nouns:keys", "API keys of the relay: create, list, revoke."),
     "openwebui": (
         "worker.cli.installation.openwebui:openwebui",
         "Settings for Open WebUI in front of this, and whether they work.",
     ),
-    "broker": ("worker.cli.installation.broker:broker", "Run the embedded broker in the foreground."),
+    "broker": ("worker.cli.installation.programs:broker", "Run the embedded broker in the foreground."),
 }
 
 

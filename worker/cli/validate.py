@@ -9,9 +9,9 @@ from typing import Any
 import click
 
 from api_client.contract.settings import load
-from worker.cli.output import json_option, one_line, safe, write_json
 from worker.cli.policy import chosen_by, read_file
 from worker.cli.reading import read_text, root_option
+from worker.cli.terminal import json_option, one_line, safe, write_json
 from worker.enforcement import (
     CODES,
     Policy,
@@ -26,7 +26,7 @@ from worker.enforcement import (
 )
 from worker.enforcement.child import isolated
 from worker.enforcement.policies import Subject
-from worker.enforcement.rules.codes import RULE_CODES
+from worker.enforcement.rules.rule import RULE_CODES
 from worker.external import provide
 
 FORMATS = ("text", "json", "sarif", "github")

@@ -4,20 +4,19 @@ Pure code: no queue, no store, no clock. ``ResponseEnforcer`` offers it in one p
 uses the same policy over a queue. docs/enforcement.md has every code, docs/validators.md how to write your own.
 """
 
-from api_client.contract.issues.issue import Severity, ValidationIssue
-from api_client.contract.offered import offered_validators
-from worker.enforcement.content_guard import assemble
-from worker.enforcement.documents.splice import Part
-from worker.enforcement.documents.step import (
+from api_client.contract.issues import Severity, ValidationIssue
+from api_client.contract.policy import offered_validators
+from worker.enforcement.attempt import assemble
+from worker.enforcement.documents.splice import (
     STEPS,
     UNKNOWN,
+    Part,
     extract_state_from_messages,
     extract_step,
     infer_step,
     step_of,
     strip_marker,
 )
-from worker.enforcement.judge import judge
 from worker.enforcement.policy import (
     Accept,
     Action,
@@ -26,6 +25,7 @@ from worker.enforcement.policy import (
     Fail,
     Fallback,
     Policy,
+    Repaired,
     Retry,
     best,
     build_feedback,
@@ -33,9 +33,9 @@ from worker.enforcement.policy import (
     demote,
     examine,
     incomplete_feedback,
+    judge,
     repair_answer,
 )
-from worker.enforcement.repaired import Repaired
 from worker.enforcement.response_enforcer import EnforcementResult, ResponseEnforcer
 from worker.enforcement.validators import (
     ADRStructureValidator,

@@ -9,16 +9,273 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import Any
 
-from api_client.contract.issues.issue import Severity, ValidationIssue
+from api_client.contract.issues import Severity, ValidationIssue
+from api_client.contract.marker import UNKNOWN
 from api_client.contract.policy import DEFAULT_ORDER, Action
-from worker.enforcement.attempt import Attempt, best, latest_set
-from worker.enforcement.content_guard import LOST, NOT_JUDGED, requested
-from worker.enforcement.examine import examine
-from worker.enforcement.feedback import build_feedback, go_on_feedback, incomplete_feedback
-from worker.enforcement.going_on import unfinished
-from worker.enforcement.repaired import Repaired, repair_answer
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, LOCALES
+from worker.enforcement.attempt import (
+    GUARD,
+    LOST,
+    NOT_JUDGED,
+    Attempt,
+    Taken,
+    best,
+    holds,
+    latest_set,
+    lost,
+    requested,
+    restored,
+    still_lost,
+    take,
+)
+from worker.enforcement.child import NotJudged
+from worker.enforcement.documents.splice import StepSource, extract_step, strip_marker, trailing_marker
+from worker.enforcement.going_on import build_feedback, describe, go_on_feedback, incomplete_feedback, unfinished
+from worker.enforcement.replies.evidence import is_refusal
+from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
+from worker.enforcement.validators.adr_structure import FALLBACK_STEP
+from worker.enforcement.validators.codes import (
+    DEFAULT_LOCALE,
+    LOCALES,
+    NOTHING_SPENT,
+    JudgingCost,
+    SpendingCount,
+    clip,
+    issue,
+    words,
+)
+
+# Problems of an answer: issues of its validators, each isolated, and of files that were not taken.
+#
+# What a validator does wrong is its own issue, never the turn's end.
+
+#: Longest answer or file that is examined, in characters.
+MAX_CHARS = 4 * 1024 * 1024
+
+
+def examine(
+    answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
+) -> list[ValidationIssue]:
+    """Return what the validators find in an answer and in ``context["files"]``.
+
+    A validator that raises, ends the program or returns anything but a list of issues becomes VALIDATOR_ERROR. The
+    same finding of two validators counts once.
+
+    Args:
+        answer: the complete answer.
+        validators: the active ones.
+        context: ``files`` (name to text), ``locale``, and whatever your own validators read.
+    """
+    context = context or {}
+    locale = str(context.get("locale", DEFAULT_LOCALE))
+    texts = [("", answer), *(context.get("files") or {}).items()]
+    if too_long := [(name, len(text)) for name, text in texts if len(text) > MAX_CHARS]:
+        return [issue("ANSWER_TOO_LONG", locale, file=name, count=count) for name, count in too_long]
+    found: dict[tuple[object, ...], ValidationIssue] = {}
+    for validator in validators:
+        for one in _isolated(validator, answer, context, locale):
+            found.setdefault((one.code, one.file, one.line, one.message), one)
+    return list(found.values())
+
+
+def _isolated(
+    validator: ResponseValidator, answer: str, context: Mapping[str, Any], locale: str
+) -> list[ValidationIssue]:
+    name = type(validator).__name__
+    try:
+        name = str(validator.name)
+        found = validator.validate(answer, _copy(context))
+        if not isinstance(found, (list, tuple)) or not all(isinstance(one, ValidationIssue) for one in found):
+            return _failed(name, f"returned {type(found).__name__}", locale)
+    except NotJudged as error:
+        return _failed(name, str(error), locale)
+    except (Exception, SystemExit) as error:  # SystemExit: a validator may not end the worker either
+        return _failed(name, f"{type(error).__name__}: {error}", locale)
+    return [one if one.validator == name else replace(one, validator=name) for one in found]
+
+
+def _failed(name: str, problem: str, locale: str) -> list[ValidationIssue]:
+    return [replace(issue("VALIDATOR_ERROR", locale, validator=name, problem=problem), validator=name)]
+
+
+def _copy(context: Mapping[str, Any]) -> dict[str, Any]:
+    """A context of the validator's own: what it changes, no other validator sees."""
+    return {
+        key: dict(value) if type(value) is not str and isinstance(value, Mapping) else value
+        for key, value in context.items()
+    }
+
+
+def refused(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
+    """One error for each file of an answer that was not taken, by its path; the value says why.
+
+    An agent that wrote its answer there is asked for it again.
+    """
+    return tuple(issue("ANSWER_FILE_REFUSED", locale, path=path, problem=why) for path, why in files.items())
+
+
+# The fallback: code repairs what the active validators can repair, and reports the rest (ADR-038, 5).
+
+#: Most rounds over the validators: one fallback may make room for another, but not for ever.
+MAX_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repaired:
+    """The result of repairing an answer.
+
+    Attributes:
+        text: the repaired answer; the answer itself when nothing could be repaired.
+        fixed_issues: the errors that are gone.
+        issues: what remains, warnings included.
+        changes: what was changed, in words for the user.
+        step: the answer's step; ``unknown`` when nothing shows it.
+        step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
+        files: the files that were repaired, name to new text.
+        context: what a later examination of the text must know: that ``unknown`` is the fallback's own word.
+        spent: what rules used of models to judge it.
+    """
+
+    text: str
+    fixed_issues: tuple[ValidationIssue, ...] = ()
+    issues: tuple[ValidationIssue, ...] = ()
+    changes: tuple[str, ...] = ()
+    step: str = UNKNOWN
+    step_source: StepSource = "unknown"
+    files: Mapping[str, str] = field(default_factory=dict)
+    context: Mapping[str, str] = field(default_factory=dict)
+    spent: JudgingCost = NOTHING_SPENT
+
+    @property
+    def accepted(self) -> bool:
+        """True when no error remains."""
+        return not any(issue.is_error for issue in self.issues)
+
+
+def repair_answer(
+    answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
+) -> Repaired:
+    """Apply the validators' fallbacks until nothing changes any more, the step marker's last, and judge again.
+
+    A fallback counts only when it takes an error away, brings none, and loses no content that no error of its validator
+    named; one that raises is passed over. What was gained is kept even when errors remain.
+    """
+    work = _Work(answer, validators, dict(context or {}))
+    ordered = sorted(validators, key=lambda validator: isinstance(validator, StepMarkerValidator))
+    for _ in range(MAX_ROUNDS):
+        changed = False
+        for validator in ordered:
+            changed |= work.apply(validator)
+        if not changed:
+            break
+    remaining = {_key(issue) for issue in work.issues if issue.is_error}
+    step = extract_step(work.text)
+    source: StepSource = "marker" if step and step == extract_step(answer) else "inferred" if step else "unknown"
+    return Repaired(
+        text=work.text,
+        fixed_issues=tuple(i for i in work.before if i.is_error and _key(i) not in remaining),
+        issues=tuple(work.issues),
+        changes=tuple(work.changes),
+        step=step or UNKNOWN,
+        step_source=source,
+        files={name: text for name, text in work.files.items() if text != work.original.get(name)},
+        context={FALLBACK_STEP: UNKNOWN} if work.context.get(FALLBACK_STEP) == UNKNOWN else {},
+    )
+
+
+def repair_attempt(
+    chosen: Attempt,
+    history: Sequence[Attempt],
+    validators: Sequence[ResponseValidator],
+    context: Mapping[str, Any] | None = None,
+) -> Repaired:
+    """Repair the answer of an attempt: what it lost is put back as it stood in an earlier one, then ``repair_answer``.
+
+    Args:
+        chosen: the attempt.
+        history: all attempts.
+        validators: the active ones.
+        context: as for ``examine``.
+    """
+    locale = str((context or {}).get("locale", DEFAULT_LOCALE))
+    missing = [issue for issue in chosen.issues if issue.code == LOST]
+    earlier = [attempt for attempt in history if attempt.number < chosen.number]
+    text, back = restored(chosen.answer, missing, [attempt.answer for attempt in earlier if attempt.complete])
+    with SpendingCount() as counted:
+        repaired = repair_answer(text, validators, context)
+    left = {issue.message for issue in still_lost(missing, earlier, repaired.text, locale)}
+    german, english = "Section '## {}' aus der Antwort davor zurückgeholt", "Section '## {}' taken back from before"
+    return replace(
+        repaired,
+        fixed_issues=(*(i for i in missing if i.message not in left), *repaired.fixed_issues),
+        issues=(*repaired.issues, *(i for i in missing if i.message in left)),
+        changes=(*(words(locale, german, english).format(title) for title in back), *repaired.changes),
+        spent=counted.spent,
+    )
+
+
+class _Work:
+    """An answer being repaired, with its files and what is known about them."""
+
+    def __init__(self, answer: str, validators: Sequence[ResponseValidator], context: dict[str, Any]) -> None:
+        self.text, self.validators, self.context = answer, validators, context
+        self.original: dict[str, str] = dict(context.get("files") or {})
+        self.files = dict(self.original)
+        self.changes: list[str] = []
+        self.issues = self.before = examine(answer, validators, context)
+
+    def apply(self, validator: ResponseValidator) -> bool:
+        """Try one validator's fallback on the answer, and on files where it has errors; True when something changed."""
+        mine = [issue for issue in self.issues if issue.is_error and issue.validator == validator.name]
+        changed = any(not issue.file for issue in mine) and self._try(validator, "")
+        if validator.mends_files:
+            for name in dict.fromkeys(issue.file for issue in mine if issue.file in self.files):
+                changed = self._try(validator, name) or changed
+        return changed
+
+    def _try(self, validator: ResponseValidator, name: str) -> bool:
+        before = self.files[name] if name else self.text
+        context = self.context | {"files": {} if name else dict(self.files)}
+        try:
+            after = validator.apply_fallback(before, context)
+            lines = validator.explain_fallback(before, after, context) if isinstance(after, str) else ()
+            lines = [str(line) for line in lines]
+        except (Exception, SystemExit):  # the error it should have repaired stays, and is reported
+            return False
+        if not isinstance(after, str):
+            return False
+        text, files = (self.text, self.files | {name: after}) if name else (after, self.files)
+        context = self.context | ({"files": files} if files else {}) | _fallback_step(validator, text, name)
+        mine = [i for i in self.issues if i.validator == validator.name and i.file == name]
+        if not holds(before, after, mine):
+            return False
+        issues = examine(text, self.validators, context)
+        if not _better(issues, self.issues):
+            return False
+        self.text, self.files, self.context, self.issues = text, files, context, issues
+        locale = str(context.get("locale", DEFAULT_LOCALE))
+        lines = lines or [words(locale, f"{validator.name}: automatisch korrigiert", f"{validator.name}: repaired")]
+        self.changes += [f"{name}: {line}" if name else line for line in lines]
+        return True
+
+
+def _fallback_step(validator: ResponseValidator, text: str, file: str) -> dict[str, str]:
+    """Tell the re-validation that ``unknown`` is the fallback's own word."""
+    last = trailing_marker(text) if isinstance(validator, StepMarkerValidator) and not file else None
+    return {FALLBACK_STEP: last.value} if last else {}
+
+
+def _better(after: Sequence[ValidationIssue], before: Sequence[ValidationIssue]) -> bool:
+    """True when an error is gone, and none of another kind has come."""
+    old, new = ([(i.validator, i.code, i.file) for i in issues if i.is_error] for issues in (before, after))
+    return len(new) < len(old) and set(new) <= set(old)
+
+
+def _key(issue: ValidationIssue) -> tuple[str, str, str, str]:
+    """An issue without its line, which moves when text is repaired."""
+    return issue.validator, issue.code, issue.file, issue.message
+
 
 __all__ = [
     "Accept",
@@ -253,3 +510,116 @@ def _came_back(history: Sequence[Attempt]) -> bool:
     if len(recent) < SAME_ERRORS or not all(attempt.complete for attempt in recent):
         return False
     return len({frozenset((i.validator, i.code, i.file, i.message) for i in attempt.errors) for attempt in recent}) == 1
+
+
+# One attempt, judged: its answer assembled, repaired where the policy repairs first, and examined.
+
+#: Marks where a text was taken out of a reply.
+_GAP = "\x00"
+
+
+def judge(
+    history: Sequence[Attempt],
+    text: str,
+    validators: Sequence[ResponseValidator],
+    context: Mapping[str, Any] | None = None,
+    *,
+    policy: Policy | None = None,
+    complete: bool = True,
+    feedback: str = "",
+    fresh: bool = False,
+    assembled: str | None = None,
+) -> Attempt:
+    """The attempt that a new raw text makes, ready for ``decide``.
+
+    Args:
+        history: the attempts before it.
+        text: the agent's raw answer, maybe a fragment when it is not complete.
+        validators: the active ones.
+        context: as for ``examine``.
+        policy: which validators repair before anything else; the default policy repairs none first.
+        complete: whether the agent really finished; else nothing is assembled, examined or repaired.
+        feedback: the feedback the agent got before this run.
+        fresh: it was asked again, not by the feedback of ``decide``.
+        assembled: the answer that was made of it before, which is as it is; None: it is made here.
+    """
+    number = len(history) + 1
+    if not complete:
+        return Attempt(number=number, text=text, answer=text, complete=False, feedback=feedback, fresh=fresh)
+    context = dict(context or {})
+    before = weighed(history, policy or Policy())
+    answer, edits = text if assembled is None else assembled, tuple[str, ...]()
+    if assembled is None and not fresh and (kept := best(latest_set(before))) and kept.errors:
+        now = take(kept.answer, kept.errors, text, _documents(context), feedback)
+        answer, edits = now.answer, _edits(now, text, str(context.get("locale", DEFAULT_LOCALE)))
+    repaired: Repaired | None = None
+    with SpendingCount() as counted:
+        if policy and (repairing := [validator for validator in validators if policy.repairs(validator.name)]):
+            repaired = repair_answer(answer, repairing, context)
+            answer, context = repaired.text, {**context, **repaired.context}
+        issues = examine(answer, validators, context)
+        if before:
+            issues += _lost(before, answer, context, fresh=fresh)
+        if is_refusal(answer, str(context.get("prompt", ""))):
+            issues.append(_refused(answer, context))
+    return Attempt(
+        number=number,
+        text=text,
+        answer=answer,
+        issues=tuple(issues),
+        fixed_issues=repaired.fixed_issues if repaired else (),
+        changes=repaired.changes if repaired else (),
+        edits=edits,
+        feedback=feedback,
+        fresh=fresh,
+        spent=counted.spent,
+    )
+
+
+def _lost(history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *, fresh: bool) -> list[ValidationIssue]:
+    """Return what the answer lacks that was in the one before it, or in what was known of one that broke off."""
+    locale = str(context.get("locale", DEFAULT_LOCALE))
+    if fresh:
+        kept = best(history)
+        return lost(kept.answer, kept.errors, answer, locale, adrs_only=True) if kept else []
+    files = _documents(context)
+    kept = best(latest_set(history))
+    if kept is not None:
+        found = lost(kept.answer, kept.errors, answer, locale, files)
+        earlier = [attempt for attempt in history if attempt.number < kept.number]
+        return [*found, *still_lost(kept.errors, earlier, answer, locale, files)]
+    drafts = [attempt.text for attempt in latest_set(history) if attempt.text.strip()]
+    return lost(drafts[-1], (), answer, locale, files) if drafts else []
+
+
+def _edits(taken: Taken, reply: str, locale: str) -> tuple[str, ...]:
+    """Word what of a reply was put into an answer, and what was left out; empty where the reply counts."""
+    if taken.answer == reply:
+        return ()
+    left, said = reply.replace("\r\n", "\n"), []
+    for part, text in taken.put.items():
+        whole = text in left
+        left = left.replace(text, _GAP, 1) if whole else left
+        what = describe(part, locale) if part else words(locale, "den Wert allein", "the value alone")
+        form = "" if whole else words(locale, ", aus anderer Form gelesen", ", read from another form")
+        german, english = (
+            f"Eingesetzt: {what} ({len(text)} Zeichen{form})",
+            f"Put in: {what} ({len(text)} characters{form})",
+        )
+        said.append(words(locale, german, english))
+    for piece in filter(None, map(str.strip, left.split(_GAP) if taken.put else [left])):
+        german, english = f"Nicht übernommen: {len(piece)} Zeichen", f"Left out: {len(piece)} characters"
+        said.append(f"{words(locale, german, english)}: {clip(piece)}")
+    return tuple(said)
+
+
+def _refused(answer: str, context: Mapping[str, Any]) -> ValidationIssue:
+    """MODEL_REFUSED: the answer that counts is nothing but a refusal."""
+    said = " ".join(strip_marker(answer).split())
+    return replace(issue(REFUSED, str(context.get("locale", DEFAULT_LOCALE)), said=said), validator=GUARD)
+
+
+def _documents(context: Mapping[str, Any]) -> list[str]:
+    """The Markdown files that the agent wrote."""
+    files = context.get("files") or {}
+    return [text for name, text in files.items() if name.lower().endswith(".md")]

@@ -10,17 +10,15 @@ from pathlib import Path, PurePosixPath
 
 import structlog
 
-from api_client.contract.errors import SettingsError
+from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings, load
 from worker.agents.registry import build_runner
 from worker.enforcement.child import lifted
-from worker.enforcement.validators import services
-from worker.enforcement.validators.services import CannotRun, Ended, JudgingCost, JudgingProgram, ModelReply, Question
+from worker.enforcement.validators import codes
+from worker.enforcement.validators.codes import CannotRun, Ended, JudgingCost, JudgingProgram, ModelReply, Question
 from worker.runners.base import AgentEvent, Order, RunResult, Verdict
 from worker.runners.guard.box import Bind
-from worker.verification.gates.fence import Fence
-from worker.verification.gates.gate_program import ProgramLimits, run_program
-from worker.verification.gates.stop import Stopping
+from worker.verification.gates.gate_program import Fence, ProgramLimits, Stopping, run_program
 
 log = structlog.get_logger()
 
@@ -113,7 +111,7 @@ class Machine:
 
 def provide(settings: Settings | None = None) -> None:
     """Have the rules of this process run programs and ask models on this machine."""
-    services.provide(Machine(settings))
+    codes.provide(Machine(settings))
 
 
 def _reply(ran: RunResult) -> ModelReply:

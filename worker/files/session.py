@@ -13,26 +13,212 @@ answer alone.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import Any, Protocol
 
 import structlog
+from jinja2 import Environment, StrictUndefined, Template, TemplateError
 
+from api_client.contract.issues import SettingsError
 from api_client.contract.marker import page_text
+from api_client.contract.prompts import NONE, SHIPPED, shipped
 from api_client.contract.turn import Turn
-from worker.enforcement.documents.step import extract_state_from_messages, marker_spans
-from worker.files.recent import Recent
+from worker.enforcement.documents.splice import extract_state_from_messages, marker_spans
 from worker.files.safe_io import made, opened, read
-from worker.files.session_fence import FencedPlace, Place
-from worker.files.session_version import Identity, SessionRules, Version, digest_of, identity
-from worker.files.template import has_skills, render
+from worker.files.session_fence import FencedPlace, Place, Recent
+
+# CLAUDE.md of a consultant session from its template (ADR-034, phase 2).
+
+#: Longest original request that is shown in full, in characters; input/request.md has all of it.
+_MAX_REQUEST = 20_000
+
+
+def render(
+    *,
+    session_id: str,
+    created_at: str,
+    original_request: str,
+    workdir: Path,
+    root: Path,
+    context: Mapping[str, str],
+    template: str,
+    tools: bool = True,
+    skills: bool = False,
+) -> str:
+    """The agent's instructions about its session; ``template`` is the template's text, ``tools``: the agent has tools.
+
+    ``skills``: the project has some (``has_skills``).
+
+    Users' texts stand in code blocks: the Claude CLI would read ``@path`` in the open as "put that file in here".
+
+    Raises:
+        SettingsError: the template cannot be filled in.
+    """
+    try:
+        return _template(template).render(
+            tools=tools,
+            session_id=session_id,
+            created_at=created_at,
+            original_request=original_request[:_MAX_REQUEST],
+            workdir=workdir,
+            root=root,
+            skills=root / "skills" if skills else None,
+            context=dict(context),
+        )
+    except TemplateError as error:
+        raise SettingsError([f"prompt_template: {type(error).__name__}: {error}"]) from error
+
+
+def has_skills(root: Path) -> bool:
+    """Return whether the project has skills that its agents are to know of."""
+    return os.path.isdir(f"{root}/skills")  # noqa: PTH112 - asked once a run
+
+
+def text_of(name: str, locale: str) -> str:
+    """The text of the template that a setting names (a path, ``de``, ``en``), in the turn's language without one.
+
+    Raises:
+        SettingsError: the file cannot be read.
+    """
+    if name == NONE:
+        return ""
+    if not name or name in SHIPPED:
+        return shipped(name or locale)
+    try:
+        return Path(name).read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise SettingsError([f"prompt_template {name}: cannot be read ({error})"]) from None
+
+
+def check(name: str) -> None:
+    """Fill in the template that a setting names, for a session that does not exist.
+
+    Raises:
+        SettingsError: it cannot be read or filled in.
+    """
+    if text := text_of(name, "en"):
+        place = Path("/nowhere")
+        for tools in (True, False):
+            render(
+                session_id="s", created_at="", original_request="", workdir=place, root=place, context={"a": "b"},
+                template=text, tools=tools,
+            )  # fmt: skip
+
+
+def fenced(text: str) -> str:
+    """A text as a code block that nothing in it can end."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}text\n{text.rstrip()}\n{fence}"
+
+
+@functools.cache
+def _environment() -> Environment:
+    # Markdown for an agent, not HTML: what protects here is the fence.
+    environment = Environment(
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["fenced"] = fenced
+    return environment
+
+
+@functools.lru_cache(maxsize=32)
+def _template(text: str) -> Template:
+    return _environment().from_string(text)
+
+
+# The last preparation of a session's folder by a worker process: the same version is prepared once.
+
+#: Path, inode, size, times of modification and of change; zeros where there is no such file or folder.
+Identity = tuple[str, int, int, int, int]
+
+
+def identity(path: str, folder: int) -> Identity:
+    """A file's or folder's identity. The time of its last change of any kind cannot be set by who writes it."""
+    try:
+        facts = os.stat(path, dir_fd=folder, follow_symlinks=False)
+    except OSError:
+        return path, 0, 0, 0, 0
+    return path, facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRules:
+    """All that decides what CLAUDE.md says. While it is the same, the session's version is, and nothing is rendered.
+
+    Attributes:
+        template: the template's text; empty: there is to be no CLAUDE.md. tools: the agent has tools.
+        root: the project the agent works in. skills: it has skills.
+        session_id, created_at, original_request: as in the session's status.json.
+        documents: those of ``context/``, by name in it, as they were before they were read.
+    """
+
+    template: str
+    tools: bool
+    root: Path
+    skills: bool
+    session_id: str
+    created_at: str
+    original_request: str
+    documents: tuple[Identity, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Version:
+    """The result of a preparation.
+
+    Attributes:
+        turn_id: the turn. status: its status.json.
+        rules: what CLAUDE.md says. digest: of its content, as ``digest_of`` gives it; empty for none.
+        file: its identity. files: those of everything else that was written or read, by path in the session's folder.
+    """
+
+    turn_id: str
+    status: Mapping[str, Any]
+    rules: SessionRules
+    digest: bytes
+    file: Identity
+    files: tuple[Identity, ...]
+
+    def serves(self, turn: Turn, root: Path, template: str, *, tools: bool) -> bool:
+        """Return whether it was prepared for this turn, and with these instructions: another model may have its own."""
+        rules = self.rules
+        same = (rules.template, rules.tools, rules.root) == (template, tools, root)
+        return self.turn_id == turn.turn_id and same and rules.skills == has_skills(root)
+
+    def holds(self, session: int) -> bool:
+        """Return whether all of it still is as it was left."""
+        return all(identity(file[0], session) == file for file in (self.file, *self.files))
+
+    def says(self, rules: SessionRules, session: int) -> bool:
+        """Return whether CLAUDE.md says this already. Compares the content: another process may have written it."""
+        if self.rules != rules:
+            return False
+        try:
+            return digest_of(read(self.file[0], session, self.file[2])) == self.digest
+        except FileNotFoundError:
+            return not self.digest
+        except OSError:  # a link, a folder, a file that grew
+            return False
+
+
+def digest_of(content: bytes) -> bytes:
+    """The digest of a file's content."""
+    return hashlib.sha256(content).digest()
+
 
 log = structlog.get_logger()
 
@@ -46,7 +232,7 @@ _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
 class AcceptedAnswer(Protocol):
-    """An accepted answer: ``api_client.turns.record.moves.Answer`` is one."""
+    """An accepted answer: ``api_client.turns.record.encoding.Answer`` is one."""
 
     @property
     def response(self) -> str:

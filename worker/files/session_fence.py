@@ -11,17 +11,53 @@ the claim's token: as long as it is there nobody held later, and nothing has to 
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
+import json
 import os
 import random
+import re
 import shutil
 import stat
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
+from typing import Generic, TypeVar
 
-from worker.files.recent import Recent
-from worker.files.safe_io import DIRECTORY, found, opened, replace
+import structlog
+
+from api_client.contract.failpoints import reach
+from api_client.contract.issues import HelixError
+from worker.files.safe_io import DIRECTORY, SHORT_OF, found, made, opened, read, replace, write
+
+# The memory of a process for its last folders. Used by many threads at once.
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """A mapping of at most ``most`` keys: the one that was put longest ago goes first."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._kept: dict[K, V] = {}
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        """Return what was put last for a key; None when nothing was, or it has gone."""
+        return self._kept.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        """Remember."""
+        with self._lock:
+            self._kept.pop(key, None)
+            self._kept[key] = value
+            while len(self._kept) > self._most:
+                del self._kept[next(iter(self._kept))]
+
 
 HELD = ".held"
 #: A holder that is just awake may still put files into its folder while it is cleared away: so often it is tried.
@@ -276,3 +312,230 @@ def _clear(name: str, held: int) -> None:
                 raise
         else:
             return
+
+
+# The folders of a session, as far as a run needs them (docs/sessions.md).
+#
+#     projects/sessions/<session_id>/output/                   the accepted answer: response.md, ADR-*.md, .done
+#     projects/sessions/<session_id>/attempts/<turn>-<n>-<delivery>/  what one delivery wrote, in its own output/
+#
+# Agents write in these folders, so nothing here follows a symbolic link or believes that a file is a file.
+
+log = structlog.get_logger(__name__)
+
+#: Largest file taken from an agent, in bytes, and how many.
+MAX_FILE = 2 * 2**20
+MAX_FILES = 50
+
+RESPONSE = "response.md"
+DONE = ".done"
+
+_SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
+_ANSWER_FILE = re.compile(r"response\.md|ADR-[A-Za-z0-9._-]{1,100}\.md", re.ASCII)
+
+
+class DeliveryTaken(HelixError):
+    """The delivery has its folder already: somebody carries it out, or did. Nobody may start it again."""
+
+    code = "delivery_taken"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(f"delivery {directory.name} was started before: {directory}")
+        self.directory = directory
+
+
+@lru_cache(maxsize=1024)  # asked several times in each run
+def session_directory(sessions_dir: Path, session_id: str) -> Path:
+    """The session's folder. An id that is not a plain name is hashed: it never leads elsewhere."""
+    plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")
+    return sessions_dir / (session_id if plain else f"session-{_digest(session_id)}")
+
+
+def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
+    """The name of a delivery's folder. Turns of one session count their attempts alike, so the turn is part of it.
+
+    Raises:
+        ValueError: the turn id is not a plain name.
+    """
+    name = f"{turn_id}-{attempt}-{delivery}"
+    if not _SAFE_NAME.fullmatch(name):
+        raise ValueError(f"not a turn id: {turn_id[:80]!r}")
+    return name
+
+
+def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery: int) -> Path:
+    """Make the folder of one delivery in the holder's session, with its ``output/``, and return it.
+
+    That the folder can be made once is what keeps a delivery from being started twice. The session's ``.done`` of an
+    earlier answer goes (ADR-036, phase 4).
+
+    Raises:
+        DeliveryTaken: the folder exists.
+        ValueError: the turn id is not a plain name.
+        OSError: it cannot be made; also when an agent put a link in its place.
+    """
+    name = delivery_name(turn_id, attempt, delivery)
+    directory = holder.path.joinpath("attempts", name)
+    with made(holder.session, "attempts", missing=holder.new) as attempts:
+        try:
+            os.mkdir(name, dir_fd=attempts)
+        except FileExistsError:
+            raise DeliveryTaken(directory) from None
+        os.mkdir(f"{name}/output", dir_fd=attempts)
+    if not holder.new:
+        take_answer_back(holder)
+    return directory
+
+
+def has_answer(session: Path) -> bool:
+    """Return whether the session's folder says that its last message has its accepted answer."""
+    return os.path.lexists(f"{session}/output/{DONE}")
+
+
+def take_answer_back(holder: Place) -> None:
+    """Take away the mark that the session's last message has its accepted answer; the answer itself stays.
+
+    Raises:
+        OSError: it cannot be moved.
+    """
+    with contextlib.suppress(FileNotFoundError), opened("output", holder.session) as output:
+        holder.remove(DONE, output)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Written:
+    """Files of an agent in its ``output/`` as its answer.
+
+    Attributes:
+        files: response.md and ADR-*.md by name. Bytes that are not UTF-8 become U+FFFD.
+        refused: why one of them is not taken, by its path in the delivery's folder; also of ``output`` itself.
+    """
+
+    files: Mapping[str, str] = field(default_factory=dict)
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+
+def written(directory: Path | str) -> Written:
+    """Return what the agent of a delivery wrote: regular files only, one name each, of at most ``MAX_FILE`` bytes.
+
+    At most ``MAX_FILES`` are read, in the order of their names; what is refused is reported, and logged.
+
+    Raises:
+        OSError: this machine is short of something (``SHORT_OF``), so that nothing can be said about the files.
+    """
+    files: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    try:
+        with opened(directory) as own, opened("output", own) as output:
+            names = sorted(filter(_ANSWER_FILE.fullmatch, os.listdir(output)))  # noqa: PTH208 - a descriptor
+            for name in names[:MAX_FILES]:
+                try:
+                    files[name] = read(name, output, MAX_FILE).decode("utf-8", "replace")
+                except OSError as error:
+                    if error.errno in SHORT_OF:
+                        raise
+                    refused[f"output/{name}"] = _why_refused(error)
+            if surplus := names[MAX_FILES:]:
+                refused["output"] = f"{len(surplus)} files too many, from {surplus[0]} on"
+    except FileNotFoundError:
+        return Written()  # it wrote nothing
+    except OSError as error:
+        if error.errno in SHORT_OF:
+            raise  # not what the agent wrote is wrong, but this machine
+        refused["output"] = _why_refused(error)
+    for name, reason in refused.items():
+        log.warning("agent.file_refused", directory=str(directory), file=name, reason=reason)
+    return Written(files=files, refused=refused)
+
+
+def written_files(directory: Path) -> dict[str, str]:
+    """The files of ``written``, by name."""
+    return dict(written(directory).files)
+
+
+def _why_refused(error: OSError) -> str:
+    return "a link" if error.errno in {errno.ELOOP, errno.ENOTDIR} else error.strerror or str(error)
+
+
+def publish(
+    holder: Place, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
+) -> None:
+    """Make an accepted answer the session's: ``output/response.md``, the ADRs, and last ``.done`` with the attempt id.
+
+    Each file appears whole or not at all, also after a crash; ``durable`` waits for the disk, so that a loss of
+    power changes nothing either. Publishing the same again changes nothing.
+
+    Args:
+        holder: writes in the session's folder, as long as nobody held it later.
+        text: the accepted answer; it is what response.md holds, whatever ``files`` say.
+        attempt_id: names the accepted delivery.
+        files: further files by name, as ``written_files`` gives them.
+        durable: as ``HELIX_DURABILITY=power`` asks; costs milliseconds.
+
+    Raises:
+        ValueError: an answer has no file of this name.
+        OSError: they cannot be written; also when an agent put a link in the folder's place. FileNotFoundError when
+            there was a later holder: nothing more is written.
+    """
+    texts = {name: content.encode("utf-8", "replace") for name, content in {**(files or {}), RESPONSE: text}.items()}
+    for name in texts:
+        if not _ANSWER_FILE.fullmatch(name):
+            raise ValueError(f"an answer has no file {name!r}")
+    done = json.dumps({"attempt_id": attempt_id}).encode() + b"\n"
+    output = None if holder.new else found("output", holder.session)
+    if output is None:
+        if _published_whole(holder, {**texts, DONE: done}, durable):
+            return
+        output = os.open("output", DIRECTORY, dir_fd=holder.session)
+    try:
+        for name, content in texts.items():
+            reach("answer.sealed")
+            holder.replace(name, content, output, durable=durable)
+        if durable:
+            os.fsync(output)
+        holder.replace(DONE, done, output, durable=durable)
+        if durable:
+            os.fsync(output)
+    finally:
+        os.close(output)
+
+
+def _published_whole(holder: Place, files: Mapping[str, bytes], durable: bool) -> bool:
+    """Put a session's first ``output/`` there by one rename; False when it has one by now. Raises as ``publish``."""
+    try:
+        with holder.folder("output") as output:
+            for name, content in files.items():
+                reach("answer.sealed")
+                write(name, content, output, durable=durable)
+            if durable:
+                os.fsync(output)
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        return False
+    if durable:
+        os.fsync(holder.session)
+    return True
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+def check_session_done(session: Path, attempt_id: str = "") -> bool:
+    """True when the session's last message has its accepted answer: ``output/.done`` is there (ADR-036, phase 3).
+
+    The worker writes ``.done`` after the verdict and takes it away when an attempt starts, so it is there exactly
+    while ``output/`` holds an accepted answer and no attempt runs.
+
+    Args:
+        session: the session's folder.
+        attempt_id: where given, only this delivery's answer counts.
+    """
+    try:
+        with opened(session) as root, opened("output", root) as output:
+            done = json.loads(read(DONE, output, MAX_FILE))
+    except (OSError, ValueError):
+        return False
+    accepted = done.get("attempt_id") if isinstance(done, dict) else None
+    return bool(accepted) and attempt_id in {"", accepted}

@@ -5,7 +5,8 @@ A runner never decides whether an answer is good. It says whether the agent real
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
@@ -14,7 +15,50 @@ from api_client.contract.completion import Completion as Completion
 from api_client.contract.completion import ErrorKind as ErrorKind
 from api_client.contract.completion import Verdict as Verdict
 from api_client.contract.completion import Why as Why
-from worker.runners.sent import Sent
+
+# The input of an agent or service as its runner really sent it, kept with the attempt. Pure.
+#
+# Secrets are masked. Of a very long conversation the oldest messages are left out, and that is said.
+
+#: Characters kept of all texts together: the conversation is in the turn's request too.
+MOST_CHARS = 65_536
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """One run's input.
+
+    Attributes:
+        system: instructions beside the messages: the session's CLAUDE.md, or the system message of a service.
+        messages: role and content of each message, oldest first; of an image only its text and name.
+        continues: what the agent knew already from the session it continued; empty for a fresh session.
+    """
+
+    system: str = ""
+    messages: Sequence[Mapping[str, str]] = ()
+    continues: str = ""
+
+    def to_dict(self, redact: Callable[[str], str]) -> dict[str, Any]:
+        """As it is stored: every text redacted, the newest messages first in line for the room there is."""
+        left = MOST_CHARS
+        kept: list[dict[str, str]] = []
+        for message in reversed(self.messages):
+            text = redact(message.get("content", ""))
+            kept.append({"role": message.get("role", ""), "content": _end_of(text, left)})
+            left -= min(left, len(text))
+        stored: dict[str, Any] = {"system": _beginning_of(redact(self.system), MOST_CHARS), "messages": kept[::-1]}
+        return stored | ({"continues": self.continues} if self.continues else {})
+
+
+def _beginning_of(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} characters are left out here]"
+
+
+def _end_of(text: str, most: int) -> str:
+    if len(text) <= most:
+        return text
+    return f"[{len(text) - most} characters are left out here]\n{text[len(text) - most :]}"
+
 
 AgentEventKind = Literal["output", "reset", "tool", "note"]
 
@@ -186,3 +230,133 @@ def in_loop(runner: object) -> TypeGuard[AsyncRunner]:
 
 #: From a model's runner as HELIX_MODELS names it, to the runner and its option. Raises ``SettingsError``.
 BuildRunner = Callable[[str], tuple[AnyRunner, str]]
+
+
+# An agent's output, line by line, and the completion gate of the scripted runners. Pure.
+
+#: Longest answer in characters; a longer one is a limit error, not an answer.
+MAX_ANSWER = 4 * 2**20
+
+#: What is passed on as it comes.
+_EVENTS: dict[str, AgentEventKind] = {"output": "output", "reset": "reset", "tool": "tool", "note": "note"}
+
+
+class AnswerTooLong(Exception):
+    """The answer went over ``MAX_ANSWER``."""
+
+
+class Transcript:
+    """Collects the agent's output: the answer so far, its usage, its error, whether it gave a result."""
+
+    def __init__(self) -> None:
+        self.result = False
+        self.error: dict[str, Any] = {}
+        self.refusal: dict[str, Any] = {}
+        self.usage: dict[str, Any] = {}
+        self.skipped = 0
+        self._pieces: list[str] = []
+        self._length = 0
+
+    @property
+    def text(self) -> str:
+        """The answer so far; resets are taken into account."""
+        return "".join(self._pieces)
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """Return whether there was a result, and how many lines meant nothing."""
+        return {"result": self.result, "skipped_lines": self.skipped}
+
+    def take_line(self, line: bytes) -> list[AgentEvent]:
+        """Read one line; one that is not a JSON object is skipped and counted. Returns what others should hear of it.
+
+        Raises:
+            AnswerTooLong: the answer is longer than an answer may be.
+        """
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            event = None
+        if not isinstance(event, dict):
+            self.skipped += 1
+            return []
+        heard = self.take(event)
+        return [heard] if heard else []
+
+    def take(self, event: dict[str, Any]) -> AgentEvent | None:
+        """Take in a line of the agent; returns what to pass on.
+
+        Raises:
+            AnswerTooLong: the answer is longer than an answer may be.
+        """
+        kind = str(event.get("event"))
+        # A lone surrogate can be written in JSON, but in no file, message or key.
+        text = str(event.get("text", "")).encode("utf-8", "replace").decode()
+        match kind:
+            case "result":
+                self.result = True
+            case "error":
+                self.error = event
+            case "refusal":
+                self.refusal = event
+            case "usage" if isinstance(event.get("usage"), dict):
+                self.usage.update(event["usage"])
+            case "output":
+                self._length += len(text)
+                if self._length > MAX_ANSWER:
+                    raise AnswerTooLong
+                self._pieces.append(text)
+            case "reset":
+                self._pieces.clear()
+                self._length = 0
+            case "tool" | "note":
+                pass
+            case _:
+                self.skipped += 1
+        shown = _EVENTS.get(kind)
+        return AgentEvent(kind=shown, text=text, detail=str(event.get("detail", ""))) if shown else None
+
+
+def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) -> Completion:
+    """The completion gate for an agent that ended by itself (ADR-036).
+
+    Complete only when it ended with exit code 0 *and* gave a result *and* said something: the end of its output
+    alone proves nothing.
+    """
+    evidence = {**evidence, "exit_code": code, **transcript.evidence}
+    if transcript.error:
+        return _reported_error(transcript.error, evidence)
+    if refusal := transcript.refusal:
+        return refused(str(refusal.get("text", "")), evidence, filtered=refusal.get("filtered") is True)
+    why = Why.BROKE_OFF
+    if code is None or code < 0:
+        why = Why.KILLED if code else why
+        reason = f"the agent was killed by signal {-code}" if code else "nobody knows how the agent ended"
+    elif code > 0:
+        reason = f"the agent ended with exit code {code}"
+    elif not transcript.result:
+        reason = "the agent's output ended without a result"
+    elif not transcript.text.strip():
+        why, reason = Why.SILENT, "the agent finished but said nothing"
+    else:
+        return Completion(verdict=Verdict.COMPLETE, reason="exit code 0 and a result", evidence=evidence)
+    return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
+
+
+def refused(said: str, evidence: dict[str, Any], *, filtered: bool) -> Completion:
+    """The verdict where the provider says that the model refused, in its own words, or that a filter stopped it."""
+    reason = f"the service's filter stopped the answer: {said}" if filtered else f"the model refused: {said}"
+    why = Why.FILTERED if filtered else Why.REFUSED
+    return Completion(verdict=Verdict.REFUSED, why=why, reason=" ".join(reason.split())[:300], evidence=evidence)
+
+
+def _reported_error(error: dict[str, Any], evidence: dict[str, Any]) -> Completion:
+    kind, retry_after = error.get("kind"), error.get("retry_after")
+    return Completion(
+        verdict=Verdict.ERROR,
+        reason=str(error.get("text") or "the agent reported an error"),
+        kind=ErrorKind(kind) if kind in list(ErrorKind) else ErrorKind.PERMANENT,
+        retry_after=float(retry_after) if isinstance(retry_after, int | float) and 0 < retry_after < 1e9 else 0.0,
+        busy=error.get("busy") is True,
+        evidence=evidence,
+    )

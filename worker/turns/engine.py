@@ -20,26 +20,21 @@ from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, chain_of
 from api_client.contract.turn import Turn
-from api_client.contract.worker_order import WorkerOrder
+from api_client.contract.worker_reports import WorkerOrder
 from api_client.turns.record.ledger import Ledger
 from worker.agents.ability import Ability
 from worker.agents.registry import build_runner
 from worker.runners.guard import processes
 from worker.turns import folders
-from worker.turns.flower_text import worker_lost
 from worker.turns.judges import Judges
-from worker.turns.leases.host import Host
+from worker.turns.leases.host import Host, Work, WorkerHeartbeat
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
-from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
-from worker.turns.loops.loop import Loop
+from worker.turns.loops.loop import Loop, Watch, Watcher
 from worker.turns.loops.threads import Threads
-from worker.turns.loops.watching import Watch, Watcher
 from worker.turns.parts import EngineParts
-from worker.turns.service import TurnService
-from worker.turns.slots import Seat, Slots
-from worker.turns.tasks.celery_internals import Intake, Receiver
-from worker.turns.tasks.task_events import GATHER_SECONDS, Task, TaskEvents, TaskStory
+from worker.turns.service import Seat, Slots, TurnService, worker_lost
+from worker.turns.tasks.celery_internals import GATHER_SECONDS, Intake, Receiver, Task, TaskEvents, TaskStory
 
 log = structlog.get_logger()
 

@@ -21,15 +21,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from api_client.contract.issues.issue import ValidationIssue
-from api_client.contract.offered import BUILT_IN
-from api_client.contract.values.frozen import frozen
+from api_client.contract.declared import frozen
+from api_client.contract.issues import ValidationIssue
+from api_client.contract.policy import BUILT_IN
 from worker.enforcement.child import MEMORY_MB, MOST_CHARACTERS, limited
-from worker.enforcement.judge import judge
 from worker.enforcement.policies import PolicyFile, build
 from worker.enforcement.policies.rule_file import is_rule_file
-from worker.enforcement.policy import Attempt, Policy
-from worker.enforcement.repaired import MAX_ROUNDS, Repaired, repair_attempt
+from worker.enforcement.policy import MAX_ROUNDS, Attempt, Policy, Repaired, judge, repair_attempt
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import issue

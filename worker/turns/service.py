@@ -6,30 +6,239 @@ reads as if each link ran once, and may die at any line.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import structlog
 from redis.exceptions import ResponseError
 
-from api_client.contract.attempt import AttemptRecord
 from api_client.contract.counters import label
-from api_client.contract.errors import SettingsError
+from api_client.contract.events import (
+    AttemptAccepted,
+    AttemptCompleted,
+    AttemptLost,
+    AttemptRejected,
+    Body,
+    TurnMended,
+    TurnParked,
+)
 from api_client.contract.failpoints import arrive
-from api_client.contract.phases.phase_checks import PhaseError
-from api_client.contract.tasks import JUDGED_BY, PHASE_RUN, PHASE_VERIFY, QUEUES, RUN_QUEUE, VALIDATE, Link
-from api_client.contract.turn import Failing, Outcome
+from api_client.contract.issues import SettingsError, error_codes
+from api_client.contract.messages import handed_over
+from api_client.contract.phases import PhaseError
+from api_client.contract.record import AttemptRecord
+from api_client.contract.tasks import (
+    FAIL,
+    FALLBACK,
+    JUDGED_BY,
+    PHASE_RUN,
+    PHASE_VERIFY,
+    PREFERRED_QUEUE,
+    QUEUES,
+    RESUME,
+    RETRY,
+    RUN,
+    RUN_QUEUE,
+    VALIDATE,
+    Link,
+)
+from api_client.contract.turn import Failing, Outcome, Turn
 from api_client.contract.worker_reports import WorkerReport, worker_of
-from api_client.turns.record.claim import Claim, Committed, Fenced, JudgingPaused
-from api_client.turns.record.moves import Move
-from worker.turns import flower_text, folders, links, publisher
+from api_client.turns.record.changes import Claim, Committed, Fenced, JudgingPaused
+from api_client.turns.record.encoding import Move
+from worker.turns import folders, links
 from worker.turns.leases.lease import Lease
+from worker.turns.links import at_once
 from worker.turns.parts import EngineParts
-from worker.turns.slots import Seat, nowhere
-from worker.turns.transitions.after_judging import cannot_judge
+from worker.turns.tasks.registration import NextQueue
+from worker.turns.transitions.after_judging import JudgedRun, cannot_judge
 from worker.turns.transitions.after_run import elsewhere, given_back
-from worker.turns.transitions.judged_run import JudgedRun
-from worker.turns.validation import at_once
+
+# The words of a task for operators in Flower, at work and at its end. Pure: ids, numbers, codes, never texts.
+#
+# The states are the turn's own; the words say which attempt it is and what became of it.
+
+#: What a task is doing once it holds its turn: shown as its state (the type of the task event, in capitals).
+STATES = {
+    RUN: "running",
+    RETRY: "running",
+    VALIDATE: "validating",
+    FALLBACK: "repairing",
+    FAIL: "ending",
+    RESUME: "resuming",
+    PHASE_RUN: "running",
+    PHASE_VERIFY: "verifying",
+}
+#: What follows a rejected answer.
+_FOLLOWS = {
+    RETRY: "asked again",
+    PHASE_RUN: "asked again",
+    PHASE_VERIFY: "verified again",
+    FALLBACK: "to be repaired",
+    FAIL: "given up",
+}
+
+
+def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
+    """Which attempt this is, and why there is another; such as ``attempt 2/3: MISSING_STEP_MARKER``."""
+    asked_again = link.task in (RETRY, PHASE_RUN)
+    before = [record for record in history if record.number == link.attempt - 1] if asked_again else []
+    if not before:
+        return _attempt(turn, link)
+    why = ", ".join(error_codes(before[0].issues)) or str(before[0].completion.get("verdict", ""))
+    return f"{_attempt(turn, link)}: {why}" if why else _attempt(turn, link)
+
+
+def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
+    """The result, such as ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
+    said = [text for body in move.events if (text := _said(body))]
+    if outcome:
+        said.append(f"turn {outcome}")
+    elif move.next and link.task not in JUDGED_BY:
+        said.append(_FOLLOWS.get(move.next.task, ""))
+    elif move.next and move.next.task in JUDGED_BY:
+        said.append("runs again")
+    return f"{_attempt(turn, link)}: {'; '.join(filter(None, said)) or 'done'}"
+
+
+def is_failure(link: Link, outcome: str) -> bool:
+    """Return whether the task ends as FAILURE: it gave the turn up, or the turn ended with it and has no answer.
+
+    A turn that somebody cancelled did not fail.
+    """
+    if not outcome:
+        return False
+    return link.task == FAIL or not (Outcome(outcome).success or outcome == Outcome.CANCELLED)
+
+
+def worker_lost(worker: str) -> str:
+    """Return what a task says whose worker died or froze."""
+    return f"WorkerLost: {worker} died or froze; the turn was taken from it"
+
+
+def _attempt(turn: Turn, link: Link) -> str:
+    return f"attempt {link.attempt}/{turn.allowed or turn.request.max_attempts}"
+
+
+def _said(body: Body) -> str:
+    match body:
+        case AttemptCompleted():
+            return body.verdict
+        case AttemptAccepted():
+            return "accepted"
+        case AttemptRejected():
+            return ", ".join(["rejected", *error_codes(body.issues)])
+        case TurnParked():
+            return "waits for a decision"
+        case AttemptLost():
+            return handed_over(body.during)
+        case TurnMended():
+            return f"repaired, {len(body.changes)} changed"
+        case _:  # what follows is said by the next link or the outcome
+            return ""
+
+
+# Slots: how many turns one process works on at once, counted for each queue. For any thread.
+
+
+class Slots:
+    """The slots of a process. ``on_free`` is called, in whatever thread, when a queue that had none has one again."""
+
+    def __init__(self, limits: Mapping[str, int], on_free: Callable[[], object] = lambda: None) -> None:
+        self._limits = dict(limits)
+        self._busy = dict.fromkeys(limits, 0)
+        self._on_free = on_free
+        self._next = NextQueue()
+        #: To be called with the queue from which a message was taken.
+        self.took = self._next.took
+        self._lock = threading.Lock()
+
+    def total(self, queue: str) -> int:
+        """Return how many slots a queue has."""
+        return self._limits.get(queue, 0)
+
+    def free(self, queue: str) -> int:
+        """Return how many of a queue's slots are free. The preferred queue's turns take the slots of the other runs."""
+        queue = RUN_QUEUE if queue == PREFERRED_QUEUE else queue
+        return max(0, self._limits.get(queue, 0) - self._busy.get(queue, 0))
+
+    @property
+    def busy(self) -> int:
+        """Return how many slots are taken, of all queues."""
+        return sum(self._busy.values())
+
+    def order(self, queues: Sequence[str]) -> list[str]:
+        """Which queues to take the next message from, the first of them first: this says which turn comes next."""
+        return self._next.order([queue for queue in queues if self.free(queue)])
+
+    def most(self, order: Sequence[str]) -> int:
+        """Return how many messages may be taken at once of queues in this order."""
+        return max(1, min(self._next.most(order), *(self.free(queue) for queue in order)))
+
+    def enter(self, queue: str) -> Seat:
+        """A slot for a message that was taken already: beyond the limit, if it must be."""
+        with self._lock:
+            self._busy[queue] = self._busy.get(queue, 0) + 1
+        return Seat(self, queue)
+
+    def take(self, queue: str) -> bool:
+        """Take a slot; False when none is free."""
+        with self._lock:
+            if self._busy.get(queue, 0) >= self._limits.get(queue, 0):
+                return False
+            self._busy[queue] = self._busy.get(queue, 0) + 1
+        return True
+
+    def give(self, queue: str) -> None:
+        """Give a slot back."""
+        with self._lock:
+            was_full = self._busy[queue] >= self._limits.get(queue, 0)
+            self._busy[queue] -= 1
+        if was_full:
+            self._on_free()
+
+
+class Seat:
+    """The slots that one turn has in this process while its links are carried on in place.
+
+    A turn that was taken to run its agent keeps that slot while its answer is judged, so that it can ask again at once,
+    and needs no second one: how many are judged in children at once is the judges' own limit.
+    """
+
+    def __init__(self, slots: Slots, *queues: str) -> None:
+        self._slots = slots
+        self._held = set(queues)
+
+    def may_go_on(self, queue: str) -> bool:
+        """Return whether this process has a slot for a link of ``queue``; then it is taken."""
+        if queue in self._held or RUN_QUEUE in self._held:
+            return True
+        if self._slots.take(queue):
+            self._held.add(queue)
+            return True
+        return False
+
+    def settle(self, queue: str) -> None:
+        """The turn goes on with a link of ``queue``: give back what that needs no more."""
+        for other in self._held - {queue, RUN_QUEUE}:
+            self._leave(other)
+
+    def leave(self) -> None:
+        """The turn is done with here."""
+        for queue in list(self._held):
+            self._leave(queue)
+
+    def _leave(self, queue: str) -> None:
+        self._held.discard(queue)
+        self._slots.give(queue)
+
+
+def nowhere() -> Seat:
+    """The seat of a turn of which no link is carried on in place."""
+    return Seat(Slots({}))
+
 
 log = structlog.get_logger()
 
@@ -135,7 +344,7 @@ class TurnService:
         link, turn = claim.link, claim.turn
         try:
             attempts = await self.parts.ledger.attempts(claim)
-            report.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
+            report.state(STATES[link.task], beginning(turn, link, attempts))
             move = await self._work(lease, attempts)
             if (failing := move.fields.values.get("failing")) and failing.code == _SET_UP:
                 move = await self._set_up(lease, move, failing)
@@ -145,7 +354,7 @@ class TurnService:
             await self._fenced(claim, report)
             return None
         outcome = done.outcome if isinstance(done, Committed) else ""
-        report.end(flower_text.ending(turn, link, move, outcome), failed=flower_text.is_failure(link, outcome))
+        report.end(ending(turn, link, move, outcome), failed=is_failure(link, outcome))
         if not outcome and move.next and move.next.task == JUDGED_BY.get(link.task):
             await arrive("run.committed")
         following = done if isinstance(done, Claim) else None
@@ -171,10 +380,10 @@ class TurnService:
             judged = await at_once(self.parts, lease, move, attempts)
         if judged is None:
             return link, move, await self._store(lease, move, seat, alone, report)
-        report.end(flower_text.ending(turn, link, move, ""))
+        report.end(ending(turn, link, move, ""))
         link = Link(VALIDATE, link.attempt)
         report.follow(link)
-        report.state(flower_text.STATES[link.task], flower_text.beginning(turn, link, attempts))
+        report.state(STATES[link.task], beginning(turn, link, attempts))
         await arrive("link.decided")
         try:
             return link, judged.verdict, await self._store(lease, judged.move, seat, alone, report)
@@ -293,7 +502,7 @@ class TurnService:
         link = lease.claim.link
         try:
             if lease.claim.accepted:
-                return await publisher.finish(self.parts, lease)
+                return await folders.finish(self.parts, lease)
             return await links.work(self.parts, lease, attempts)
         except (SettingsError, PhaseError) as error:
             log.error("turn.set_up_wrong", link=str(link), error=str(error)[:200])

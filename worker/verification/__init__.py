@@ -4,18 +4,32 @@ Knows no queue and no store. ``run_with_verification`` offers all of it in one p
 uses the same parts. docs/WORKFLOW-SYSTEM.md explains phases, gates and verdicts.
 """
 
-from worker.verification.feedback_file import FeedbackChannel
 from worker.verification.gates import GateReport, GateResult, check, each_gate
-from worker.verification.gates.codes import CODES
-from worker.verification.gates.fence import Fence
-from worker.verification.gates.stop import Stopped, Stopping
-from worker.verification.phase_loop import PhaseRun, PhaseVerificationFailed, Verified, feedback_on, verify_with_retries
-from worker.verification.phase_run import run_with_verification
-from worker.verification.phases import PhasesFileError, load_phases, parse_phases, phases_file
-from worker.verification.prompt import phase_prompt, verifier_prompt
+from worker.verification.gates.check import CODES
+from worker.verification.gates.gate_program import Fence, Stopped, Stopping
+from worker.verification.phase_run import (
+    FeedbackChannel,
+    PhaseRun,
+    PhasesFileError,
+    PhaseVerificationFailed,
+    Verified,
+    feedback_on,
+    load_phases,
+    parse_phases,
+    phases_file,
+    run_with_verification,
+    verify_with_retries,
+)
 from worker.verification.result import Ground, VerificationResult, gates_result
-from worker.verification.sub_agent import SubAgentVerifier, Verifying
-from worker.verification.verdict import NoVerdict, VerifierVerdict, read_verdict
+from worker.verification.sub_agent import (
+    NoVerdict,
+    SubAgentVerifier,
+    VerifierVerdict,
+    Verifying,
+    phase_prompt,
+    read_verdict,
+    verifier_prompt,
+)
 
 __all__ = [
     "CODES",

@@ -7,23 +7,304 @@ a verified output becomes the phase's ``output/``. So no late writer, and no old
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import secrets
 import shutil
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
-from api_client.contract.errors import SettingsError
+import structlog
+
+from api_client.contract.declared import Findings, Invalid, Problem, resolved
+from api_client.contract.issues import HelixError, SettingsError
+from api_client.contract.phases import Phase, PhaseError, checked_phases, kind_at
 from api_client.contract.settings import Settings, load
 from worker.agents.registry import build_runner
+from worker.enforcement.documents.frontmatter import MAX_CHARS, read_yaml
+from worker.files.safe_io import made, opened, read, replace
 from worker.runners.base import AgentEvent, Order, Runner, RunResult, Stop, Verdict
-from worker.verification.feedback_file import FeedbackChannel
+from worker.verification.gates.gate_program import in_thread
 from worker.verification.gates.output_tree import TooLarge, copy_files, scan
-from worker.verification.gates.stop import in_thread
-from worker.verification.phase_loop import PhaseRun, verify_with_retries
-from worker.verification.result import VerificationResult
+from worker.verification.result import Ground, VerificationResult
 from worker.verification.sub_agent import SubAgentVerifier, Verifying
+
+# feedback.md: the faults of a phase's output, for the agent that continues (ADR-025).
+#
+# One file in the phase's folder: there while feedback waits, gone otherwise. It is replaced as a whole, never written
+# in place, and nothing here follows a link that an agent may have put there.
+
+log = structlog.get_logger()
+
+#: Longest feedback that is written, in characters.
+MAX_MESSAGE = 200_000
+
+_WORDS = {
+    "en": """# Verification Feedback
+
+**Attempt**: {attempt}/{max_attempts}
+**Time**: {time}
+
+## Issues Found
+
+{message}
+
+## Required Actions
+
+Fix the issues listed above and update your output; what they do not name stays as it is.
+{next}
+
+---
+*Written by the verification of helix-turns*
+""",
+    "de": """# Rückmeldung der Prüfung
+
+**Versuch**: {attempt}/{max_attempts}
+**Zeit**: {time}
+
+## Gefundene Mängel
+
+{message}
+
+## Was zu tun ist
+
+Behebe die genannten Mängel in deiner Ausgabe; was sie nicht nennen, bleibt, wie es ist.
+{next}
+
+---
+*Geschrieben von der Prüfung von helix-turns*
+""",
+}
+_NEXT = {
+    "en": ("The output is then checked again.", "This was the last attempt."),
+    "de": ("Danach wird die Ausgabe erneut geprüft.", "Das war der letzte Versuch."),
+}
+
+
+class FeedbackChannel:
+    """Feedback for the agent of one phase. Safe to use again after a crash: the file is there whole, or not at all."""
+
+    FEEDBACK_FILE = "feedback.md"
+    #: Where feedback goes that nobody answered any more, below the phase's folder.
+    ARCHIVE = "logs"
+
+    def __init__(self, session_dir: Path, max_attempts: int = 3, locale: str = "en") -> None:
+        self.session_dir = session_dir
+        self.max_attempts = max_attempts
+        self.locale = "de" if locale.lower().startswith("de") else "en"
+
+    @property
+    def feedback_path(self) -> Path:
+        """Return where the feedback lies."""
+        return self.session_dir / self.FEEDBACK_FILE
+
+    def write(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
+        """Put the feedback there, in place of what was there before; returns the text.
+
+        Args:
+            message: the faults.
+            attempt: the attempt it is about, from 1.
+            max_attempts: how many there are; the channel's for None.
+
+        Raises:
+            ValueError: there is no such attempt.
+            OSError: it cannot be written; what was there before is still there.
+        """
+        text = self.text(message, attempt, max_attempts)
+        with opened(self.session_dir) as folder:
+            replace(self.FEEDBACK_FILE, text.encode("utf-8", "replace"), folder)
+        return text
+
+    async def send(self, message: str, attempt: int, max_attempts: int | None = None) -> bool:
+        """As ``write``; False, and logged, when it could not be written, so that nobody waits for an answer to it.
+
+        Raises:
+            ValueError: there is no such attempt.
+        """
+        try:
+            self.write(message, attempt, max_attempts)
+        except OSError as error:
+            log.error("feedback.not_written", path=str(self.feedback_path), reason=str(error))
+            return False
+        return True
+
+    def text(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
+        """Return what the file holds.
+
+        Raises:
+            ValueError: there is no such attempt.
+        """
+        last = self.max_attempts if max_attempts is None else max_attempts
+        if not 1 <= attempt <= last:
+            raise ValueError(f"attempt {attempt} of {last}: attempts count from 1 to their maximum")
+        return _WORDS[self.locale].format(
+            attempt=attempt,
+            max_attempts=last,
+            time=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
+            message=message.strip()[:MAX_MESSAGE] or "-",
+            next=_NEXT[self.locale][attempt == last],
+        )
+
+    def clear(self) -> None:
+        """Take the feedback away; does nothing when there is none.
+
+        Raises:
+            OSError: there is something that cannot be removed.
+        """
+        with contextlib.suppress(FileNotFoundError), opened(self.session_dir) as folder:
+            os.unlink(self.FEEDBACK_FILE, dir_fd=folder)
+
+    def has_pending_feedback(self) -> bool:
+        """True while there is feedback."""
+        return self.read() is not None
+
+    def read(self) -> str | None:
+        """The feedback; None when there is none, or something else in its place."""
+        try:
+            with opened(self.session_dir) as folder:
+                return read(self.FEEDBACK_FILE, folder, 8 * MAX_MESSAGE).decode("utf-8", "replace")
+        except OSError:
+            return None
+
+    def archive(self, name: str = "") -> Path | None:
+        """Move the feedback to ``logs/`` after the last attempt failed; None when there is none.
+
+        Args:
+            name: of the kept file, without its ending; made of the time when empty.
+
+        Raises:
+            OSError: it cannot be moved; then it is still where it was.
+        """
+        kept = f"{name or datetime.now(UTC).strftime('feedback-%Y%m%dT%H%M%S%fZ')}.md"
+        try:
+            with opened(self.session_dir) as folder, made(folder, self.ARCHIVE) as archive:
+                os.rename(self.FEEDBACK_FILE, kept, src_dir_fd=folder, dst_dir_fd=archive)
+        except FileNotFoundError:
+            return None
+        return self.session_dir / self.ARCHIVE / kept
+
+
+# Run, verify, report the faults, run again: ADR-025's loop in one process. The engine does the same over its queue.
+#
+# Every way out ends with errors that say so: all runs failed, no run allowed, a verifier that crashed or gave no
+# verdict.
+
+T = TypeVar("T")
+
+
+class PhaseVerificationFailed(HelixError):
+    """A phase was not verified within its runs. ``errors`` says why, never empty; ``phase_id`` names the phase."""
+
+    code = "phase_not_verified"
+
+    def __init__(self, phase_id: str, errors: list[str], result: VerificationResult | None = None) -> None:
+        self.phase_id = phase_id
+        self.errors = [str(error) for error in errors] or ["no error was reported"]
+        self.result = result
+        super().__init__(f"Phase {phase_id} failed verification: {'; '.join(self.errors)}")
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRun(Generic[T]):
+    """The result of one run of a phase's agent: ``value`` for the caller, or ``errors`` when it did not work."""
+
+    value: T
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Verified(Generic[T]):
+    """A verified phase: what its last run gave, which run that was, and the verification."""
+
+    value: T
+    attempt: int
+    result: VerificationResult
+
+
+async def verify_with_retries(
+    run: Callable[[int, str], Awaitable[PhaseRun[T]]],
+    verify: Callable[[int], Awaitable[VerificationResult]],
+    *,
+    phase_id: str,
+    feedback: FeedbackChannel,
+    max_retries: int = 3,
+) -> Verified[T]:
+    """Run a phase until its output is verified, at most ``max_retries`` times.
+
+    A stale feedback.md goes first. After a run that failed or was rejected the feedback waits in the file while the
+    next run is asked with the same text. When the verifier itself failed, the output is verified again without another
+    run of the agent, who cannot repair that; this uses up an attempt all the same.
+
+    Args:
+        run: runs the agent; gets the attempt from 1 and the feedback, empty at first.
+        verify: verifies the output of an attempt.
+        phase_id: names the phase in errors.
+        feedback: where feedback goes; removed after success, archived after the last failure.
+        max_retries: runs at most.
+
+    Raises:
+        ValueError: ``max_retries`` is less than 1.
+        PhaseVerificationFailed: no run was verified.
+    """
+    if max_retries < 1:
+        raise ValueError(
+            f"max_retries must be at least 1, not {max_retries}: a phase that never runs is never verified"
+        )
+    feedback.clear()
+    asked, again = "", False
+    done: PhaseRun[T] | None = None
+    result = VerificationResult(False, errors=["the phase was never run"])
+    for attempt in range(1, max_retries + 1):
+        if done is None or not again:
+            done = await run(attempt, asked)
+        result = await _verified(done, verify, attempt)
+        if result.success:
+            feedback.clear()
+            return Verified(done.value, attempt, result)
+        if result.ground is Ground.STOPPED:
+            break
+        again = not done.errors and result.ground in {Ground.VERIFIER, Ground.NO_VERDICT}
+        if again and attempt < max_retries:
+            continue
+        asked = feedback_on(result)
+        if not await feedback.send(asked, attempt, max_retries):
+            errors = [*result.errors, f"the feedback could not be written to {feedback.feedback_path}"]
+            raise PhaseVerificationFailed(phase_id, errors, result)
+    feedback.archive()
+    raise PhaseVerificationFailed(phase_id, result.errors, result)
+
+
+async def _verified(
+    done: PhaseRun[T], verify: Callable[[int], Awaitable[VerificationResult]], attempt: int
+) -> VerificationResult:
+    if done.errors:
+        return VerificationResult(False, errors=[f"run {attempt} failed: {error}" for error in done.errors])
+    try:
+        result = await verify(attempt)
+    except Exception as error:
+        said = f"the verifier failed: {type(error).__name__}: {error}"
+        return VerificationResult(False, errors=[said], ground=Ground.VERIFIER)
+    if result.success or result.errors:
+        return result
+    return VerificationResult(False, result.feedback, ["the verification failed without saying why"], [], result.ground)
+
+
+def feedback_on(result: VerificationResult) -> str:
+    """The agent's feedback on a result: its errors as a list, then what to do about them; each thing once.
+
+    The advice of gates says every error with its place and its fix, so an error that is in the advice is left out.
+    """
+    advice = (result.feedback or "").strip()
+    if advice in result.errors:
+        advice = ""
+    errors = "\n".join(f"- {error}" for error in result.errors if error not in advice)
+    return f"{errors}\n\n{advice}".strip()
+
 
 #: Gets the agent's text, piece by piece.
 OnOutput = Callable[[str], None]
@@ -163,3 +444,88 @@ class _Runs:
             output.replace(old)
         fresh.replace(output)
         shutil.rmtree(old, ignore_errors=True)
+
+
+# Reading phases.yaml: foreign text, so bounded in size, depth and values. Every error names file and line.
+
+NAME = "phases.yaml"
+
+
+class PhasesFileError(PhaseError):
+    """A phases.yaml that cannot be carried out: for each problem ``FILE:LINE:COLUMN: what is wrong``."""
+
+    def __init__(self, source: str, problems: Sequence[Problem]) -> None:
+        super().__init__(problems)
+        self.source = source
+        self.args = ("\n".join(self.described),)
+
+    @property
+    def described(self) -> tuple[str, ...]:
+        """The problems as lines."""
+        return tuple(f"{self.source}:{'' if each.line else ' '}{each}" for each in self.problems)
+
+
+def load_phases(path: Path) -> tuple[Phase, ...]:
+    """The phases of a file, or of the phases.yaml in a folder.
+
+    Raises:
+        PhasesFileError: there is no such file, it cannot be read, or something in it is wrong; also when an input file
+            is a link, a pipe or a folder.
+    """
+    file = phases_file(path)
+    try:
+        content = _content(file)
+        text = content.decode("utf-8-sig")
+    except FileNotFoundError:
+        hint = f"no such file; write one, or name the folder that holds a {NAME}"
+        raise PhasesFileError(str(file), [Problem((), hint)]) from None
+    except OSError as error:
+        why = "it is a link; name the file it leads to" if error.errno == errno.ELOOP else error.strerror
+        raise PhasesFileError(str(file), [Problem((), f"cannot be read: {why}")]) from error
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        raise PhasesFileError(str(file), [Problem((), "is not UTF-8", line=line, column=1)]) from error
+    return parse_phases(text, str(file), folder=file.resolve().parent)
+
+
+def _content(file: Path) -> bytes:
+    """The beginning of a plain file: opening a pipe would wait for a writer, and a link leads to another folder."""
+    with os.fdopen(os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as source:
+        if not stat.S_ISREG(os.fstat(source.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "it is not a plain file")
+        return source.read(4 * MAX_CHARS + 1)
+
+
+def phases_file(path: Path) -> Path:
+    """The file that a path means: itself, or the phases.yaml in the folder it is."""
+    return path / NAME if path.is_dir() else path
+
+
+def parse_phases(text: str, source: str = NAME, folder: Path | None = None) -> tuple[Phase, ...]:
+    """The phases of a text.
+
+    Args:
+        text: YAML.
+        source: names the text in errors.
+        folder: where input files are; what lies there already must be plain files. None: that is not looked at.
+
+    Raises:
+        PhasesFileError: something is wrong; names every problem.
+    """
+
+    def checked(value: Any) -> tuple[Phase, ...]:
+        data = resolved(value)
+        phases, found = checked_phases(data), Findings()
+        prefix = ("phases",) if isinstance(data, dict) else ()
+        for number, phase in enumerate(phases):
+            for place, path in enumerate(phase.input_files):
+                if folder and (kind := kind_at(folder, path)) not in {"", "a plain file"}:
+                    found.wrong(f"{path!r} is {kind}, not a plain file", *prefix, number, "input_files", place)
+        found.end()
+        return phases
+
+    try:
+        phases: tuple[Phase, ...] = read_yaml(text, checked, "is not usable YAML: holds no phases")[0]
+    except Invalid as error:
+        raise PhasesFileError(source, error.problems) from None
+    return phases

@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from worker.runners.base import Completion
-from worker.verification.gates.base import GateReport
+from worker.verification.gates.check import GateReport
 
 
 class Ground(StrEnum):

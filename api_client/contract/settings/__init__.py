@@ -3,9 +3,8 @@
 The groups are ``storage``, ``answering``, ``working``, ``serving`` and ``agents``; ``constants`` cannot be set.
 """
 
-from api_client.contract.settings.addresses import masked
-from api_client.contract.settings.declaring import declared, name_of, spelled
-from api_client.contract.settings.load import STORES, load, require_store, running, shared, with_installation
+from api_client.contract.settings.groups import declared, name_of, spelled
+from api_client.contract.settings.load import STORES, load, masked, require_store, running, shared, with_installation
 from api_client.contract.settings.table import CONSTANTS, GROUPS, RUN_FILE, STATE_DIR, Settings
 
 __all__ = [

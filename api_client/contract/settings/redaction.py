@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.sentinels import Sentinels
+from api_client.contract.settings.setting_values import Sentinels
 
 MASK = "***"
 #: Shorter values would mask half of every text; no credential worth the name is as short.

@@ -9,14 +9,50 @@ import base64
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from api_client.contract.notices import KINDS
-from api_client.contract.phases.phase_checks import folder_problem
+from api_client.contract.phases import folder_problem
 from api_client.contract.prompts import NONE, SHIPPED
-from api_client.contract.settings.sentinels import Sentinels
+
+# The address of a store behind Redis Sentinel.
+
+
+@dataclass(frozen=True, slots=True)
+class Sentinels:
+    """Sentinel's addresses and the master's name: ``sentinel://[:password@]host:port,.../master/db``."""
+
+    nodes: tuple[tuple[str, int], ...]
+    master: str
+    db: int = 0
+    password: str = ""
+
+    @classmethod
+    def parse(cls, url: str) -> Sentinels | None:
+        """The sentinels an address names; None for an address of another kind.
+
+        Raises:
+            ValueError: it names no node or no master.
+        """
+        scheme, _, rest = url.partition("://")
+        if scheme != "sentinel":
+            return None
+        where, _, which = rest.partition("/")
+        login, _, hosts = where.rpartition("@")
+        master, _, db = which.partition("/")
+        nodes = []
+        for node in hosts.split(","):
+            host, _, port = node.rpartition(":")
+            if not (host and port.isdecimal()):
+                raise ValueError("must look like sentinel://host:26379,host:26379/master-name/0")
+            nodes.append((host, int(port)))
+        if not master:
+            raise ValueError("must name the master: sentinel://host:26379,host:26379/master-name/0")
+        return cls(tuple(nodes), master, int(db or 0), login.partition(":")[2])
+
 
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
 STREAM_MODES = ("live", "draft", "validated")

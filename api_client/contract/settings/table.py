@@ -8,15 +8,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.settings.agents import Agents
-from api_client.contract.settings.answering import Answering
-from api_client.contract.settings.constants import Constants
-from api_client.contract.settings.declaring import declared, name_of, of_the_file, spelled
-from api_client.contract.settings.notifying import Notifying
-from api_client.contract.settings.sentinels import Sentinels
-from api_client.contract.settings.serving import Serving
-from api_client.contract.settings.storage import Storage
-from api_client.contract.settings.working import Working
+from api_client.contract.settings.groups import (
+    Agents,
+    Answering,
+    Constants,
+    Notifying,
+    Serving,
+    Storage,
+    Working,
+    declared,
+    name_of,
+    of_the_file,
+    spelled,
+)
+from api_client.contract.settings.setting_values import Sentinels
 
 #: Where a running ``turns up`` writes the address of its broker, under ``HELIX_ROOT``.
 STATE_DIR = ".helix"

@@ -7,31 +7,189 @@ holder by its number, and everything else may happen twice.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
-from api_client.contract.attempt import AttemptRecord
 from api_client.contract.counters import read_pending
-from api_client.contract.event_kinds import Body
+from api_client.contract.declared import frozen
+from api_client.contract.events import Body
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.record import attempt_of, decode_turn, is_apart, read_facts, with_changes
+from api_client.contract.record import AttemptRecord, attempt_of, decode_turn, is_apart, read_facts, with_changes
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn
 from api_client.contract.worker_reports import WorkerReport
 from api_client.store.commands import CANCEL, Word, load_script, plain_script, turn_keys
 from api_client.store.module_log import ModuleLog
-from api_client.turns.record.claim import Behind, Claim, Committed, Fenced, JudgingPaused, Paused, Reaped, Refusal
-from api_client.turns.record.command import Command, Exchange, hash_of, written_by_lua
-from api_client.turns.record.encoding import EncodedMove, encode, left_behind
-from api_client.turns.record.moves import Move, flat
+from api_client.turns.record.encoding import EncodedMove, Move, encode, flat, left_behind
+
+# A command to the store as a value: the words to send, and how its reply is read. Pure; who sends it is ``ledger``.
+#
+# A holder's commands are numbered and kept until it gives the turn back, because a store may forget: a server whose
+# power fails loses what was not yet on its disk, and a replica that takes over lacks what it had not yet received;
+# both had answered. The store carries out no command before the one in front of it: it answers which number it has,
+# and the holder sends the later ones again, each under its own number.
+
+T = TypeVar("T")
+
+
+@frozen(slots=True)
+class Command(Generic[T]):
+    """One command.
+
+    Attributes:
+        read: the typed result of a reply. Raises ``Fenced`` where the reply says that the turn is not the sender's.
+        words: of a plain command, all its words, such as ``("HGETALL", key)``; of a script, its arguments.
+        script: the name of the Lua script, or empty.
+        keys: the keys of the script.
+        ahead: another plain command's words, which is sent before it each time: long texts that the script names.
+    """
+
+    read: Callable[[Any], T]
+    words: tuple[Word, ...]
+    script: str = ""
+    keys: tuple[str, ...] = ()
+    ahead: tuple[Word, ...] = ()
+
+    def sent(self, sha: str) -> tuple[Word, ...]:
+        """A script's command as it goes over the wire; ``sha`` names its text."""
+        return ("EVALSHA", sha, len(self.keys), *self.keys, *self.words)
+
+
+#: Several commands of which each follows from the results before it: yields commands, is sent their results, returns
+#: its own. So one text serves a blocking connection and an asynchronous one.
+Exchange: TypeAlias = Generator[Command[Any], Any, T]
+
+
+@dataclass(slots=True)
+class Outbox(Generic[T]):
+    """The commands of one claim, numbered 1, 2, 3, ..."""
+
+    commands: list[T] = field(default_factory=list)
+
+    @property
+    def number(self) -> int:
+        """The number of the next command."""
+        return len(self.commands) + 1
+
+    def add(self, command: T) -> None:
+        """Keep a command. It is sent again with the same number."""
+        self.commands.append(command)
+
+    def between(self, known: int, number: int) -> list[T]:
+        """The commands behind number ``known`` and before ``number``, in order."""
+        return self.commands[known : number - 1]
+
+    def clear(self) -> None:
+        """Forget them: the turn is given back. Each knows its claim, and the claim them: a circle else."""
+        self.commands.clear()
+
+
+def hash_of(pairs: Any) -> dict[bytes, bytes]:
+    """A hash: connections give it as a mapping, or flat as it comes over the wire."""
+    return dict(pairs) if isinstance(pairs, dict) else dict(zip(pairs[::2], pairs[1::2], strict=True))
+
+
+def written_by_lua(pairs: Any) -> dict[bytes, bytes]:
+    """Fields that a command wrote, as the record has them: Lua answers its numbers as such."""
+    values = [value if isinstance(value, bytes) else b"%d" % value for value in pairs[1::2]]
+    return dict(zip(pairs[::2], values, strict=True))
+
+
+# A claim of a turn, and what the ledger's commands answer.
+
+
+class Fenced(Exception):
+    """Another worker has the turn, or it has ended. Whatever the holder of this claim did must not count."""
+
+
+class JudgingPaused(Exception):
+    """A pause keeps answers from being judged: a run is stored, and its answer waits. Nothing was written."""
+
+
+@dataclass(slots=True)
+class Claim:
+    """A turn held for one link of its chain.
+
+    Attributes:
+        token: the fencing token: the store refuses writes with the token of an earlier claim.
+        taken_at: when the claim was asked for, by ``time.monotonic()``.
+        seconds_left: time to the turn's deadline at that moment, by the store's clock.
+        accepted: what an earlier holder accepted and did not commit (``accepted.py``), or empty.
+        attempts: the stored facts of each attempt, by its number, as far as the holder has read or written it; None:
+            not read yet.
+        records: those attempts as they are read, by number, as far as somebody asked.
+        left_behind: facts such as ``2:text~TOKEN`` that an earlier holder wrote and did not come to name: the next
+            commit removes them.
+        outbox: the numbered commands the holder sent, those of links before this one too.
+    """
+
+    turn: Turn
+    link: Link
+    token: str
+    taken_at: float
+    seconds_left: float
+    accepted: str = ""
+    attempts: dict[int, dict[str, str]] | None = None
+    records: dict[int, AttemptRecord] = field(default_factory=dict)
+    left_behind: list[str] = field(default_factory=list)
+    outbox: Outbox[Command[Any]] = field(default_factory=Outbox)
+
+    def facts(self, attempt: int) -> dict[str, str]:
+        """Return the stored facts of an attempt, as far as known: texts by name."""
+        return (self.attempts or {}).get(attempt, {})
+
+    def records_after(self, move: Move) -> dict[int, AttemptRecord]:
+        """``records`` after a move of the holder: what it wrote of a new attempt is not read again from its texts."""
+        records = {number: record for number, record in self.records.items() if number != move.attempt}
+        if move.attempt not in (self.attempts or {}):
+            records[move.attempt] = AttemptRecord(number=move.attempt, **move.facts.values)
+        return records
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """The turn was not there to be taken; ``why`` is one word for the log."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """The result of a commit: ``head`` is the session's next turn or empty, ``outcome`` is set when the turn ended."""
+
+    head: str
+    outcome: str
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """The store forgot answered commands of this claim; ``known`` is the number of the last one it has."""
+
+    known: int
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """The reply of a command that a pause refused, see ``JudgingPaused``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """A reaper's findings and actions: see ``reap.lua``."""
+
+    what: str
+    link: str
+    session_id: str
+    head: str
+    outcome: str
+
 
 log = ModuleLog(__name__)
 
-T = TypeVar("T")
 
 _LUA = Path(__file__).with_name("lua")
 #: Entries of pending counters one fold takes: few enough to hold the store up for a few milliseconds only.

@@ -18,19 +18,17 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.contract.attempt import AttemptRecord
-from api_client.contract.event_kinds import Body
+from api_client.contract.events import Body
 from api_client.contract.keys import Keys, keys_of
+from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
 from api_client.contract.worker_reports import WorkerReport, there, worker_of
-from api_client.store.connection import Connection
 from api_client.store.module_log import ModuleLog
-from api_client.turns.record.changes import Changes
-from api_client.turns.record.claim import Claim, Committed, Fenced, Reaped, Refusal
-from api_client.turns.record.command import Command, Exchange
-from api_client.turns.record.moves import Move
+from api_client.store.store import Connection
+from api_client.turns.record.changes import Changes, Claim, Command, Committed, Exchange, Fenced, Reaped, Refusal
+from api_client.turns.record.encoding import Move
 
 log = ModuleLog(__name__)
 

@@ -23,22 +23,28 @@ from starlette.responses import Response
 import api_client
 from api_client.api_keys import Keyring, LocalToken, make_token
 from api_client.client import TurnsClient
-from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
+from api_client.contract.issues import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
-from api_client.watcher import TroubleWatcher
-from api_client.web.app.client_connection import HEAD_BYTES, ClientConnection
-from api_client.web.app.middleware import Forwarded, HeadRequests, RequestId
-from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
+from api_client.overview import TroubleWatcher
+from api_client.web.app.middleware import HEAD_BYTES, ClientConnection, Forwarded, HeadRequests, RequestId
+from api_client.web.errors import (
+    ApiError,
+    bad_request,
+    from_contract,
+    internal_error,
+    language_of,
+    readable,
+    shown_text,
+)
 from api_client.web.identity.access import InProgress, needs_key
 from api_client.web.identity.origin import is_loopback
-from api_client.web.language import language_of, readable
-from api_client.web.pages import front, turn, turn_list
+from api_client.web.listing import JSON
 from api_client.web.pages import operators as operators_pages
+from api_client.web.pages import render, turn, turn_list
 from api_client.web.pages.render import error_page
 from api_client.web.relay import Pack, Relay, RelayOf, relay_of
 from api_client.web.relay.readers import Readers
-from api_client.web.routes import completions, inbox, operators, phases, responses, stats, turns
-from api_client.web.wire import JSON
+from api_client.web.routes import completions, exposition, inbox, operators, phases, responses, turns
 
 log = structlog.get_logger(__name__)
 
@@ -131,9 +137,9 @@ def create_app(
     )
     app.state.relay = relay
     app.include_router(health)
-    for module in (completions, responses, turns, phases, inbox, operators, stats):
+    for module in (completions, responses, turns, phases, inbox, operators, exposition):
         app.include_router(module.router, dependencies=[InProgress])
-    for page in (front, turn_list, turn, operators_pages):
+    for page in (render, turn_list, turn, operators_pages):
         app.include_router(page.router)
     app.add_middleware(HeadRequests)
     app.add_middleware(RequestId, locale=settings.locale)

@@ -7,12 +7,16 @@ headers and are refused.
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import hmac
+import json
+import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Protocol
+from typing import Annotated, Any, Protocol
 
 from fastapi import Depends
 from starlette.datastructures import Headers
@@ -20,15 +24,55 @@ from starlette.requests import Request
 
 from api_client.api_keys import ApiKey, hash_of
 from api_client.contract.owners import owner_of_key, owner_of_name, owner_of_user
-from api_client.contract.phases.phase_place import LOCAL_OWNER
+from api_client.contract.phases import LOCAL_OWNER
 from api_client.contract.settings import Settings
-from api_client.index.finding import find_turn
-from api_client.relay_state.allowances import OwnerLimits
+from api_client.index.lists import find_turn
+from api_client.relay_state import OwnerLimits
 from api_client.web.bodies.body import OWNER
 from api_client.web.errors import ApiError
 from api_client.web.identity.origin import require_local, require_own_site
-from api_client.web.openwebui.signed_user import signed_user
 from api_client.web.relay import Relay, relay_of
+
+# The user that Open WebUI vouches for: a JSON Web Token, signed with a shared secret (HS256, RFC 7515 and 7519).
+
+#: How far two clocks may differ, in seconds.
+LEEWAY = 30.0
+#: No time is later.
+_LATEST = 1e12
+
+
+def signed_user(token: str, secret: str, now: float) -> str:
+    """The token's subject, or '' when it is not valid now. Only HS256 is accepted, whatever the token says."""
+    head, _, rest = token.partition(".")
+    body, _, signature = rest.partition(".")
+    try:
+        expected = hmac.new(secret.encode(), f"{head}.{body}".encode(), hashlib.sha256).digest()
+        header = _object(head) if hmac.compare_digest(_decoded(signature), expected) else {}
+        if header.get("alg") != "HS256" or "crit" in header:  # a critical extension that we do not know
+            return ""
+        claims = _object(body)
+    except ValueError:
+        return ""
+    user = claims.get("sub")
+    fresh = now < _moment(claims.get("exp"), 0.0) + LEEWAY and _moment(claims.get("nbf", 0), math.inf) - LEEWAY <= now
+    return user if fresh and isinstance(user, str) else ""
+
+
+def _moment(value: object, other: float) -> float:
+    """A claim's time in seconds since the epoch; ``other`` for anything else."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _LATEST else other
+
+
+def _decoded(part: str) -> bytes:
+    return base64.urlsafe_b64decode(part.encode("ascii") + b"=" * (-len(part) % 4))
+
+
+def _object(part: str) -> dict[str, Any]:
+    found = json.loads(_decoded(part))
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    return found
+
 
 MAX_USER_CHARS = 255
 SIGNED_USER = "x-openwebui-user-jwt"

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import structlog
 from starlette.requests import Request
 
-from api_client.contract.errors import StoreUnavailable, TurnNotFound
+from api_client.contract.error_codes import sentence
+from api_client.contract.issues import StoreUnavailable, TurnNotFound
 from api_client.contract.turn import Turn, TurnState
-from api_client.contract.words.error_codes import sentence
-from api_client.relay_state.allowances import NoAllowance, OwnerLimits
+from api_client.relay_state import NoAllowance, OwnerLimits
 from api_client.web.bodies.ask import Ask
 from api_client.web.bodies.body import size_of
 from api_client.web.errors import ApiError

@@ -10,10 +10,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
-from api_client.contract import event_kinds as kinds
+from api_client.contract import events as kinds
 from api_client.contract.events import Event
-from api_client.pauses.pause import clock_time
-from api_client.web.words import say
+from api_client.pauses import clock_time
+from api_client.web.errors import say
 
 MAX_CHARS = 200
 _REASON_CHARS = 120

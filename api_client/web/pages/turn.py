@@ -3,33 +3,313 @@
 from __future__ import annotations
 
 import asyncio
+import difflib
 import itertools
 import json
+import re
 import secrets
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.actions import Change, act, decide
-from api_client.contract.attempt import AttemptRecord
-from api_client.contract.errors import NotFinished
-from api_client.contract.escalation import DecisionKind
+from api_client.client import Change, act, deaths, decide, export
+from api_client.contract import events as kinds
+from api_client.contract.events import Event
+from api_client.contract.issues import NotFinished, error_codes, read_issues
+from api_client.contract.messages import handed_over, is_hand_over
+from api_client.contract.policy import DecisionKind
+from api_client.contract.record import AttemptRecord
 from api_client.contract.settings.setting_values import TRACE_ID
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
-from api_client.history import deaths, export
-from api_client.index.finding import find_turn, neighbours
-from api_client.tracing.span_tree import trace_id
-from api_client.turns.proposal import proposal
+from api_client.index.lists import find_turn, neighbours
+from api_client.tracing.spans import trace_id
+from api_client.turns.inbox import proposal
 from api_client.web.errors import ApiError, shown_text
 from api_client.web.identity.access import needs_token, require_operator
 from api_client.web.intake.replaying import replay
-from api_client.web.pages import comparison, events
 from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, LongForm, Visitor, VisitorOf, others_need_token
-from api_client.web.pages.waterfall import KINDS, scale_of, waterfall
 from api_client.web.relay import Relay, RelayOf
 from api_client.workers.reports import read_exits
+
+# The changes of an attempt against the one before: lines, and the words within changed lines. Pure.
+
+#: Unchanged lines shown around a change.
+_AROUND = 2
+#: Comparing takes time that grows with the square of the length; longer texts are not compared in a page.
+_MOST_LINES, _MOST_WORDS = 2000, 200
+_WORDS = re.compile(r"\s+|\w+|[^\w\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """A line: ``same``, ``added``, ``removed``, or ``gap`` (unchanged lines left out; the text says how many).
+
+    ``parts`` are the line's pieces, each with whether it is what changed.
+    """
+
+    kind: str
+    parts: tuple[tuple[str, bool], ...]
+
+
+def compare(before: str, after: str) -> list[DiffLine] | None:
+    """The changes with what is around them; empty when nothing changed, None when the texts are too long."""
+    old, new = before.splitlines(), after.splitlines()
+    if max(len(old), len(new)) > _MOST_LINES:
+        return None
+    lines: list[DiffLine] = []
+    position = 0
+    groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_AROUND)
+    for group in groups:
+        lines += _gap(group[0][1] - position)
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                lines += [DiffLine("same", ((line, False),)) for line in old[i1:i2]]
+            else:
+                lines += _changed(old[i1:i2], new[j1:j2])
+            position = i2
+    return lines + _gap(len(old) - position) if lines else []
+
+
+def _gap(count: int) -> list[DiffLine]:
+    return [DiffLine("gap", ((f"{count} unchanged {'line' if count == 1 else 'lines'}", False),))] if count > 0 else []
+
+
+def _changed(old: list[str], new: list[str]) -> list[DiffLine]:
+    removed, added = [], []
+    for index in range(max(len(old), len(new))):
+        if index < len(old) and index < len(new):
+            before, after = _words(old[index], new[index])
+            removed.append(DiffLine("removed", before))
+            added.append(DiffLine("added", after))
+        elif index < len(old):
+            removed.append(DiffLine("removed", ((old[index], False),)))
+        else:
+            added.append(DiffLine("added", ((new[index], False),)))
+    return removed + added
+
+
+def _words(old: str, new: str) -> tuple[tuple[tuple[str, bool], ...], tuple[tuple[str, bool], ...]]:
+    before, after = _WORDS.findall(old), _WORDS.findall(new)
+    if max(len(before), len(after)) > _MOST_WORDS:
+        return ((old, False),), ((new, False),)
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    if matcher.ratio() < 0.4:  # another line altogether: marking single words would only confuse
+        return ((old, False),), ((new, False),)
+    left, right = [], []
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        left.append(("".join(before[i1:i2]), tag != "equal"))
+        right.append(("".join(after[j1:j2]), tag != "equal"))
+    return tuple(part for part in left if part[0]), tuple(part for part in right if part[0])
+
+
+# An event in one line of a page: the facts of its data, without the long texts that stand elsewhere. Pure.
+
+#: Shown in the attempts, or not worth a line.
+_ELSEWHERE = {"feedback", "response", "step_source", "fixed"}
+_LONGEST = 160
+
+
+def summary(event: Event) -> str:
+    """Return what the event's data says."""
+    return " · ".join(filter(None, (_fact(name, value) for name, value in event.data.items())))
+
+
+def _fact(name: str, value: Any) -> str:
+    if name == "text" and value:
+        return str(value)[:_LONGEST]
+    if name in _ELSEWHERE or value in ("", [], {}, None):
+        return ""
+    match name, value:
+        case "issues", list():
+            return ", ".join(error_codes(read_issues(value))) or "warnings only"
+        case "error", dict():
+            return str(value.get("code", ""))
+        case _, bool():
+            return name if value else f"not {name}"
+        case _, list():
+            return f"{name.replace('_', ' ')} {', '.join(map(str, value))}"[:_LONGEST]
+        case (("reason" | "outcome" | "verdict" | "name" | "detail" | "during" | "step"), _):
+            return str(value).replace("_", " ")[:_LONGEST] if name == "outcome" else str(value)[:_LONGEST]
+    return f"{name.replace('_', ' ')} {value}"[:_LONGEST]
+
+
+# A turn's events as rows of bars over time: who waited for what, and how long. Pure.
+
+#: Kinds of bars, in the order a turn goes through them, and what each means.
+KINDS = {
+    "queue": "waits for a worker",
+    "pause": "is paused",
+    "run": "the agent works",
+    "lost": "lost with its worker",
+    "handed": "handed over by its worker",
+    "validate": "is judged",
+    "repair": "repaired by code",
+    "person": "waits for a person",
+}
+#: Bars narrower than this many per cent would not be seen.
+_NARROWEST = 0.35
+#: Steps between ticks of the time axis, in seconds.
+_STEPS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 604_800)
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """Something that took time. Seconds since the turn began; ``open``: it is still going on."""
+
+    kind: str
+    start: float
+    end: float
+    open: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """Return how long it took."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class WaterfallRow:
+    """One delivery of an attempt, or the repair. ``said`` is how it ended, ``good`` whether that was well."""
+
+    label: str
+    bars: tuple[Bar, ...] = ()
+    said: str = ""
+    good: bool | None = None
+
+
+@dataclass(slots=True)
+class _Walk:
+    """A place in the history: the rows so far, and the bar that is open."""
+
+    began: float
+    rows: list[WaterfallRow] = field(default_factory=list)
+    kind: str = ""
+    since: float = 0.0
+
+    def row(self, label: str) -> None:
+        """Go to a new row, unless the present one has this name already."""
+        if not self.rows or self.rows[-1].label != label:
+            self.rows.append(WaterfallRow(label))
+
+    def open(self, kind: str, at: float) -> None:
+        """A bar begins."""
+        self.kind, self.since = kind, at
+
+    def close(self, at: float, *, kind: str = "", going_on: bool = False) -> None:
+        """The open bar ends, if there is one."""
+        if self.kind:
+            bar = Bar(kind or self.kind, self.since - self.began, max(self.since, at) - self.began, going_on)
+            self.rows[-1] = replace(self.rows[-1], bars=(*self.rows[-1].bars, bar))
+        self.kind = ""
+
+    def say(self, said: str, *, good: bool | None) -> None:
+        """End the present row."""
+        self.rows[-1] = replace(self.rows[-1], said=said, good=good)
+
+
+def waterfall(events: Iterable[Event], now: float) -> list[WaterfallRow]:
+    """The rows of a turn, in order. What has not ended lasts until ``now`` (seconds since the epoch)."""
+    walk: _Walk | None = None
+    for event in events:
+        if walk is None:
+            walk = _Walk(event.at)
+            walk.row("Attempt 1")
+            walk.open("queue", event.at)
+        _take(walk, event.body, event.at)
+    if walk is None:
+        return []
+    walk.close(now, going_on=True)
+    return [row for row in walk.rows if row.bars]
+
+
+def _take(walk: _Walk, body: kinds.Body, at: float) -> None:
+    match body:
+        case kinds.AttemptStarted():
+            walk.close(at)
+            walk.open("run", at)
+        case kinds.AttemptCompleted():
+            walk.close(at)
+            if body.verdict == "complete":
+                walk.open("validate", at)
+            else:
+                walk.say(body.reason or body.verdict, good=False)
+        case kinds.AttemptLost():
+            planned = is_hand_over(body.during)
+            walk.close(at, kind="handed" if planned else "lost")
+            walk.say(handed_over(body.during) if planned else "worker lost", good=None if planned else False)
+            walk.row(f"Attempt {body.attempt}, delivered again")
+            walk.open("validate" if body.during == "validating" else "queue", at)
+        case kinds.AttemptAccepted():
+            walk.close(at)
+            walk.say("accepted", good=True)
+        case kinds.AttemptRejected():
+            walk.close(at)
+            walk.say(", ".join(error_codes(body.issues)) or "rejected", good=False)
+        case _:
+            _take_turn(walk, body, at)
+
+
+def _take_turn(walk: _Walk, body: kinds.Body, at: float) -> None:
+    match body:
+        case kinds.TurnRetrying():
+            walk.close(at)
+            walk.row(f"Attempt {body.attempt}")
+            walk.open("queue", at)
+        case kinds.TurnFallback():
+            walk.close(at)
+            walk.row("Repair")
+            walk.open("repair", at)
+        case kinds.TurnMended():
+            walk.close(at)
+            walk.say(f"{len(body.changes)} changed", good=None)
+        case kinds.TurnParked():
+            walk.close(at)
+            walk.row("Inbox")
+            walk.open("person", at)
+        case kinds.TurnPaused() | kinds.TurnResumed():
+            walk.close(at)
+            walk.open("pause" if isinstance(body, kinds.TurnPaused) else "queue", at)
+        case kinds.TurnDecided():
+            walk.close(at)
+            walk.say(f"{body.kind} by {body.by}", good=None)
+        case kinds.TurnFinished():
+            walk.close(at)
+            if not walk.rows[-1].said:
+                walk.say(body.outcome.replace("_", " "), good=body.success)
+        case _:  # took no time
+            pass
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """Seconds as per cent of the width."""
+
+    seconds: float
+
+    def at(self, seconds: float) -> str:
+        """Return where a moment is."""
+        return f"{100 * seconds / self.seconds:.2f}%"
+
+    def width(self, bar: Bar) -> str:
+        """Return how wide a bar is; never too narrow to be seen."""
+        return f"{max(_NARROWEST, 100 * bar.seconds / self.seconds):.2f}%"
+
+    @property
+    def ticks(self) -> list[float]:
+        """The moments the axis names: at most seven."""
+        step = next((step for step in _STEPS if self.seconds / step <= 7), _STEPS[-1])
+        return [step * n for n in range(1, int(self.seconds / step) + 1) if step * n < 0.97 * self.seconds]
+
+
+def scale_of(rows: Iterable[WaterfallRow]) -> Scale:
+    """The scale that shows all rows."""
+    return Scale(max([0.05, *(bar.end for row in rows for bar in row.bars)]))
+
 
 _REFRESH_SECONDS = 2
 
@@ -58,7 +338,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         rows=rows,
         scale=scale_of(rows),
         bar_kinds=KINDS,
-        events=[(event, events.summary(event)) for event in outline.events],
+        events=[(event, summary(event)) for event in outline.events],
         pieces=outline.pieces,
         began=outline.events[0].at if outline.events else turn.created_at,
         replay=await _replay_of(relay, turn),
@@ -103,15 +383,15 @@ def _trace_page(address: str, turn: Turn) -> str:
     return address.replace(TRACE_ID, f"{trace_id(turn):032x}") if turn.outcome else ""
 
 
-def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[comparison.DiffLine] | None]:
+def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[DiffLine] | None]:
     """Return what each attempt changed against the one before; under 0, what the fallback changed."""
     found = {
-        after.number: comparison.compare(before.answer or before.text, after.answer or after.text)
+        after.number: compare(before.answer or before.text, after.answer or after.text)
         for before, after in itertools.pairwise(attempts)
     }
     for attempt in attempts:
         if attempt.mended:
-            found[0] = comparison.compare(attempt.answer or attempt.text, attempt.mended)
+            found[0] = compare(attempt.answer or attempt.text, attempt.mended)
     return found
 
 

@@ -13,10 +13,9 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.actions import ACTIONS, Change, Done, act_on_all, chosen, counted
-from api_client.contract.errors import BadRequest, NotFinished, TurnNotFound
-from api_client.index.lists import Found
-from api_client.index.search import SORTS, STATUSES, Cursor, Search
+from api_client.client import ACTIONS, Change, Done, act_on_all, chosen, counted
+from api_client.contract.issues import BadRequest, NotFinished, TurnNotFound
+from api_client.index.lists import SORTS, STATUSES, Cursor, Found, Search
 from api_client.web.errors import ApiError, bad_request
 from api_client.web.identity.access import require_operator
 from api_client.web.intake.replaying import replay

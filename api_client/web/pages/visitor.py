@@ -23,10 +23,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.api_keys import hash_of
-from api_client.contract.errors import TurnNotFound
-from api_client.contract.phases.phase_place import LOCAL_OWNER
+from api_client.contract.issues import TurnNotFound
+from api_client.contract.phases import LOCAL_OWNER
 from api_client.nouns import SHEETS
-from api_client.relay_state.allowances import OwnerLimits
+from api_client.relay_state import OwnerLimits
 from api_client.store.audit import by_key
 from api_client.web.bodies.body import in_time, off_the_loop
 from api_client.web.errors import ApiError

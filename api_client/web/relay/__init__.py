@@ -16,8 +16,7 @@ from api_client.api_keys import Keyring, LocalToken
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.web.errors import ApiError
-from api_client.web.relay.guesses import Guesses
-from api_client.web.relay.readers import Readers
+from api_client.web.relay.readers import Guesses, Readers
 
 #: Packs what a bug report about a turn needs, from the turn's export (``history.export``), into a ZIP archive.
 Pack: TypeAlias = Callable[[dict[str, Any]], bytes]

@@ -13,24 +13,22 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.contract.errors import StoreUnavailable
+from api_client.contract.issues import StoreUnavailable
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.policies.files import CallersPolicy
-from api_client.relay_state.openwebui_seen import SeenRequest
+from api_client.relay_state import SeenRequest
 from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
 from api_client.web.bodies.body import read_as
 from api_client.web.bodies.models import TurnBody, known_model, operation
+from api_client.web.errors import note_locale
 from api_client.web.identity.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
 from api_client.web.intake.submitting import delivered, require_rate, submit
-from api_client.web.language import note_locale
+from api_client.web.listing import JSON, SSE_RESPONSES
 from api_client.web.openwebui.background import TASK_HEADER
 from api_client.web.relay import Relay, RelayOf
-from api_client.web.streaming.chat import page_stream, reply_to, task_answer
-from api_client.web.streaming.chunks import model_object
-from api_client.web.streaming.following import result
-from api_client.web.streaming.reply import Reply, refusal_of, turn_error
-from api_client.web.wire import JSON, SSE_RESPONSES
+from api_client.web.streaming.following import page_stream, reply_to, result, task_answer
+from api_client.web.streaming.reply import Reply, model_object, refusal_of, turn_error
 
 log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1")

@@ -15,20 +15,28 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
+from fastapi import APIRouter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 from redis.exceptions import ResponseError
+from starlette.requests import Request
+from starlette.responses import Response
 
 import api_client
-from api_client.budgets.budget import highest
+from api_client.budgets import highest
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, Counted, parse
 from api_client.contract.keys import GC_AT
 from api_client.contract.turn import TurnState
+from api_client.figures.figures import seconds_of
+from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS
 from api_client.notices import NoticeCounts
-from api_client.pauses.pause import BREAKER, WHATS
-from api_client.web.relay import Relay
-from api_client.workers.standing import Standing
+from api_client.pauses import BREAKER, WHATS
+from api_client.web.errors import bad_request, shown
+from api_client.web.identity.access import MayReadMetrics
+from api_client.web.listing import JSON
+from api_client.web.relay import Relay, RelayOf
+from api_client.workers.reports import Standing
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Counters that are kept in a smaller unit than Prometheus wants: name here, factor.
@@ -247,3 +255,53 @@ def _labelled(name: str, meaning: str, label: str, values: Mapping[str, float]) 
 def exposition(counters: Mapping[str, int], standing: Standing, vitals: Vitals) -> bytes:
     """The text of ``GET /metrics``."""
     return generate_latest(_Installation(counters, standing, vitals))
+
+
+# ``/v1/stats`` and ``/metrics``: figures over all owners, so not for every key.
+
+router = APIRouter(dependencies=[MayReadMetrics])
+
+
+@router.get("/v1/stats", response_model=None)
+async def show_stats(request: Request, relay: RelayOf, since: str = "24h", by: str = "", against: str = "") -> Response:
+    """The figures of the last ``since``, broken down, beside those of the same span ``against`` earlier."""
+    if by not in {"", *BREAKDOWNS}:
+        raise bad_request(f"by: must be one of {', '.join(BREAKDOWNS)}; got {shown(by)}", param="by")
+    seconds = _span("since", since)
+    body = {"object": "stats", **(await relay.client.figures.stats(seconds, by)).to_dict()}
+    if against:
+        earlier = await relay.client.figures.stats(seconds, by, ago_seconds=_span("against", against))
+        body["against"] = earlier.to_dict()
+    return JSON(body)
+
+
+@router.get("/v1/retry-rate", response_model=None)
+async def show_retry_rate(
+    relay: RelayOf, since: str = "1h", by: str = "", every: str = "", model: str = ""
+) -> Response:
+    """Return how often agents were asked again in the last ``since``, broken down, and by the minute, hour or day."""
+    if by not in {"", *RETRY_BREAKDOWNS}:
+        raise bad_request(f"by: must be one of {', '.join(RETRY_BREAKDOWNS)}; got {shown(by)}", param="by")
+    try:
+        rate = await relay.client.figures.retry_rate(_span("since", since), by, every, model)
+    except ValueError as error:
+        raise bad_request(str(error), param="model" if str(error).startswith("model") else "every") from None
+    return JSON(
+        {"object": "retry_rate", "by": by or None, "every": every or None, "model": model or None, **rate.to_dict()}
+    )
+
+
+@router.get("/metrics", response_model=None)
+async def show_metrics(relay: RelayOf) -> Response:
+    """Counters and gauges for Prometheus."""
+    text = exposition(
+        await relay.client.figures.totals(), await relay.client.workers.standing(), await read_vitals(relay)
+    )
+    return Response(text, media_type=CONTENT_TYPE)
+
+
+def _span(name: str, text: str) -> float:
+    try:
+        return seconds_of(text)
+    except ValueError as error:
+        raise bad_request(f"{name}: {error}", param=name) from None

@@ -8,15 +8,15 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client import actions
+from api_client import client
 from api_client.contract.turn import Turn
 from api_client.store.audit import by_key
-from api_client.turns.proposal import proposal
+from api_client.turns.inbox import proposal
 from api_client.web.bodies.body import read_object
 from api_client.web.bodies.models import DecisionBody, operation, read
 from api_client.web.identity.access import Asker, Named, Reach, needs_token
+from api_client.web.listing import JSON
 from api_client.web.relay import RelayOf
-from api_client.web.wire import JSON
 
 router = APIRouter(prefix="/v1/inbox")
 
@@ -42,7 +42,7 @@ async def decide(turn_id: Named, request: Request, relay: RelayOf, owner: Reach,
     if caller.keyless and not caller.operator:
         raise needs_token()
     body = read(DecisionBody, await read_object(request, relay.settings.max_body_bytes))
-    turn = await actions.decide(
+    turn = await client.decide(
         relay.client,
         turn_id,
         body.decision or "",

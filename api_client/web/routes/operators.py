@@ -9,18 +9,18 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.actions import order_worker
+from api_client.client import order_worker
 from api_client.contract.counters import label
-from api_client.contract.worker_order import WorkerOrder
+from api_client.contract.worker_reports import WorkerOrder
 from api_client.nouns import GIVEN_UP, NOUNS, PAUSES, WORKERS, Noun, Viewer
-from api_client.pauses.pause import Pause
+from api_client.pauses import Pause
 from api_client.store.audit import by_key
 from api_client.web.bodies.body import read_object
 from api_client.web.bodies.models import NoticesBody, PauseBody, operation, read
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Caller, Holder, MayReadMetrics, require_operator
+from api_client.web.listing import JSON
 from api_client.web.relay import Relay, RelayOf
-from api_client.web.wire import JSON
 
 router = APIRouter()
 

@@ -10,21 +10,19 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.contract.errors import StoreUnavailable
-from api_client.contract.phases.phase import Phase, read_phases
-from api_client.contract.phases.phase_checks import PhaseError
-from api_client.contract.phases.phase_place import LOCAL_OWNER, directory_problem, input_problems
+from api_client.contract.issues import StoreUnavailable
+from api_client.contract.phases import LOCAL_OWNER, Phase, PhaseError, directory_problem, input_problems, read_phases
 from api_client.contract.settings import Settings
-from api_client.tracing.caller import traceparent_of
-from api_client.turns.phase_requests import folder_of, granted, requests_of, runs_commands
+from api_client.tracing.spans import traceparent_of
+from api_client.turns.submitter import folder_of, granted, requests_of, runs_commands
 from api_client.web.bodies.ask import read_idempotency_key
 from api_client.web.bodies.body import off_the_loop, read_object, size_of
 from api_client.web.bodies.models import PhasesBody, operation, read, read_escalation
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.identity.access import Asker, Caller, needs_token
 from api_client.web.intake.submitting import require_room
+from api_client.web.listing import JSON
 from api_client.web.relay import RelayOf
-from api_client.web.wire import JSON
 
 router = APIRouter(prefix="/v1/phases")
 

@@ -17,26 +17,32 @@ from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.actions import act
-from api_client.contract.errors import TurnNotFound
+from api_client.client import act
+from api_client.contract.issues import TurnNotFound
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.index.finding import find_turn
+from api_client.index.lists import find_turn
 from api_client.store.audit import by_key
-from api_client.web.bodies.ask import Ask
+from api_client.web.bodies.ask import BACKGROUND, Ask, read_response_ask
 from api_client.web.bodies.models import ResponseBody, operation
-from api_client.web.bodies.response_input import BACKGROUND, read_response_ask
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Asker, Reach
 from api_client.web.intake.submitting import delivered, require_rate, submit
+from api_client.web.listing import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 from api_client.web.openwebui.background import answer_task
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.routes.completions import ask_of
-from api_client.web.streaming.chat import page_stream, reply_to, task_answer
-from api_client.web.streaming.following import WaitsForPerson, broken, follow, result, spent
-from api_client.web.streaming.reply import Reply, turn_error
+from api_client.web.streaming.following import (
+    WaitsForPerson,
+    broken,
+    follow,
+    page_stream,
+    reply_to,
+    result,
+    spent,
+    task_answer,
+)
+from api_client.web.streaming.reply import Reply, TurnUsage, turn_error
 from api_client.web.streaming.response import PREFIX, ResponseEvents, last_number, response_of
-from api_client.web.streaming.token_usage import TurnUsage
-from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 
 router = APIRouter(prefix="/v1/responses")
 

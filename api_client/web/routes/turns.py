@@ -10,10 +10,10 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.actions import Change, act
+from api_client.client import Change, act
 from api_client.contract.events import Event, read_event_id, reset
 from api_client.contract.turn import Turn
-from api_client.index.line import line_of
+from api_client.index.lists import line_of
 from api_client.store.audit import by_key
 from api_client.web.bodies.body import has_body, read_object
 from api_client.web.bodies.models import ReplayBody, TurnBody, operation, read
@@ -21,11 +21,10 @@ from api_client.web.errors import bad_request, shown
 from api_client.web.identity.access import Asker, Named, Reach
 from api_client.web.intake.replaying import replay
 from api_client.web.intake.submitting import submit
-from api_client.web.listing import place_of, search_of
+from api_client.web.listing import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame, place_of, search_of
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.routes.completions import ask_of
 from api_client.web.streaming.following import broken, follow
-from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 
 router = APIRouter(prefix="/v1/turns")
 

@@ -5,21 +5,213 @@ The forms of a streamed reply are in ``page``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict
 
-from api_client.contract.event_kinds import TurnFinished
-from api_client.contract.events import Event
-from api_client.contract.issues.issue import ValidationIssue
-from api_client.contract.issues.turn_error import TurnError
+from api_client.contract.events import (
+    AttemptCompleted,
+    AttemptLost,
+    AttemptOutput,
+    AttemptRejected,
+    AttemptReset,
+    AttemptStarted,
+    Event,
+    LogReset,
+    TurnFinished,
+    TurnRetrying,
+)
+from api_client.contract.issues import TurnError, ValidationIssue
 from api_client.contract.marker import Span, answer_text, page_text, read_spans
-from api_client.contract.words.messages import ENDED, GIVEN_UP, ending, line_of
-from api_client.web.errors import NO_RETRY, ApiError
-from api_client.web.openwebui.failure import failure_text
-from api_client.web.openwebui.front_matter import fenced
-from api_client.web.streaming.chunks import COMPLETION_PREFIX, ChatCompletion, Chunk, Delta, FinishReason, Message
-from api_client.web.streaming.token_usage import TurnUsage
+from api_client.contract.messages import ENDED, GIVEN_UP, ending, line_of
+from api_client.web.bodies.models import StreamMode
+from api_client.web.errors import NO_RETRY, ApiError, say
+from api_client.web.marker import VisibleText
+from api_client.web.openwebui.answers import GrowingHeader, failure_text, fenced
+from api_client.web.openwebui.status import StatusLine
+
+# The use of a turn over all its attempts, in the shapes of OpenAI's two APIs. Pure: events in, numbers out.
+#
+# Tokens and money are what the agents reported; zeros where they reported nothing, as the scripted agent does. A
+# client that asked for one answer pays for all that it took: rejected, lost and repeated runs are in, and named.
+
+
+class TurnDetails(TypedDict):
+    """Figures beyond OpenAI's fields: runs, tokens of runs whose answer was not accepted, US dollars."""
+
+    attempts: int
+    failed_tokens: int
+    cost_usd: float
+
+
+class ChatUsage(TypedDict):
+    """As chat completions give it."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    turn_details: TurnDetails
+
+
+class ResponseUsage(TypedDict):
+    """As responses give it."""
+
+    input_tokens: int
+    input_tokens_details: dict[str, int]
+    output_tokens: int
+    output_tokens_details: dict[str, int]
+    total_tokens: int
+    turn_details: TurnDetails
+
+
+class TurnUsage:
+    """Adds up what the runs of a turn used. Takes the turn's events from the first; none may be left out."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._input = self._output = self._attempts = self._failed = self._last = 0
+        self._cost = 0.0
+
+    def take(self, event: Event) -> None:
+        """Add what an event tells. A rejected answer's tokens were for nothing, and so are those of a broken run."""
+        match event.body:
+            case AttemptCompleted() as body:
+                self._last = self._add(body.usage or {})
+                self._failed += 0 if body.verdict == "complete" else self._last
+            case AttemptLost() as body:
+                self._failed += self._add(body.usage or {})
+            case AttemptRejected():
+                self._failed, self._last = self._failed + self._last, 0
+            case AttemptStarted(attempt=number):
+                self._attempts = max(self._attempts, number)
+            case LogReset():
+                self._begin()
+            case _:  # used nothing
+                pass
+
+    def _add(self, used: Mapping[str, Any]) -> int:
+        """Add the tokens of one run; returns how many."""
+        given, made = int(used.get("input_tokens", 0)), int(used.get("output_tokens", 0))
+        self._input += given
+        self._output += made
+        self._cost += float(used.get("cost_usd", 0.0))
+        return given + made
+
+    def _details(self) -> TurnDetails:
+        return {"attempts": self._attempts, "failed_tokens": self._failed, "cost_usd": round(self._cost, 6)}
+
+    def usage(self) -> ChatUsage:
+        """For a chat completion."""
+        return {
+            "prompt_tokens": self._input,
+            "completion_tokens": self._output,
+            "total_tokens": self._input + self._output,
+            "turn_details": self._details(),
+        }
+
+    def response_usage(self) -> ResponseUsage:
+        """For a response."""
+        return {
+            "input_tokens": self._input,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": self._output,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": self._input + self._output,
+            "turn_details": self._details(),
+        }
+
+
+# The objects of OpenAI's chat completions, and those they share with responses, as far as the relay sends them.
+
+COMPLETION_PREFIX = "chatcmpl-"
+OWNED_BY = "helix-turns"
+
+FinishReason = Literal["stop", "content_filter"]
+
+
+class Delta(TypedDict, total=False):
+    """The addition of a chunk to the message."""
+
+    role: Literal["assistant"]
+    content: str
+    reasoning_content: str
+    refusal: str
+
+
+class ChunkChoice(TypedDict):
+    """The one choice of a chunk."""
+
+    index: int
+    delta: Delta
+    finish_reason: FinishReason | None
+
+
+class Chunk(TypedDict):
+    """One piece of a streamed completion; ``event`` is read by Open WebUI and ignored by everybody else."""
+
+    id: str
+    object: Literal["chat.completion.chunk"]
+    created: int
+    model: str
+    choices: list[ChunkChoice]
+    event: NotRequired[dict[str, Any]]
+    usage: NotRequired[ChatUsage]
+
+
+class Message(TypedDict):
+    """The answer."""
+
+    role: Literal["assistant"]
+    content: str | None
+    refusal: NotRequired[str]
+
+
+class Choice(TypedDict):
+    """The one choice of a completion."""
+
+    index: int
+    message: Message
+    finish_reason: FinishReason
+
+
+class ChatCompletion(TypedDict):
+    """A whole completion."""
+
+    id: str
+    object: Literal["chat.completion"]
+    created: int
+    model: str
+    choices: list[Choice]
+    usage: ChatUsage
+
+
+class Model(TypedDict):
+    """A model offered. ``info`` is for Open WebUI: no built-in tools, which nobody would call; who reads images."""
+
+    id: str
+    object: Literal["model"]
+    created: int
+    owned_by: str
+    info: dict[str, Any]
+
+
+def model_object(model: str, *, vision: bool) -> Model:
+    """One entry of ``/v1/models``; ``vision``: it reads images."""
+    info = {"meta": {"capabilities": {"builtin_tools": False, "vision": vision, "usage": True}}}
+    return {"id": model, "object": "model", "created": 0, "owned_by": OWNED_BY, "info": info}
+
+
+def text_part(text: str) -> dict[str, Any]:
+    """A text as a part of a message."""
+    return {"type": "output_text", "text": text, "annotations": []}
+
+
+def message_item(turn_id: str, status: str, *parts: dict[str, Any]) -> dict[str, Any]:
+    """The turn's answer as an output item."""
+    return {"type": "message", "id": f"msg_{turn_id}", "role": "assistant", "status": status, "content": list(parts)}
+
 
 #: First line of the message of a turn that failed validation (ADR-038, "stream_enforcement_error").
 ENFORCEMENT_ERROR = "[ENFORCEMENT ERROR]"
@@ -163,3 +355,267 @@ def _message(outcome: str, issues: Sequence[ValidationIssue], locale: str) -> st
         return GIVEN_UP[outcome].get(locale, GIVEN_UP[outcome]["en"])
     lines = [line_of(issue) for issue in issues]
     return ending(outcome if outcome in ENDED else "error", locale, lines)
+
+
+# The text a page shows while its turn goes on: grown, kept, taken back, settled. Pure: events in, edits out.
+#
+# A draft is shown as it comes and taken back when it is void: the attempt is lost, begins again, did not finish, or
+# is rejected, or the store lost the log. One rejection takes nothing back: when only named parts are missing (the
+# step marker, a section, the header), the answer stays as it is and code puts the parts into it (surgical retry), so
+# the page keeps it too, and what the agent sends for it is not shown. The same holds while a fallback repairs the
+# answer. Nor is a draft taken back that broke off and that the next attempt goes on from: that attempt tells it
+# again, and the page takes over what is new. In the end the page holds the accepted answer as ``Reply.text`` gives
+# it, or nothing.
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of the page's text: it becomes ``kept`` (None: stays as it is), then ``added`` is added to it."""
+
+    added: str = ""
+    kept: str | None = None
+
+
+class Draft:
+    """The view of one reader's page on a turn's answer."""
+
+    def __init__(self, reply: Reply) -> None:
+        self._reply = reply
+        self._shown: list[str] = []
+        self._coming, self._header = VisibleText(), GrowingHeader()
+        self._judged = False  # what is shown was judged; it may still become the answer
+        self._only_parts = False  # ... and lacks nothing but parts that can be put into it
+        self._goes_on = False  # the attempt goes on from what is shown, and tells it again first
+        self._again: str | None = None  # what it has sent of that; None when nothing is sent again
+
+    @property
+    def shown(self) -> str:
+        """The text on the page."""
+        return "".join(self._shown)
+
+    def take(self, event: Event) -> list[Edit]:
+        """Return what changes on the page because of ``event``; at most one edit."""
+        match event.body:
+            case AttemptOutput(text=text):
+                return self._come(self._visible(text))
+            case AttemptRejected(issues=issues):
+                self._judged, self._only_parts = True, only_parts_missing(issues)
+            case TurnRetrying(reason="rejected"):
+                return [] if self._only_parts else self._take_back()
+            case TurnRetrying(goes_on=goes_on):
+                self._goes_on = goes_on and not self._judged
+                return self._begin_again()
+            case AttemptStarted() | AttemptReset():
+                return self._begin_again()
+            case AttemptLost(during=during) if during != "validating":  # a judge that dies takes no text with it
+                return self._begin_again()
+            case TurnFinished() as end if end.success:
+                return self._settle(self._reply.text(end.response, read_spans(end.markers, end.response)))
+            case TurnFinished() | LogReset():
+                return self._take_back()
+            case _:  # says nothing about the text
+                pass
+        return []
+
+    def _visible(self, text: str) -> str:
+        """Return what a reader sees more of a growing answer."""
+        seen = self._coming.feed(text)
+        return self._header.feed(seen) if self._reply.status else seen
+
+    def _come(self, text: str) -> list[Edit]:
+        if self._judged or not text:
+            return []
+        if self._again is None:
+            self._shown.append(text)
+            return [Edit(text)]
+        self._again += text
+        if self.shown.startswith(self._again):
+            return []
+        again, self._again = self._again, None
+        return self._settle(again)
+
+    def _begin_again(self) -> list[Edit]:
+        self._coming, self._header = VisibleText(), GrowingHeader()
+        if self._goes_on:
+            self._again = ""
+            return []
+        return [] if self._judged and self._only_parts else self._take_back()
+
+    def _take_back(self) -> list[Edit]:
+        self._coming, self._header = VisibleText(), GrowingHeader()
+        self._judged, self._goes_on, self._again = False, False, None
+        if not self._shown:
+            return []
+        self._shown.clear()
+        return [Edit(kept="")]
+
+    def _settle(self, answer: str) -> list[Edit]:
+        shown, self._shown = self.shown, [answer]
+        if answer.startswith(shown):
+            return [Edit(answer[len(shown) :])] if answer != shown else []
+        same = _same(shown, answer)
+        return [Edit(answer[same:], kept=answer[:same])]
+
+
+def _same(one: str, other: str) -> int:
+    """Return how many characters at the beginning are the same."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if other.startswith(one[low:middle], low) else (low, middle - 1)
+    return low
+
+
+def only_parts_missing(issues: Iterable[ValidationIssue]) -> bool:
+    """True when every error names a part of the answer itself that is missing: then the rest of it is kept."""
+    errors = [issue for issue in issues if issue.is_error]
+    return bool(errors) and all(issue.part and not issue.file for issue in errors)
+
+
+# The three forms of a streamed reply: validated text, live text that is taken back, drafts as reasoning.
+#
+# ``page_of`` makes the form for a mode. Pure but for the text it remembers: events in, payloads out.
+
+
+class PageReply:
+    """A reply that shows the accepted answer only."""
+
+    def __init__(self, reply: Reply) -> None:
+        self.reply = reply
+        #: Only Open WebUI shows it.
+        self.progress = StatusLine(reply.locale, reply.pages, checked=reply.checked) if reply.status else None
+        self._spent = TurnUsage() if reply.include_usage else None
+
+    def render(self, event: Event) -> list[Payload]:
+        """Return what is sent because of ``event``."""
+        if not self._spent:
+            return self._rendered(event)
+        self._spent.take(event)
+        body = event.body
+        passed = isinstance(body, TurnFinished) and body.success
+        return [*self._rendered(event), *([self.reply.usage_chunk(self._spent)] if passed else [])]
+
+    def _rendered(self, event: Event) -> list[Payload]:
+        line = self.line(self.progress.take(event)) if self.progress else []
+        return [*line, *ended(event, self.reply)]
+
+    def skip(self, event: Event) -> None:
+        """Take in an event that happened before this reader came; ``catch_up``, or the next event, then tells all."""
+        if self._spent:
+            self._spent.take(event)
+        if self.progress:
+            self.progress.take(event)
+
+    def catch_up(self) -> list[Payload]:
+        """Return what a reader who comes late has to be sent: where the turn is now."""
+        return self.line(self.progress.current) if self.progress else []
+
+    def line(self, status: dict[str, Any] | None) -> list[Payload]:
+        """A status event inside a chunk that adds nothing; nothing without a status."""
+        return [{**self.reply.chunk({}), "event": status}] if status else []
+
+
+class _DraftPage(PageReply):
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply)
+        self._draft = Draft(reply)
+        self._behind = False
+
+    def _rendered(self, event: Event) -> list[Payload]:
+        """The status line, then what changes of the text, then the end."""
+        edits = self._draft.take(event)
+        if self._behind:
+            edits = self._all()
+        status = self.line(self.progress.take(event)) + self._writing(edits) if self.progress else []
+        body = event.body
+        if isinstance(body, TurnFinished) and body.success:
+            return [*status, *self._accepted(edits), self.reply.chunk({}, "stop")]
+        return [*status, *self._changed(edits), *ended(event, self.reply)]
+
+    def skip(self, event: Event) -> None:
+        super().skip(event)
+        self._writing(self._draft.take(event))
+        self._behind = True
+
+    def catch_up(self) -> list[Payload]:
+        return [*super().catch_up(), *self._changed(self._all())]
+
+    def _writing(self, edits: list[Edit]) -> list[Payload]:
+        """The line that ends with the first text of a draft."""
+        return self.line(self.progress.writing()) if self.progress and any(edit.added for edit in edits) else []
+
+    def _all(self) -> list[Edit]:
+        self._behind = False
+        return [Edit(self._draft.shown)] if self._draft.shown else []
+
+    def _changed(self, edits: list[Edit]) -> list[Payload]:
+        raise NotImplementedError
+
+    def _accepted(self, edits: list[Edit]) -> list[Payload]:
+        raise NotImplementedError
+
+
+class LivePage(_DraftPage):
+    """A reply whose text is shown as it comes and taken back when it is void.
+
+    Open WebUI reads frames of the Responses API between ordinary chunks, and the frame that says that a text is done
+    sets the text: so it can also be made shorter. Stored is what is there at the end.
+    """
+
+    def __init__(self, reply: Reply) -> None:
+        super().__init__(reply)
+        self._open = False
+        self._place = {"output_index": 0, "item_id": f"msg_{reply.turn_id}", "content_index": 0}
+
+    def _changed(self, edits: list[Edit]) -> list[Payload]:
+        frames: list[Payload] = []
+        for edit in edits:
+            if not self._open:
+                self._open = True
+                frames += [
+                    {"type": "response.output_item.added", "output_index": 0, "item": self._item("in_progress")},
+                    {"type": "response.content_part.added", **self._place, "part": text_part("")},
+                ]
+            if edit.kept is not None:
+                frames.append({"type": "response.output_text.done", **self._place, "text": edit.kept})
+            for piece in pieces(edit.added):
+                frames.append({"type": "response.output_text.delta", **self._place, "delta": piece})
+        return frames
+
+    def _accepted(self, edits: list[Edit]) -> list[Payload]:
+        frames = self._changed(edits)
+        if not self._open:
+            return frames
+        item = self._item("completed", text_part(self._draft.shown))
+        response = {"id": f"resp_{self.reply.turn_id}", "status": "completed", "output": [item]}
+        return [
+            *frames,
+            {"type": "response.output_item.done", "output_index": 0, "item": item},
+            {"type": "response.completed", "response": response},
+        ]
+
+    def _item(self, status: str, *content: dict[str, Any]) -> dict[str, Any]:
+        return message_item(self.reply.turn_id, status, *content)
+
+
+class ReasoningPage(_DraftPage):
+    """A reply that shows drafts as reasoning, which clients fold away; the answer follows when it is accepted."""
+
+    def _changed(self, edits: list[Edit]) -> list[Payload]:
+        return [
+            self.reply.chunk({"reasoning_content": piece})
+            for edit in edits
+            for piece in pieces(self._void(edit) + edit.added)
+        ]
+
+    def _accepted(self, edits: list[Edit]) -> list[Payload]:
+        return [self.reply.chunk({"content": piece}) for piece in pieces(self._draft.shown)]
+
+    def _void(self, edit: Edit) -> str:
+        return "" if edit.kept is None else f"\n\n{say('void', self.reply.locale)}\n\n"
+
+
+def page_of(reply: Reply, mode: StreamMode) -> PageReply:
+    """The page for a mode."""
+    kind = {StreamMode.LIVE: LivePage, StreamMode.DRAFT: ReasoningPage, StreamMode.VALIDATED: PageReply}[mode]
+    return kind(reply)

@@ -10,15 +10,12 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from api_client.contract.event_kinds import AttemptStarted, TurnFinished, TurnQueued
-from api_client.contract.events import Event
+from api_client.contract.events import AttemptStarted, Event, TurnFinished, TurnQueued
 from api_client.contract.marker import answer_text, read_spans
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.web.bodies.response_input import BACKGROUND, INSTRUCTIONS, METADATA
+from api_client.web.bodies.ask import BACKGROUND, INSTRUCTIONS, METADATA
 from api_client.web.errors import ApiError
-from api_client.web.streaming.chunks import message_item, text_part
-from api_client.web.streaming.reply import pieces, turn_error
-from api_client.web.streaming.token_usage import TurnUsage
+from api_client.web.streaming.reply import TurnUsage, message_item, pieces, text_part, turn_error
 
 PREFIX = "resp_"
 #: Numbers of the events before the answer: created, queued, and in progress once an agent has started.

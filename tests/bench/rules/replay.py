@@ -27,7 +27,7 @@ from tests.installation import environ_of, turns
 from tests.integration.test_engine import Bench, says
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
-from worker.runners.scripted import script
+from worker.runners.scripted import runner
 
 #: Seconds that 10,000 attempts may take on two cores.
 TARGET_SECONDS = 60
@@ -50,10 +50,10 @@ async def record(settings: Settings, client: TurnsClient) -> list[tuple[str, int
 
 def demo_answers() -> list[str]:
     """What the demo's agent says."""
-    folder = Path(script.__file__).parent
+    folder = Path(runner.__file__).parent
     found: list[str] = []
     for path in sorted(folder.glob("demo*.yaml")):
-        for rule in script.load(path):
+        for rule in runner.load(path):
             found += ["".join(fields["text"] for name, fields in steps if name == "say") for steps in rule.lists]
     return [text for text in found if text.strip()]
 

@@ -6,12 +6,12 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.event_kinds import AttemptOutput
+from api_client.contract.events import AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.tasks import RETRY, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
-from api_client.turns.record.claim import Claim, Committed, Fenced, Refusal
-from api_client.turns.record.moves import Move, attempt_facts, progress
+from api_client.turns.record.changes import Claim, Committed, Fenced, Refusal
+from api_client.turns.record.encoding import Move, attempt_facts, progress
 from tests.integration.lua.by_hand import PASSED, claimed, log_of, request
 from tests.on_loop import Ledger
 from tests.support import wait_until

@@ -12,9 +12,9 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.pauses.pause import Pause
-from api_client.turns.record.accepted import Accepted
-from api_client.turns.record.claim import Refusal
+from api_client.pauses import Pause
+from api_client.turns.record.changes import Refusal
+from api_client.turns.record.encoding import Accepted
 from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
 from tests.integration.lua.test_held_turns import FAILED, MODEL, opened, reaped, settings, time_passes

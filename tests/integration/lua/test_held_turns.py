@@ -10,14 +10,14 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import BadRequest, IntakePaused
+from api_client.contract.issues import BadRequest, IntakePaused
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RETRY, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
-from api_client.pauses.pause import Pause
-from api_client.turns.record.claim import Claim, Committed, Refusal
-from api_client.turns.record.moves import Move
+from api_client.pauses import Pause
+from api_client.turns.record.changes import Claim, Committed, Refusal
+from api_client.turns.record.encoding import Move
 from tests import records
 from tests.accounts import disagreements
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request

@@ -8,14 +8,14 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.event_kinds import AttemptAccepted, AttemptOutput
+from api_client.contract.events import AttemptAccepted, AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState, new_turn_id
 from api_client.store.commands import ELSEWHERE_MS
-from api_client.turns.record.claim import Claim, Committed, Fenced, Refusal
-from api_client.turns.record.moves import Move, progress
+from api_client.turns.record.changes import Claim, Committed, Fenced, Refusal
+from api_client.turns.record.encoding import Move, progress
 from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, log_of, request
 from tests.on_loop import Ledger

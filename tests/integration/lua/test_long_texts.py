@@ -11,18 +11,14 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import keys_of
 from api_client.contract.tasks import RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome
-from api_client.index.clearing import clear
-from api_client.index.lists import TurnLists
-from api_client.index.search import Search
-from api_client.index.selection import select
+from api_client.index.lists import Search, TurnLists
+from api_client.index.selection import clear, select
 from api_client.turns.record import ledger as product
-from api_client.turns.record.accepted import Accepted
-from api_client.turns.record.changes import Changes
-from api_client.turns.record.claim import Behind, Claim, Fenced, Refusal
-from api_client.turns.record.moves import Answer, Move, attempt_facts
+from api_client.turns.record.changes import Behind, Changes, Claim, Fenced, Refusal
+from api_client.turns.record.encoding import Accepted, Answer, Move, attempt_facts
 from tests.integration.lua.by_hand import claimed, log_of, request
 from tests.on_loop import Ledger
-from worker.enforcement.documents.step import marker_spans
+from worker.enforcement.documents.splice import marker_spans
 
 MESSAGE = "Frage. " * 5_000
 ANSWER = "Ein Satz.\n" * 20_000 + "<!-- STEP: done -->"

@@ -11,18 +11,14 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.errors import SettingsError
 from api_client.contract.image import read_image
+from api_client.contract.issues import SettingsError
 from api_client.contract.prompts import SHIPPED, shipped
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.moves import Answer
-from worker.files import session, template
-from worker.files.recent import Recent
-from worker.files.session import continued_session, conversation_digest, read_status
-from worker.files.session_fence import fenced_writes
-from worker.files.session_version import Version
-from worker.files.template import check, fenced, text_of
-from worker.files.workspace import check_session_done, delivery_directory, publish
+from api_client.turns.record.encoding import Answer
+from worker.files import session
+from worker.files.session import Version, check, continued_session, conversation_digest, fenced, read_status, text_of
+from worker.files.session_fence import Recent, check_session_done, delivery_directory, fenced_writes, publish
 
 ASKED = ({"role": "user", "content": "Baue einen Zähler"},)
 ANSWER = Answer(response="Welchen?\n\n<!-- STEP: what -->", step="what", step_source="marker")
@@ -265,7 +261,7 @@ def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     texts: list[str] = []
 
     def counted(**options: Any) -> str:
-        texts.append(template.render(**options))
+        texts.append(session.render(**options))
         return texts[-1]
 
     monkeypatch.setattr(session, "render", counted)

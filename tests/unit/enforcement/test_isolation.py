@@ -32,7 +32,7 @@ from worker.enforcement import (
 )
 from worker.enforcement.child import isolated, lifted, limited
 from worker.enforcement.rules import Length, Regex
-from worker.enforcement.validators.services import JudgingCost, SpendingCount, spend
+from worker.enforcement.validators.codes import JudgingCost, SpendingCount, spend
 
 MEMORY_MB = 64
 

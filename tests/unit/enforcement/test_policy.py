@@ -12,8 +12,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_client.contract.offered import BUILT_IN
-from api_client.contract.policy import plain_policy
+from api_client.contract.policy import BUILT_IN, plain_policy
 from worker.enforcement import (
     Accept,
     Action,

@@ -10,14 +10,13 @@ from typing import Any
 import openai
 import pytest
 
-from api_client.contract.errors import SettingsError
+from api_client.contract.issues import SettingsError
 from api_client.contract.notices import KINDS, Entry, Notice, signed
 from api_client.contract.settings import load
 from api_client.contract.worker_reports import WorkerReport
 from tests.hooks import HookReceiver
-from worker.notices.gathering import gone_workers
-from worker.notices.outgoing import NotSent, inner, post
-from worker.notices.targets import shown, wanted
+from worker.notices.notifier import gone_workers
+from worker.notices.targets import NotSent, inner, post, shown, wanted
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 

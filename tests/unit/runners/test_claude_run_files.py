@@ -12,18 +12,26 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.errors import SettingsError
+from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
-from worker.runners.base import AgentEvent, Order
-from worker.runners.claude import cli_stream as claude_stream
-from worker.runners.claude import hooks as claude_hooks
-from worker.runners.claude.cli_command import arguments, environment, prepare
+from worker.runners.base import AgentEvent, AnswerTooLong, Order
+from worker.runners.claude import completion_gate as claude_hooks
+from worker.runners.claude import output as claude_stream
 from worker.runners.claude.cli_program import find_program
-from worker.runners.claude.cli_prompt import ENGLISH, GERMAN, prompt_for
-from worker.runners.claude.cli_sessions import Base, cost_in, keep, session_of
-from worker.runners.claude.cli_stream import ClaudeStream
-from worker.runners.claude.hooks import EVENTS, HOOK, obstacle, read_marks, readable_entries, settings
-from worker.runners.transcript import AnswerTooLong
+from worker.runners.claude.command import (
+    ENGLISH,
+    GERMAN,
+    Base,
+    arguments,
+    cost_in,
+    environment,
+    keep,
+    prepare,
+    prompt_for,
+    session_of,
+)
+from worker.runners.claude.completion_gate import EVENTS, HOOK, obstacle, read_marks, readable_entries, settings
+from worker.runners.claude.output import ClaudeStream
 
 
 def run_hook(folder: Path, event: str, told: str, mark: str = "t.1.1") -> None:

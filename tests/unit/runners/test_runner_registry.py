@@ -10,17 +10,16 @@ from typing import cast
 
 import pytest
 
-from api_client.contract.errors import SettingsError
+from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
 from tests.inline.runner import InlineRunner
 from worker.agents import registry
 from worker.agents.ability import Ability
 from worker.agents.registry import build_runner
-from worker.runners.base import Completion, Verdict
+from worker.runners.base import MOST_CHARS, Completion, Sent, Verdict
 from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.supervision import Ending, LimitReached, Supervision
-from worker.runners.sent import MOST_CHARS, Sent
 
 
 def test_a_name_gives_a_runner_and_no_option() -> None:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from api_client.contract.event_kinds import AttemptOutput
+from api_client.contract.events import AttemptOutput
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import (
     CHECK_QUEUE,
@@ -23,16 +23,12 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
 from api_client.turns.record.announced import Announced, Head, announced, look_again_at
-from api_client.turns.record.changes import Changes
-from api_client.turns.record.claim import Behind, Claim
-from api_client.turns.record.command import Command, Outbox
+from api_client.turns.record.changes import Behind, Changes, Claim, Command, Outbox
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict
-from worker.turns.slots import Slots
-from worker.turns.tasks.celery_internals import Intake, QueueOrder
-from worker.turns.tasks.next_queue import PREFERRED_IN_A_ROW, NextQueue
-from worker.turns.tasks.task_events import Task, TaskEvents, TaskStory
-from worker.turns.transitions.after_run import after_run
-from worker.turns.transitions.backoff import Delays, delay_after
+from worker.turns.service import Slots
+from worker.turns.tasks.celery_internals import Intake, QueueOrder, Task, TaskEvents, TaskStory
+from worker.turns.tasks.registration import PREFERRED_IN_A_ROW, NextQueue
+from worker.turns.transitions.after_run import Delays, after_run, delay_after
 
 NOW, DELAY = 1_000_000, 5_000
 UNCLAIMED = {"state": "queued", "next": "turn.run/1", "announced": "1"}

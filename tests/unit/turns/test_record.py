@@ -13,22 +13,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_client.contract.event_kinds import AttemptOutput, AttemptTool, Body, TurnMended
-from api_client.contract.issues.issue import ValidationIssue
+from api_client.contract.events import AttemptOutput, AttemptTool, Body, TurnMended
+from api_client.contract.issues import ValidationIssue
 from api_client.contract.record import attempt_of, attempts_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import FALLBACK, RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.turns.record.accepted import Accepted
-from api_client.turns.record.claim import Claim
-from api_client.turns.record.encoding import decode, encode, left_behind
-from api_client.turns.record.moves import Answer, Move, attempt_facts, progress
-from worker.enforcement.documents.step import marker_spans
+from api_client.turns.record.changes import Claim
+from api_client.turns.record.encoding import (
+    Accepted,
+    Answer,
+    Move,
+    attempt_facts,
+    decode,
+    encode,
+    left_behind,
+    progress,
+)
+from worker.enforcement.documents.splice import marker_spans
 from worker.runners.base import AgentEvent, Completion, RunResult, Verdict, Why
 from worker.turns import folders
-from worker.turns.continuation import Continuation
-from worker.turns.transitions.judged_run import JudgedRun
-from worker.turns.writer import EventWriter
+from worker.turns.agent_run import Continuation, EventWriter
+from worker.turns.transitions.after_judging import JudgedRun
 
 
 class Log:

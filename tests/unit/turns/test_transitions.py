@@ -8,28 +8,23 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.attempt import AttemptRecord
-from api_client.contract.errors import BadRequest, SettingsError
-from api_client.contract.escalation import DecisionKind, Escalation, InboxDecision, check_escalation
-from api_client.contract.event_kinds import TurnRetrying
-from api_client.contract.issues.issue import ValidationIssue
+from api_client.contract.events import TurnRetrying
+from api_client.contract.issues import BadRequest, SettingsError, ValidationIssue
+from api_client.contract.messages import broken_off, line_of
+from api_client.contract.policy import DecisionKind, Escalation, InboxDecision, check_escalation
+from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, RETRY, RUN, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
-from api_client.contract.words.messages import broken_off, line_of
-from api_client.turns.record.moves import Move, attempt_facts
-from worker.enforcement.feedback import go_on_feedback, incomplete_feedback
+from api_client.turns.record.encoding import Move, attempt_facts
+from worker.enforcement.going_on import go_on_feedback, incomplete_feedback
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.folders import may_be_recorded, works_in_files
-from worker.turns.transitions.after_decision import after_decision
-from worker.turns.transitions.after_judging import after_giving_up
-from worker.turns.transitions.after_run import after_run, service_said
-from worker.turns.transitions.after_verification import VERIFIER_TRIES, after_verification
-from worker.turns.transitions.backoff import Delays
+from worker.turns.transitions.after_judging import after_decision, after_giving_up
+from worker.turns.transitions.after_run import VERIFIER_TRIES, Delays, after_run, after_verification, service_said
 from worker.verification import Ground, VerificationResult
-from worker.verification.gates.base import GateReport, GateResult
-from worker.verification.gates.codes import issue
-from worker.verification.phase_loop import feedback_on
+from worker.verification.gates.check import GateReport, GateResult, issue
+from worker.verification.phase_run import feedback_on
 from worker.verification.result import gates_result
 
 _SILENT = VerificationResult(success=False, errors=["no verdict"], ground=Ground.NO_VERDICT)

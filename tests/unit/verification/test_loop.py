@@ -23,7 +23,7 @@ from worker.verification import (
     Verified,
     verify_with_retries,
 )
-from worker.verification.gates.scratch import PREFIX, scratch_folder, sweep
+from worker.verification.gates.output_tree import PREFIX, scratch_folder, sweep
 
 GOOD = VerificationResult(True, checks_passed=["files_exist"])
 
@@ -291,7 +291,7 @@ async def test_the_last_feedback_is_archived(channel: FeedbackChannel) -> None:
 _DIES = """
 import os, signal, sys
 from pathlib import Path
-from worker.verification.gates.scratch import scratch_folder
+from worker.verification.gates.output_tree import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as fresh:
     (fresh / "deep").mkdir()
     (fresh / "deep" / "file").touch()

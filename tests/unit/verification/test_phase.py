@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 
 from api_client.contract.declared import Invalid
-from api_client.contract.phases.phase import Phase, read_phases
-from api_client.contract.phases.phase_checks import GATES, PHASE, PhaseError
+from api_client.contract.phases import GATES, PHASE, Phase, PhaseError, read_phases
 from worker.verification import PhasesFileError, load_phases, parse_phases
-from worker.verification.gates.codes import CODES
-from worker.verification.gates.registry import GATES as RUNNABLE
+from worker.verification.gates.check import CODES
+from worker.verification.gates.check import GATES as RUNNABLE
 
 ROOT = Path(__file__).parents[3]
 

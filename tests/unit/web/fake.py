@@ -13,23 +13,20 @@ from unittest.mock import AsyncMock
 from fastapi import FastAPI
 
 from api_client.client import TurnsClient
-from api_client.contract.attempt import AttemptRecord
-from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.events import RESET, Event
-from api_client.contract.issues.turn_error import TurnError
+from api_client.contract.issues import HelixError, TurnError, TurnNotFound
 from api_client.contract.marker import read_spans
+from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.figures.rollup import retry_rate_of, stats_of
-from api_client.figures.stats import RetryRate, Stats
+from api_client.figures.stats import RetryRate, Stats, retry_rate_of, stats_of
 from api_client.notices import NoticeCounts
 from api_client.policies.files import Policies
-from api_client.policies.prompts import Prompts
-from api_client.relay_state.allowances import NoAllowance, OwnerLimits
-from api_client.relay_state.openwebui_seen import SeenRequest
-from api_client.turns.sessions import QueuePlace
+from api_client.policies.kept import Prompts
+from api_client.relay_state import NoAllowance, OwnerLimits, SeenRequest
+from api_client.turns.reader import QueuePlace
 from api_client.web.app import create_app
-from api_client.workers.standing import Standing
+from api_client.workers.reports import Standing
 
 TURN_ID = "t0-" + "5" * 32
 EPOCH = "abc123"

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import click
 
 import api_client
-from api_client.contract.errors import SettingsError
+from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings, load
 from worker.cli.checks.finding import Finding, report
 from worker.cli.config import describe
-from worker.cli.output import json_option, one_line
+from worker.cli.terminal import json_option, one_line
 from worker.logs import configure_logging
 
 
@@ -41,11 +41,9 @@ def _settings() -> list[dict[str, str]]:
 
 def examine() -> Iterator[Finding]:
     """Every finding, in the order in which one would repair them: causes before what follows from them."""
-    from worker.cli.checks.broker import brokers
-    from worker.cli.checks.callers import callers
-    from worker.cli.checks.machine import machine
-    from worker.cli.checks.notices import notices
-    from worker.cli.checks.workers import workers
+    from worker.cli.checks.agents import workers
+    from worker.cli.checks.finding import machine
+    from worker.cli.checks.store import brokers, callers, notices
 
     try:
         settings = load()
@@ -70,8 +68,7 @@ def examine() -> Iterator[Finding]:
 
 def agents(settings: Settings) -> Iterator[Finding]:
     """Every model, and the Claude CLI where one uses it."""
-    from worker.cli.checks.claude import claude
-    from worker.cli.checks.models import models
+    from worker.cli.checks.agents import claude, models
 
     yield from models(settings)
     if any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values()):

@@ -4,23 +4,49 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing
+import secrets
 import signal
+import time
 from collections import deque
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from api_client.contract.settings import Settings
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.issues import BadRequest, SettingsError
+from api_client.contract.record import AttemptRecord
+from api_client.contract.settings import Settings, load
+from api_client.contract.turn import Outcome, Turn
+from api_client.policies.files import apply
+from api_client.policies.kept import PolicyReplay
+from api_client.turns.record.encoding import judged, policy_of
+from worker.cli.figures.stats import percent
+from worker.cli.policy import chosen_by, read_file
+from worker.cli.terminal import json_option, number_of, one_line, span, whoami, with_client, write_json, write_table
+from worker.cli.turns.listing import finished_chats
 from worker.enforcement.child import isolated
-from worker.enforcement.policies import Chosen, Comparison, Judged, PolicyFile, Rejects, build, rejects
-from worker.enforcement.policy import Policy
+from worker.enforcement.policies import (
+    Chosen,
+    Comparison,
+    Judged,
+    PolicyFile,
+    RecordedAttempt,
+    Rejects,
+    Subject,
+    build,
+    rejects,
+)
+from worker.enforcement.policy import Policy, refused
 from worker.enforcement.validators import ResponseValidator
 from worker.external import provide
-from worker.processes.cpus import usable_cpus
+from worker.processes.programs import usable_cpus
+from worker.turns.folders import AnswerFiles, delivery_folder, kept
 
 #: Turns that a process gets at once, and such batches that one process has at most: it judges one, and has the next.
 _BATCH, _WAITING = 16, 2
@@ -168,3 +194,129 @@ def _judge(pipe: Connection, policy: PolicyFile, settings: Settings) -> None:
         while True:
             turns: _Batch = pipe.recv()
             pipe.send([rejects(turn, rules.of(given)) for turn, given in turns])
+
+
+# ``turns replay-policy``: judge recorded answers by another policy, without an agent.
+
+
+@click.command("replay-policy")
+@click.option("--policy", "file", required=True, metavar="FILE", help="The policy to try.")
+@click.option("--since", callback=span, default="7d", metavar="SPAN", show_default=True, help="How far back.")
+@click.option("--model", default="", help="Turns of this model alone.")
+@click.option("--show", default=20, show_default=True, help="Answers to name that are judged differently.")
+@json_option
+def replay_policy(file: str, since: float, model: str, show: int, as_json: bool) -> None:
+    """Judge the recorded answers of finished turns by a policy file, and decide as workers do. No agent runs.
+
+    No turn changes. The relay's page /policies keeps the result, with the texts.
+
+    Files that an agent wrote are judged where they still lie on this machine; rules that look at the project see it as
+    it is today. A turn of another policy gets no rule for routes, because the record does not name its route.
+    """
+    policy, replay_id = read_file(file), secrets.token_hex(6)
+    settings = load()
+    provide(settings)
+    chosen_by(policy, Subject(), root=settings.root)  # before children build its rules
+
+    async def read(client: TurnsClient) -> Comparison:
+        comparison = Comparison(most=show)
+        with ComparisonRun(policy, settings, comparison) as judging:
+            async for turn, attempts in finished_chats(client, time.time() - since, model):
+                given = _given(turn, policy)
+                judging.add(_recorded(settings, turn, attempts, given.policy.max_attempts), given)
+            judging.rest()
+        await client.policy_replays.keep(_result(comparison))
+        return comparison
+
+    def _result(comparison: Comparison) -> PolicyReplay:
+        return PolicyReplay(
+            replay_id=replay_id,
+            at=time.time(),
+            by=whoami(),
+            file=Path(file).name,
+            policy=policy.hash,
+            since_seconds=since,
+            model=model,
+            found=comparison.to_dict(),
+        )
+
+    try:
+        comparison = with_client(read)
+    except JudgingEnded as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        write_json({"policy": policy.hash, "page": f"/policies/{replay_id}", **comparison.to_dict()})
+    else:
+        _write(comparison)
+        click.echo(f"\nwith the texts: {settings.public_url.rstrip('/')}/policies/{replay_id} on the relay")
+
+
+def _given(turn: Turn, file: PolicyFile) -> Given:
+    """Return what a policy gives a turn: what it had under that policy, or what a submit like its own would get."""
+    request, applied = turn.request, turn.request.applied
+    if applied is None or applied.hash != file.hash:
+        filled = applied.filled if applied else ("validators", "policy", "max_attempts", "locale")
+        named = {"validators", "policy", "max_attempts", "locale"} - set(filled)
+        try:
+            request = apply(request, file, owner=request.key, route="", named=named)
+        except BadRequest:  # it names a rule that this policy does not offer
+            request = apply(request, file, owner=request.key, route="", named=named - {"validators"})
+    policy = policy_of(replace(turn, request=request, allowed=0))
+    return Given(names=request.validators, shadow=request.applied.shadow if request.applied else (), policy=policy)
+
+
+def _recorded(settings: Settings, turn: Turn, attempts: list[AttemptRecord], most: int) -> Judged:
+    found = []
+    for number, (record, attempt) in enumerate(zip(attempts, judged(attempts), strict=True), 1):
+        files = _files(settings, turn, attempts[:number])
+        by_human = turn.outcome is Outcome.PASSED_BY_HUMAN
+        found.append(
+            RecordedAttempt(
+                text=record.text,
+                answer=record.answer,
+                complete=attempt.complete,
+                fresh=attempt.fresh,
+                decision="escalate" if by_human and record.decision == "accept" else record.decision,
+                feedback=record.feedback,
+                files=files.files,
+                issues=(*files.lost, *refused(files.refused, turn.request.locale)),
+            )
+        )
+    runs = max(len(attempts), 1)
+    return Judged(
+        turn_id=turn.turn_id,
+        attempts=tuple(found),
+        context={"session_id": turn.request.session_id, "prompt": turn.request.prompt},
+        allowed=max(turn.allowed, most) if turn.allowed else 0,
+        tokens=turn.tokens_used // runs,
+        micro_dollars=turn.cost_used // runs,
+    )
+
+
+def _files(settings: Settings, turn: Turn, attempts: list[AttemptRecord]) -> AnswerFiles:
+    """The files of the last attempt's answer; none where they lie on another machine, or retention removed them."""
+    try:
+        here = delivery_folder(settings, turn, attempts[-1]).is_dir()
+        return kept(settings, turn, attempts) if here else AnswerFiles()
+    except (SettingsError, OSError):
+        return AnswerFiles()
+
+
+def _write(found: Comparison) -> None:
+    share = percent(found.rejected_now / found.answers) if found.answers else "-"
+    click.echo(
+        f"{number_of(found.answers, 'answer')} judged: {found.rejected_now} accepted then and rejected now ({share}), "
+        f"{found.accepted_now} rejected then and accepted now"
+    )
+    if found.rejected_now:
+        click.echo(
+            f"at least {number_of(found.runs, 'more run')}, {found.tokens} tokens, ${found.micro_dollars / 1e6:.2f}"
+        )
+    for title, rules in (("rejects now", found.by_rule), ("would reject (shadow)", found.in_shadow)):
+        if rules:
+            click.echo()
+            write_table([("rule", title), *((one_line(name, 60), str(count)) for name, count in rules.most_common())])
+    if found.changes:
+        click.echo()
+        rows = [(each.turn_id, str(each.attempt), ", ".join(each.rules) or "accepted") for each in found.changes]
+        write_table([("turn", "attempt", "now"), *rows])

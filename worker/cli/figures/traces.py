@@ -14,12 +14,12 @@ import structlog
 
 from api_client import __version__
 from api_client.client import TurnsClient
-from api_client.contract.errors import HelixError, StoreUnavailable
+from api_client.contract.issues import HelixError, StoreUnavailable
 from api_client.contract.settings import load, require_store
-from api_client.figures.spans import seconds_of
+from api_client.figures.figures import seconds_of
 from api_client.sending import NotTaken, Send, SentTurns, send_next
-from api_client.tracing.switch import endpoint, why_off
-from worker.cli.output import json_option, write_json
+from api_client.tracing.unsent import endpoint, why_off
+from worker.cli.terminal import json_option, write_json
 from worker.logs import configure_logging
 from worker.processes import programs
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import click
 
-from api_client.client import TurnsClient
-from api_client.contract.errors import NotFinished
+from api_client.client import Death, TurnsClient, deaths
 from api_client.contract.events import Event
+from api_client.contract.issues import NotFinished
 from api_client.contract.turn import Outcome, Turn
-from api_client.history import Death, deaths
 from api_client.workers.reports import read_exits
-from worker.cli.asking import with_client
-from worker.cli.output import json_option, moment, one_line, write_json, write_list
+from worker.cli.terminal import json_option, moment, one_line, with_client, write_json, write_list
 from worker.cli.turns.actions import act_on_one, drop
-from worker.cli.turns.filters import turn_argument
+from worker.cli.turns.listing import turn_argument
 from worker.cli.turns.timeline import Timeline
 
 

@@ -14,13 +14,12 @@ from typing import NamedTuple, TextIO, TypeAlias
 
 import click
 
-from api_client.contract import event_kinds as kinds
+from api_client.contract import events as kinds
 from api_client.contract.events import Event
-from api_client.contract.issues.issue import ValidationIssue
-from api_client.contract.issues.turn_error import TurnError
-from api_client.contract.words.hand_overs import handed_over, is_hand_over
-from api_client.pauses.pause import clock_time
-from worker.cli.output import one_line, safe
+from api_client.contract.issues import TurnError, ValidationIssue
+from api_client.contract.messages import handed_over, is_hand_over
+from api_client.pauses import clock_time
+from worker.cli.terminal import one_line, safe
 
 _OfTurn: TypeAlias = (
     kinds.TurnQueued

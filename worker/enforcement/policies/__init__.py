@@ -1,17 +1,18 @@
 """The policy file: which rules judge which turns, and what follows from their errors. docs/policy.md describes it."""
 
 from api_client.contract.policy import AppliesTo, PolicyFile, PolicyRule, Subject
-from worker.enforcement.policies.chosen import Chosen, build, choose
-from worker.enforcement.policies.comparison import (
+from worker.enforcement.policies.chosen import (
     ChangedJudgement,
+    Chosen,
     Comparison,
     Judged,
     RecordedAttempt,
     Rejects,
+    build,
+    choose,
     rejects,
 )
-from worker.enforcement.policies.policy_file import PolicyError, read_policy
-from worker.enforcement.policies.schema import json_schema
+from worker.enforcement.policies.policy_file import PolicyError, json_schema, read_policy
 
 __all__ = [
     "AppliesTo",

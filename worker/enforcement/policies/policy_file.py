@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import typing
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from enum import Enum
 from functools import cache
 from typing import Any
 
@@ -11,21 +13,32 @@ from api_client.contract.declared import (
     Findings,
     Invalid,
     Kind,
+    default_of,
     each,
     fields_of,
     kind_of,
     mapping,
     one_of,
     record,
+    settable,
     whole,
     word,
     yes,
 )
-from api_client.contract.issues.issue import Severity
-from api_client.contract.limits import MAX_ATTEMPTS
-from api_client.contract.offered import not_offered, offered_validators
-from api_client.contract.policy import VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
-from worker.enforcement.documents.written import read_yaml
+from api_client.contract.issues import Severity
+from api_client.contract.policy import (
+    BUILT_IN,
+    MAX_ATTEMPTS,
+    VERSION,
+    Action,
+    AppliesTo,
+    OnError,
+    PolicyFile,
+    PolicyRule,
+    not_offered,
+    offered_validators,
+)
+from worker.enforcement.documents.frontmatter import read_yaml
 from worker.enforcement.policies.rule_file import is_rule_file, name_of, problem_of
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators.codes import LOCALES
@@ -156,3 +169,70 @@ def _is_bare(rule: type[Any]) -> bool:
     except ValueError:
         return False
     return True
+
+
+# The JSON Schema of a policy file, for editors: made from the same declarations that the file is read by.
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema, draft 2020-12. Names of installed packages' validators are any string."""
+    attempts = {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "helix-turns policy",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["rules"],
+        "properties": {
+            "version": {"const": VERSION},
+            "max_attempts": attempts,
+            "locale": {"enum": list(LOCALES)},
+            "rules": {"type": "array", "items": {"anyOf": [{"type": "string"}, _entry_schema(attempts)]}},
+        },
+    }
+
+
+def _entry_schema(attempts: Mapping[str, Any]) -> dict[str, Any]:
+    options = [
+        {"if": {"properties": {"rule": {"const": name}}}, "then": {"properties": {"options": _object(rule)}}}
+        for name, rule in RULES.items()
+    ]
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["rule"],
+        "properties": {
+            "rule": {"type": "string", "examples": [*BUILT_IN, *RULES]},
+            "name": {"type": "string"},
+            "options": {"type": "object"},
+            "severity": _of(Severity),
+            "reactions": {"type": "array", "minItems": 1, "items": _of(Action)},
+            "max_attempts": attempts,
+            "applies_to": _object(AppliesTo),
+            "on_error": _of(OnError),
+            "shadow": {"type": "boolean"},
+            "on_request": {"type": "boolean"},
+        },
+        "allOf": options,
+    }
+
+
+def _object(made: type[Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(made)
+    properties = {}
+    for name, option in settable(made).items():
+        default = default_of(option)
+        default = list(default) if isinstance(default, tuple) else default
+        properties[name] = {**_of(hints[name]), "description": option.metadata["what"], "default": default}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _of(kind: Any) -> dict[str, Any]:
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        return {"type": "array", "items": _of(typing.get_args(kind)[0])}
+    if origin is not None:
+        return {"type": "object"}
+    if issubclass(kind, Enum):
+        return {"enum": [str(member.value) for member in kind]}
+    return {"type": {bool: "boolean", int: "integer", str: "string"}[kind]}

@@ -3,19 +3,11 @@
 docs/rules/ has a page for each. ``worker.enforcement.policies`` reads the file that names them.
 """
 
-from worker.enforcement.rules.citations import Citations
-from worker.enforcement.rules.code_blocks import CodeBlocks
-from worker.enforcement.rules.command import CommandRule
-from worker.enforcement.rules.forbidden import Forbidden
-from worker.enforcement.rules.json_schema import JsonSchema
-from worker.enforcement.rules.language import Language
-from worker.enforcement.rules.length import Length
-from worker.enforcement.rules.links import LinksRule
-from worker.enforcement.rules.llm_judge import LlmJudge
-from worker.enforcement.rules.pydantic_model import PydanticModel
-from worker.enforcement.rules.regex import Regex
+from worker.enforcement.rules.external import CommandRule, LlmJudge
+from worker.enforcement.rules.markdown import Citations, CodeBlocks, Language, LinksRule, Structure
 from worker.enforcement.rules.rule import Rule, option
-from worker.enforcement.rules.structure import Structure
+from worker.enforcement.rules.structured import JsonSchema, PydanticModel
+from worker.enforcement.rules.texts import Forbidden, Length, Regex
 
 #: The rules by the names that a policy file gives them.
 RULES: dict[str, type[Rule]] = {

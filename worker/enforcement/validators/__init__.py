@@ -1,9 +1,8 @@
 """The validators. ADR-038's three, and the interface for your own."""
 
-from worker.enforcement.validators.adr_structure import ADRStructureValidator
-from worker.enforcement.validators.base import ResponseValidator, Severity, ValidationIssue, ValidationResult
-from worker.enforcement.validators.file_existence import FileExistenceValidator
-from worker.enforcement.validators.step_marker import StepMarkerValidator
+from worker.enforcement.validators.adr_structure import ADRStructureValidator, StepMarkerValidator
+from worker.enforcement.validators.codes import ResponseValidator, Severity, ValidationIssue, ValidationResult
+from worker.enforcement.validators.paths import FileExistenceValidator
 
 __all__ = [
     "ADRStructureValidator",

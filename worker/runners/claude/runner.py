@@ -9,27 +9,21 @@ from __future__ import annotations
 import functools
 import shutil
 import time
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from api_client.contract.errors import SettingsError
+from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
-from worker.files.safe_io import SHORT_OF
-from worker.runners.base import (
-    Emit,
-    ErrorKind,
-    Order,
-    RunResult,
-    Verdict,
-    config_error,
-    not_begun,
-)
-from worker.runners.claude import cli_sessions as claude_sessions
+from worker.files.safe_io import SHORT_OF, opened, read
+from worker.files.session_fence import RESPONSE, written_files
+from worker.runners.base import Emit, ErrorKind, Order, RunResult, Sent, Verdict, config_error, not_begun
+from worker.runners.claude import command as claude_sessions
 from worker.runners.claude import completion_gate as claude_gate
-from worker.runners.claude import hooks as claude_hooks
-from worker.runners.claude.answer import Left, left_by
-from worker.runners.claude.cli_command import (
+from worker.runners.claude import completion_gate as claude_hooks
+from worker.runners.claude.cli_program import find_program
+from worker.runners.claude.command import (
+    Base,
     arguments,
     binds,
     cut_environment,
@@ -37,17 +31,100 @@ from worker.runners.claude.cli_command import (
     instructions,
     outbound,
     prepare,
+    prompt_for,
 )
-from worker.runners.claude.cli_program import find_program
-from worker.runners.claude.cli_prompt import prompt_for
-from worker.runners.claude.cli_sessions import Base
-from worker.runners.claude.cli_stream import ClaudeStream
-from worker.runners.claude.completion_gate import Evidence
+from worker.runners.claude.completion_gate import STOP, Evidence, Mark, read_marks
+from worker.runners.claude.output import (
+    MAX_TRANSCRIPT,
+    ClaudeStream,
+    NotReadable,
+    Recorded,
+    cleaned,
+    content_of,
+    ends_with,
+    longest,
+    recorded,
+    trimmed,
+)
 from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import Launch
-from worker.runners.guard.process_runner import Play, ProcessRunner, Reading
+from worker.runners.guard.launch import Launch, Play, ProcessRunner, Reading
 from worker.runners.guard.supervision import Ending, stopped
-from worker.runners.sent import Sent
+
+# The rest of a run: the file it wrote, its standard output, or its own transcript; and the missing parts.
+#
+# Standard output counts only where each of its results was the end of the text before it. Where it closed early or a
+# line of it was torn, the answer is read back from the transcript. Either must end with the message that the Stop
+# hook heard.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """The rest of a run.
+
+    Attributes:
+        text: the answer, or the longest beginning known of it. origin: ``file``, ``output`` or ``transcript``.
+        missing: why something of it may be missing; empty when it is whole.
+        stop_reason: why the model stopped, where the transcript was read. marks: what the hooks left, by event.
+    """
+
+    text: str
+    origin: str
+    missing: str = ""
+    stop_reason: str = ""
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+
+    @property
+    def transcript(self) -> str:
+        """The path of the run's transcript, as its hooks heard it; empty when none did."""
+        return next((mark.transcript for mark in reversed([*self.marks.values()]) if mark.transcript), "")
+
+
+def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, stream: ClaudeStream) -> Left:
+    """Return what a run left in its folder, on its standard output and in its transcript.
+
+    Args:
+        order: what was ordered.
+        session: the run's agent session.
+        prompt: what it got on standard input.
+        base: what it continued from.
+        home: its HOME.
+        stream: what it wrote to standard output.
+    """
+    marks = read_marks(order.directory)
+    if answer := written_files(order.directory).get(RESPONSE, "").strip():
+        return Left(text=answer, origin="file", marks=marks)
+    stop = marks.get(STOP, Mark())
+    if stream.whole and ends_with(stream.text, stop.message):
+        return Left(text=stream.text, origin="output", marks=marks)
+    left = Left(text=stream.text, origin="output", marks=marks)
+    try:
+        found = recorded(content_of(left.transcript, session, home), session, prompt, _before(base))
+    except (OSError, ValueError, NotReadable) as error:
+        missing = f"standard output did not bring it whole, and {error}"
+        return Left(text=stream.text, origin="output", missing=missing, marks=marks)
+    if problem := _problem(found, marks, stream):
+        text = longest(stream.text, found.text)
+        origin = "output" if text == stream.text else "transcript"
+        return Left(text=text, origin=origin, missing=problem, stop_reason=found.stop_reason, marks=marks)
+    return Left(text=found.text, origin="transcript", stop_reason=found.stop_reason, marks=marks)
+
+
+def _problem(found: Recorded, marks: Mapping[str, Mark], stream: ClaudeStream) -> str:
+    if STOP not in marks or found.lacks(marks[STOP].message):
+        return "the transcript does not end with the last message that the Stop hook heard"
+    # Not at its end: standard output may have closed between two results.
+    if trimmed(cleaned(stream.result.get("result"))) not in found.text:
+        return "the transcript does not hold the result on standard output"
+    return ""
+
+
+def _before(base: Base) -> bytes:
+    """The transcript a run continued from; it is still what it was."""
+    if base.transcript is None:
+        return b""
+    with opened(base.transcript.parent) as folder:
+        return read(base.transcript.name, folder, MAX_TRANSCRIPT)
+
 
 #: Shorter delays are the CLI's own back-off, no wish of the service; in seconds.
 _LEAST_RETRY_AFTER = 2.0

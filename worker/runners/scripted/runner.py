@@ -4,19 +4,259 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
-from pathlib import Path
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from worker.runners.base import Emit, Order, RunResult, config_error
+import yaml
+
+from api_client.contract.declared import Findings, Kind, Problem, each, one_of, record, whole, yes
+from api_client.contract.issues import HelixError
+from worker.runners.base import Emit, ErrorKind, Order, RunResult, Transcript, config_error, judge
 from worker.runners.guard.box import Bind
 from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import OUR_CODE, Launch
-from worker.runners.guard.process_runner import Play, ProcessRunner
+from worker.runners.guard.launch import OUR_CODE, Launch, Play, ProcessRunner
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.guard.supervision import Ending, stopped
-from worker.runners.scripted import script
-from worker.runners.transcript import Transcript, judge
+
+# Scripts of the scripted agent: reading the YAML file, telling the faults of it, choosing what to play.
+#
+# The format is in docs/scripted-agent.md.
+
+#: The built-in script: what is played when none is named, German and English. Who asks in German is answered so.
+BUILT_IN = tuple(Path(__file__).with_name(name) for name in ("demo_de.yaml", "demo_en.yaml"))
+
+#: Largest script file in bytes.
+MAX_SCRIPT = 4 * 2**20
+
+#: A step as it is played: its name and its fields.
+Step = tuple[str, dict[str, Any]]
+
+
+class ScriptError(HelixError):
+    """A script cannot be read, or has nothing to say to a message. The message names file, rule, list and step."""
+
+    code = "invalid_script"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRule:
+    """The agent's steps for messages that match. Run ``n`` plays list ``n``; the last list repeats.
+
+    Attributes:
+        name: for people and for demos. when: text the message contains; empty matches every message.
+        pattern: expression the message matches instead. by: what counts the runs, ``attempts`` or ``deliveries``.
+        lists: the lists of steps.
+    """
+
+    name: str
+    when: str
+    pattern: re.Pattern[str] | None
+    by: str
+    lists: tuple[tuple[Step, ...], ...]
+
+    def matches(self, message: str) -> bool:
+        """True when this rule is meant for the message."""
+        return bool(self.pattern.search(message)) if self.pattern else self.when in message
+
+
+def steps_for(script: tuple[ScriptRule, ...], message: str, attempt: int, delivery: int) -> tuple[Step, ...]:
+    """Return what the agent plays in this run; attempt and delivery count from 1.
+
+    Raises:
+        ScriptError: no rule matches the message.
+    """
+    for rule in script:
+        if rule.matches(message):
+            run = attempt if rule.by == "attempts" else delivery
+            return rule.lists[min(run, len(rule.lists)) - 1]
+    raise ScriptError("no rule of the script matches the message; a last rule without 'when' matches every message")
+
+
+def load(path: Path) -> tuple[ScriptRule, ...]:
+    """Read a script. A file that has not changed is not read again.
+
+    Raises:
+        ScriptError: it cannot be read or is wrong; says where.
+    """
+    try:
+        facts = path.stat()
+        if facts.st_size > MAX_SCRIPT:
+            raise ScriptError(f"{path}: larger than {MAX_SCRIPT} bytes")
+        return _load(path, facts.st_mtime_ns, facts.st_size)
+    except OSError as error:
+        raise ScriptError(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise ScriptError(f"{path}: not UTF-8: {error}") from error
+
+
+@functools.lru_cache(maxsize=32)
+def _load(path: Path, _modified: int, _size: int) -> tuple[ScriptRule, ...]:
+    return parse(path.read_text(encoding="utf-8"), str(path))
+
+
+def built_in() -> tuple[ScriptRule, ...]:
+    """The rules of the built-in script."""
+    return tuple(rule for path in BUILT_IN for rule in load(path))
+
+
+def parse(text: str, source: str) -> tuple[ScriptRule, ...]:
+    """Read a script's text; ``source`` names it in errors.
+
+    Raises:
+        ScriptError: it is wrong; a line for each problem.
+    """
+    try:
+        rules = yaml.safe_load(text)
+        found = Findings()
+        read = found.read(each(_rule, "rules"), rules or None)
+        if found.problems:
+            placed = _placed(found.problems, yaml.compose(text, yaml.SafeLoader))
+            raise ScriptError("\n".join(f"{source}:{problem}" for problem in placed))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ScriptError(f"{source}: not valid YAML: {error}") from error
+    return tuple(read)
+
+
+def _placed(problems: Sequence[Problem], root: yaml.Node | None) -> Iterator[Problem]:
+    """The problems with their places in the text."""
+    for problem in problems:
+        at = node = root
+        for step in problem.where:
+            if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+                at = node = node.value[step]
+            elif isinstance(node, yaml.MappingNode):
+                key, node = next((pair for pair in node.value if pair[0].value == step), (node, node))
+                at = key if problem.of_key else node
+        line, column = (at.start_mark.line, at.start_mark.column) if at else (0, 0)
+        yield replace(problem, line=line + 1, column=column + 1)
+
+
+def _rule(value: Any) -> ScriptRule:
+    found = Findings()
+    lists = each(each(_step, "steps"), "lists of steps")
+    kinds = {"name": _text, "when": _text, "matches": _pattern, "attempts": lists, "deliveries": lists}
+    rule = found.read(record(kinds, noun="a rule"), value) or {}
+    given = value if isinstance(value, Mapping) else {}
+    by = [key for key in ("attempts", "deliveries") if key in given]
+    if "when" in given and "matches" in given:
+        found.wrong("give 'when' (a text) or 'matches' (an expression), not both")
+    if len(by) != 1 and isinstance(value, Mapping):
+        found.wrong("give 'attempts' or 'deliveries', one of the two")
+    elif by and not given[by[0]]:
+        found.wrong("must be a list of lists of steps", by[0])
+    found.end()
+    return ScriptRule(rule.get("name", ""), rule.get("when", "").strip(), rule.get("matches"), by[0], rule[by[0]])
+
+
+def _pattern(value: object) -> re.Pattern[str]:
+    try:
+        return re.compile(_text(value))
+    except re.error as error:
+        raise ValueError(f"is not an expression: {error}") from error
+
+
+def _step(step: Any) -> Step:
+    if isinstance(step, dict) and len(step) == 1:
+        name, value = next(iter(step.items()))
+    elif isinstance(step, str):
+        name, value = step, None
+    else:
+        raise ValueError("must be the name of a step, or one name with its value, such as 'say: Hello'")
+    if name not in _STEPS:
+        raise ValueError(f"no such step {name!r}; there are: {', '.join(_STEPS)}")
+    shape, found = _STEPS[name], Findings()
+    if value is not None and not isinstance(value, dict):
+        if not shape.main:
+            found.wrong("takes nothing", name)
+            found.end()
+        value = {shape.main: value}
+    fields = found.read(record(shape.fields, shape.required, name), value or {}, name)
+    found.end()
+    return name, fields
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text (put it in quotes)")
+    return value
+
+
+def _path(value: object) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError("must be a path")
+    return value
+
+
+def _inside(value: object) -> str:
+    path = PurePosixPath(_path(value))
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError("must stay inside the delivery's directory")
+    return str(path)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ValueError("must be a number, zero or more")
+    return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The fields of a step; ``main`` is the one that may be written without its name."""
+
+    main: str
+    fields: Mapping[str, Kind]
+    required: tuple[str, ...] = ()
+
+
+_NOTHING, _COUNT, _TEXTS = _Shape("", {}), whole(0), each(_text, "texts")
+
+#: Every step there is: its fields as ``playing.Player`` and ``scripted_agent.ProcessPlayer`` take them.
+_STEPS: Mapping[str, _Shape] = {
+    "say": _Shape("text", {"text": _text, "seconds": _number, "pieces": _COUNT, "goes_on": yes}, ("text",)),
+    "wait": _Shape("seconds", {"seconds": _number}, ("seconds",)),
+    "tool": _Shape("name", {"name": _text, "detail": _text}, ("name",)),
+    "note": _Shape("text", {"text": _text}, ("text",)),
+    "reset": _Shape("reason", {"reason": _text}),
+    "write": _Shape("", {"path": _inside, "content": _text}, ("path", "content")),
+    "touch": _Shape("path", {"path": _path}, ("path",)),
+    "wait_for": _Shape("path", {"path": _path}, ("path",)),
+    "call_back": _Shape("url", {"url": _text}, ("url",)),
+    "verdict": _Shape(
+        "success",
+        {
+            "success": yes,
+            "errors": each(_text, "texts"),
+            "checks_passed": each(_text, "texts"),
+            "feedback": _text,
+            "nonce": _text,
+        },
+        ("success",),
+    ),
+    "usage": _Shape("", {"input_tokens": _COUNT, "output_tokens": _COUNT, "cost_usd": _number}),
+    "error": _Shape(
+        "kind",
+        {"kind": one_of(ErrorKind), "message": _text, "retry_after": _number},
+        ("kind",),
+    ),
+    "refuse": _Shape("text", {"text": _text, "filtered": yes}),
+    "exit": _Shape("code", {"code": whole(0, 255)}),
+    "cut": _NOTHING,
+    "flood": _Shape("size", {"size": _COUNT, "kind": one_of(("text", "noise", "line"))}, ("size",)),
+    "die": _NOTHING,
+    "hang": _NOTHING,
+    "ignore_sigterm": _NOTHING,
+    "fork": _Shape("seconds", {"seconds": _number, "scrub": yes}),
+    "kill_parent": _NOTHING,
+}
+
+#: Steps that need their own process.
+PROCESS_STEPS = frozenset({"die", "hang", "ignore_sigterm", "fork", "kill_parent"})
 
 
 class ScriptedRunner(ProcessRunner):
@@ -28,7 +268,7 @@ class ScriptedRunner(ProcessRunner):
         """Read the script; a bad one is a configuration error."""
         try:
             steps = steps_of(order, self._settings.root)
-        except script.ScriptError as error:
+        except ScriptError as error:
             return config_error(str(error))
         transcript, settings = Transcript(), self._settings.of_model(order.model)
 
@@ -48,15 +288,15 @@ class ScriptedRunner(ProcessRunner):
         return Play(launch=launch, take_line=transcript.take_line, conclude=conclude)
 
 
-def steps_of(order: Order, root: Path) -> tuple[script.Step, ...]:
+def steps_of(order: Order, root: Path) -> tuple[Step, ...]:
     """Return what the script has this run play; a relative path of a script counts from ``root``.
 
     Raises:
         ScriptError: the script is wrong or has nothing for this message.
     """
-    rules = script.load(_script(root, order.option)) if order.option else script.built_in()
+    rules = load(_script(root, order.option)) if order.option else built_in()
     asked = (message.get("content", "") for message in reversed(order.messages) if message.get("role") == "user")
-    return script.steps_for(rules, next(asked, order.prompt), order.attempt, order.delivery)
+    return steps_for(rules, next(asked, order.prompt), order.attempt, order.delivery)
 
 
 @functools.lru_cache(maxsize=32)
@@ -78,7 +318,7 @@ def _environment(order: Order) -> dict[str, str]:
     }
 
 
-def _payload(order: Order, steps: tuple[script.Step, ...]) -> dict[str, Any]:
+def _payload(order: Order, steps: tuple[Step, ...]) -> dict[str, Any]:
     return {
         "turn": order.turn_id,
         "attempt": order.attempt,

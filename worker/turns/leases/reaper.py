@@ -19,12 +19,11 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
-from api_client.store.connecting import open_store
-from api_client.store.connection import Connection
-from api_client.store.shards import stored_shards
-from api_client.turns.record.backlog import Backlog
-from api_client.turns.record.calm import Calm, Clocks
-from api_client.turns.record.claim import Reaped
+from api_client.store.connecting import open_store, stored_shards
+from api_client.store.store import Connection
+from api_client.turns.record.announced import Backlog
+from api_client.turns.record.beats import Calm, Clocks
+from api_client.turns.record.changes import Reaped
 from api_client.turns.record.ledger import Ledger
 from worker.turns.loops.threads import Short
 

@@ -6,20 +6,19 @@ incomplete ends ``incomplete``; a permanent error ends it as ``error``.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from api_client.contract.attempt import AttemptFacts, AttemptRecord
 from api_client.contract.counters import counter, model_of
-from api_client.contract.event_kinds import AttemptCompleted, AttemptLost, Body
-from api_client.contract.issues.issue import ValidationIssue
-from api_client.contract.issues.turn_error import TurnError
-from api_client.contract.record import FieldChanges
+from api_client.contract.events import AttemptAccepted, AttemptCompleted, AttemptLost, AttemptRejected, Body
+from api_client.contract.issues import TurnError, ValidationIssue
+from api_client.contract.messages import GIVEN_UP
+from api_client.contract.record import AttemptFacts, AttemptRecord, FieldChanges
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
-from api_client.contract.words.messages import GIVEN_UP
-from api_client.turns.record.moves import (
+from api_client.turns.record.encoding import (
     Answer,
     Move,
     again,
@@ -33,9 +32,61 @@ from api_client.turns.record.moves import (
 from worker.enforcement.going_on import LEAST, known
 from worker.enforcement.policy import Attempt, Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
-from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, delay_after, hand_over_delay
-from worker.turns.transitions.escalation import escalated
-from worker.turns.transitions.usage import Usage
+from worker.turns.transitions.after_judging import Usage, cannot_judge, escalated
+from worker.verification import Ground, VerificationResult, feedback_on
+
+# The wait of a turn after a passing error. Pure.
+
+#: A busy service is left alone for 15, 30, 60 and 120 s, and not longer unless it asks for it.
+_MOST_DOUBLINGS = 3
+
+
+#: Hand-overs of an attempt that are forgiven, and the longest wait after one, in seconds.
+MOST_HAND_OVERS, _LONGEST_SECONDS = 8, 60.0
+
+
+def hand_over_delay(number: int) -> float:
+    """Seconds until an attempt runs again that its worker could not keep for the ``number``-th time, counted from 1.
+
+    1, 2, 4, ... and never more than 60: a worker that is overloaded gets no better by being asked at once.
+    """
+    return min(2.0 ** (number - 1), _LONGEST_SECONDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delays:
+    """Delays in seconds.
+
+    Attributes:
+        first: the first one after a passing error; it doubles.
+        busy: the first one where the service has too much to do or limits us (429, 529); it doubles three times.
+        left: the time until the turn's deadline.
+    """
+
+    first: float
+    busy: float
+    left: float = math.inf
+
+
+def delay_after(completion: Completion, errors_before: int, delays: Delays) -> float | None:
+    """Seconds until a passing error is tried again; None when the service asks for more than the turn has left.
+
+    Args:
+        completion: of the run that ended with the error.
+        errors_before: passing errors of this attempt before it.
+        delays: how long to wait.
+    """
+    if completion.kind is ErrorKind.SESSION_LOST:
+        return 0.0
+    asked = completion.retry_after
+    if asked >= delays.left:
+        return None
+    if not completion.busy:
+        return asked or delays.first * 2**errors_before
+    ours = min(delays.busy * 2 ** min(errors_before, _MOST_DOUBLINGS), delays.left / 2)
+    # Who was refused again after the wait it was asked for, asks too often all the same.
+    return asked if asked and not errors_before else max(asked, ours)
+
 
 Facts = FieldChanges[AttemptFacts]
 
@@ -338,3 +389,148 @@ def _incomplete(
         return move
     found = ValidationIssue(code="INCOMPLETE_RESPONSE", message=reason, fix_hint="")
     return escalated(turn, move, best=link.attempt, reason="incomplete", issues=[found]) or move
+
+
+# The move after verifying a phase: a pure function from the result to a move. No clock, no store, no file.
+#
+# A result counts once: it is recorded with its attempt by the commit that carries the lease's token, and a success is
+# sealed before its files are published. Two verifications of one attempt cannot both count.
+
+#: A verifier that cannot work, or gives no verdict, is asked so often for one attempt: the agent could not repair that.
+VERIFIER_TRIES = 3
+
+
+def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: VerificationResult, stop: str) -> Move:
+    """Return what follows; ``stop`` is why the verification was stopped, if it was."""
+    if result.ground is Ground.STOPPED:
+        return _stopped(turn, link, stop)
+    if result.ground is Ground.REFUSED:
+        return cannot_judge(link, "; ".join(result.errors))
+    issues = _issues(result)
+    facts = attempt_facts(verification=result.to_dict(), answer=record.text, issues=issues)
+    if result.success:
+        return Move(
+            attempt=link.attempt,
+            facts=facts | attempt_facts(decision="accept"),
+            events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
+            counters=_judged(turn, "accept"),
+            judged=True,
+            outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
+            answer=Answer(response=record.text),
+        )
+    if not result.judged and turn.unverified + 1 < VERIFIER_TRIES:
+        return Move(
+            attempt=link.attempt,
+            next=link,
+            fields=progress(unverified=turn.unverified + 1),
+            facts=facts,
+            delay_ms=1000 * 2**turn.unverified,
+        )
+    return _rejected(turn, link, record, result, facts, issues)
+
+
+def _rejected(
+    turn: Turn,
+    link: Link,
+    record: AttemptRecord,
+    result: VerificationResult,
+    facts: FieldChanges[AttemptFacts],
+    issues: tuple[ValidationIssue, ...],
+) -> Move:
+    """Ask again while runs are left, else hand the turn on or give up."""
+    model = model_of(turn)
+    wasted = Usage.of(record.usage).wasted(model)
+    rejected = AttemptRejected(attempt=link.attempt, issues=issues)
+
+    def counted(decision: str) -> dict[str, int]:
+        errors = [issue for issue in issues if issue.is_error]
+        return {
+            **_judged(turn, decision),
+            **{counter("validator.rejected", issue.validator, decision, model): 1 for issue in errors},
+            **{counter("code.rejected", issue.code, decision): 1 for issue in errors},
+            **wasted,
+        }
+
+    if link.attempt < (turn.allowed or turn.request.max_attempts) and result.judged:
+        return _ask_again(turn, link, result, facts, issues, rejected, counted("retry"))
+    reason = "rejected" if result.judged else "the verifier gave no verdict"
+    failing = Failing(code="phase_not_verified", reason=reason)
+    move = Move(
+        attempt=link.attempt,
+        next=Link(FAIL, link.attempt),
+        fields=progress(failing=failing, unverified=0, best=link.attempt),
+        facts=facts | attempt_facts(decision="fail"),
+        events=[rejected],
+        counters=counted("fail"),
+        judged=True,
+    )
+    handed_on = replace(move, counters=counted("escalate"))
+    return escalated(turn, handed_on, best=link.attempt, reason=reason, issues=issues) or move
+
+
+def _ask_again(
+    turn: Turn,
+    link: Link,
+    result: VerificationResult,
+    facts: FieldChanges[AttemptFacts],
+    issues: tuple[ValidationIssue, ...],
+    rejected: AttemptRejected,
+    counters: dict[str, int],
+) -> Move:
+    feedback = feedback_on(result)
+    codes = sorted({issue.code for issue in issues})
+    asking = retrying(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)
+    return Move(
+        attempt=link.attempt,
+        state=TurnState.QUEUED,
+        next=again(turn, link.attempt + 1),
+        fields=progress(retries=turn.retries + 1, transients=0, unverified=0),
+        facts=facts | attempt_facts(decision="retry", feedback=feedback),
+        events=[rejected, asking],
+        counters=counters,
+        judged=True,
+    )
+
+
+def _judged(turn: Turn, decision: str) -> dict[str, int]:
+    return {counter("attempt.judged", decision, model_of(turn)): 1, counter("phase.judged", decision): 1}
+
+
+def _issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
+    """The issues of the gates, and the verifier's errors as issues."""
+    found = tuple(
+        replace(issue, validator=gate.gate.partition(":")[0]) for gate in result.gates.results for issue in gate.issues
+    )
+    verifiers = tuple(
+        ValidationIssue(code="NOT_VERIFIED", message=error, fix_hint="", validator="verifier")
+        for error in result.errors
+    )
+    return found if found and result.ground is Ground.GATES else found + verifiers
+
+
+def _stopped(turn: Turn, link: Link, stop: str) -> Move:
+    """Cancelled, out of time, or handed over to another worker: then the same attempt is verified again."""
+    if stop not in _CALLED_OFF:
+        lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
+        return Move(
+            attempt=link.attempt,
+            next=link,
+            events=[lost],
+            counters={counter("delivery.handed_over"): 1},
+        )
+    outcome = _CALLED_OFF[stop]
+    message = GIVEN_UP[outcome.value].get(turn.request.locale, GIVEN_UP[outcome.value]["en"])
+    error = TurnError(code=outcome.value, message=message)
+    return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error))
+
+
+def not_reached(turn: Turn, link: Link, before: str, outcome: str) -> Move:
+    """The phase before did not pass, so this one is not run."""
+    german = turn.request.locale == "de"
+    text = (
+        f"Nicht ausgeführt: die Phase davor ({before}) endete als {outcome}."
+        if german
+        else f"Not run: the phase before ({before}) ended as {outcome}."
+    )
+    error = TurnError(code="phase_not_reached", message=text)
+    return Move(attempt=link.attempt, outcome=Outcome.CANCELLED, answer=Answer(error=error))

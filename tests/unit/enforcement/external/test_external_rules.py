@@ -10,12 +10,12 @@ import pytest
 
 from api_client.contract.counters import counter
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.moves import Move, progress
+from api_client.turns.record.encoding import Move, progress
 from worker.enforcement import examine, judge
 from worker.enforcement.rules import CodeBlocks, CommandRule, LlmJudge
-from worker.enforcement.rules.llm_judge import prompt, read_verdict, verdicts
-from worker.enforcement.validators import services
-from worker.enforcement.validators.services import (
+from worker.enforcement.rules.external import prompt, read_verdict, verdicts
+from worker.enforcement.validators import codes
+from worker.enforcement.validators.codes import (
     NOTHING_SPENT,
     CannotRun,
     Ended,
@@ -24,7 +24,7 @@ from worker.enforcement.validators.services import (
     ModelReply,
     Question,
 )
-from worker.turns.transitions.usage import with_judging
+from worker.turns.transitions.after_judging import with_judging
 
 NONCE = "0123456789abcdef"
 
@@ -51,10 +51,10 @@ class Provided:
 @pytest.fixture
 def provided() -> Iterator[Provided]:
     made = Provided()
-    services.provide(made)
+    codes.provide(made)
     verdicts.clear()
     yield made
-    services.provide(services.NOTHING)
+    codes.provide(codes.NOTHING)
 
 
 def found(rule: CommandRule | LlmJudge | CodeBlocks, answer: str, **context: object) -> list[tuple[str, int, str]]:

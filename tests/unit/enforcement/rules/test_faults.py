@@ -21,7 +21,7 @@ from worker.cli.validate import validate
 from worker.enforcement import ResponseEnforcer
 from worker.enforcement.policies import Subject, choose, read_policy
 from worker.enforcement.rules import RULES
-from worker.enforcement.validators import services
+from worker.enforcement.validators import codes
 from worker.external import provide
 
 FAULTS = ("hangs", "raises", "eats memory")
@@ -92,7 +92,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr("worker.cli.validate.provide", lambda: provide(settings))
     provide(settings)
     yield
-    services.provide(services.NOTHING)
+    codes.provide(codes.NOTHING)
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ import pytest
 from api_client.contract.declared import default_of, settable
 from api_client.contract.settings import Settings
 from worker.enforcement import examine
-from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.documents.splice import strip_marker
 from worker.enforcement.policies import AppliesTo, Chosen, Subject, choose, json_schema, read_policy
 from worker.enforcement.policies.policy_file import ENTRY
-from worker.enforcement.repaired import repair_answer
+from worker.enforcement.policy import repair_answer
 from worker.enforcement.rules import RULES, Rule
-from worker.enforcement.rules.codes import RULE_CODES
-from worker.enforcement.validators import services
+from worker.enforcement.rules.rule import RULE_CODES
+from worker.enforcement.validators import codes
 from worker.external import provide
 
 ROOT = Path(__file__).parents[4]
@@ -39,7 +39,7 @@ def machine(tmp_path: Path) -> Iterator[None]:
     (tmp_path / "judge.yaml").write_text(JUDGE)
     provide(Settings(root=ROOT, box="off", models={"judge": f"scripted:{tmp_path / 'judge.yaml'}"}))
     yield
-    services.provide(services.NOTHING)
+    codes.provide(codes.NOTHING)
 
 
 def page(rule: str) -> str:

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from tests.growth import assert_linear
 from worker.enforcement import examine
-from worker.enforcement.documents.document import parse
-from worker.enforcement.documents.function_words import _LANGUAGES, FUNCTION_WORDS
-from worker.enforcement.repaired import repair_answer
+from worker.enforcement.documents.document import _LANGUAGES, FUNCTION_WORDS, parse
+from worker.enforcement.policy import repair_answer
 from worker.enforcement.rules import (
     Citations,
     CodeBlocks,
@@ -27,7 +26,7 @@ from worker.enforcement.rules import (
     Rule,
     Structure,
 )
-from worker.enforcement.rules.forbidden import _SIGNS, SECRETS
+from worker.enforcement.rules.texts import _SIGNS, SECRETS
 
 MARKER = "\n\n<!-- STEP: done -->"
 GERMAN = "Der Cache steht vor der Suche und wird nicht gefüllt, wenn der Index sich nicht geändert hat. "

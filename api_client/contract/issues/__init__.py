@@ -1,1 +1,0 @@
-"""Problems: of an answer, and of a turn that ended without one."""

@@ -1,0 +1,515 @@
+"""The settings, by the part of the product that reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import Field, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.policy import BUILT_IN, MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
+from api_client.contract.settings.setting_values import (
+    ROLES,
+    choice,
+    day_budgets,
+    directory,
+    file_path,
+    flow_weights,
+    folders,
+    foreign_names,
+    grants,
+    host_names,
+    integer,
+    key_list,
+    key_prefix,
+    message_roles,
+    model_runners,
+    names,
+    networks,
+    notice_kinds,
+    number,
+    program_path,
+    store_address,
+    stream_modes_of,
+    template,
+    text,
+    trace_address,
+    web_address,
+    web_addresses,
+    webhook_key,
+)
+
+# The declaration of a setting: default, parser, meaning; and the two kinds that no environment variable sets.
+
+
+def setting(
+    default: Any,
+    parse: Callable[[str], Any],
+    help_text: str,
+    *,
+    secret: bool = False,
+    masked: bool = False,
+    per_model: bool = False,
+) -> Any:
+    """A setting; ``parse`` reads its text. ``per_model``: a model's block of the settings file may set it too.
+
+    ``masked``: it may hold a secret, so it is shown as one.
+    """
+    shown = {"secret": secret, "masked": secret or masked}
+    return _field(default, kind="setting", parse=parse, help=help_text, per_model=per_model, **shown)
+
+
+def constant(default: Any, parse: Callable[[str], Any], help_text: str, *, was: bool = False) -> Any:
+    """A value that belongs to the program. Tests turn it, through ``HELIX_CONSTANTS``; see ``load``.
+
+    ``was``: it was a setting once. Who still sets it is warned, and the constant holds.
+    """
+    apart = {"secret": False, "masked": False, "per_model": False}
+    return _field(default, kind="constant", parse=parse, help=help_text, was=was, **apart)
+
+
+def of_the_file(default: Any) -> Any:
+    """A value that only the settings file can give."""
+    return _field(default, kind="file", parse=None, help="", secret=False, masked=False, per_model=False)
+
+
+def _field(default: Any, **metadata: Any) -> Any:
+    if callable(default):
+        return field(default_factory=default, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def declared(table: Any, kind: str) -> list[Field[Any]]:
+    """The fields of a kind, in order: ``setting``, ``constant`` or ``file``."""
+    return [each for each in fields(table) if each.metadata["kind"] == kind]
+
+
+def no_longer(constant_: Field[Any]) -> str:
+    """The words behind a name that was a setting once."""
+    return f"is a setting no longer: {constant_.default} holds; take it out (docs/settings.md, Constants)"
+
+
+def name_of(attribute: str) -> str:
+    """The environment name of a setting."""
+    return f"HELIX_{attribute.upper()}"
+
+
+def spelled(value: Any) -> str:
+    """A value as one writes it in the environment."""
+    if isinstance(value, dict):
+        return ",".join(f"{key}={item}" for key, item in value.items())
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+# The rights of an agent, and its way to its model.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agents:
+    """The rights of an agent, and its way to its model."""
+
+    box: str = setting(
+        "auto",
+        choice("auto", "off", "required"),
+        "bubblewrap around agents: auto: around claude_cli where it works; required: around every agent, or none runs.",
+        per_model=True,
+    )
+    box_hosts: tuple[str, ...] = setting(
+        (),
+        host_names,
+        "Hosts that claude_cli may reach from a box besides its model: name[:port],... or *.name; port 443 if none.",
+        per_model=True,
+    )
+    limit_memory_mb: int = setting(
+        4096,
+        integer(0, 10**7),
+        "Memory an agent and all it starts may use together, in MiB; 0: no limit.",
+        per_model=True,
+    )
+    limit_processes: int = setting(
+        1024, integer(0, 10**6), "Processes and threads an agent may have, all together; 0: no limit.", per_model=True
+    )
+    limit_open_files: int = setting(
+        4096, integer(0, 10**6), "Files each process of an agent may have open; 0: as many as the worker."
+    )
+    limit_tmp_mb: int = setting(
+        1024, integer(0, 10**7), "Size of a box's /tmp, and of its /dev/shm, in MiB of memory; 0: half the machine's."
+    )
+    limit_folder_mb: int = setting(
+        2048,
+        integer(0, 10**7),
+        "What one run of an agent may write into its folder and its HOME, in MiB; 0: no limit.",
+        per_model=True,
+    )
+    writable: tuple[str, ...] = setting(
+        (), folders, "Folders below HELIX_ROOT that claude_cli may write besides its own, such as adr.", per_model=True
+    )
+    claude_path: str = setting(
+        "claude", program_path, "The Claude Code CLI: a path, or a name on PATH (docs/claude-cli.md).", per_model=True
+    )
+    claude_api_url: str = setting(
+        "", web_address, "Base address of the Messages API for the CLI; none: its own default."
+    )
+    claude_api_key: str = setting(
+        "",
+        text,
+        "API key, or `claude setup-token` token, for the CLI; a key of the worker's own is not used.",
+        secret=True,
+    )
+    claude_env: tuple[str, ...] = setting(
+        (),
+        foreign_names,
+        "Names of the worker's own environment that the CLI is given, such as HTTPS_PROXY,AWS_REGION.",
+        per_model=True,
+    )
+    claude_permission_mode: str = setting(
+        "acceptEdits",
+        choice("acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"),
+        "What the CLI may do without asking; nobody is there to ask, so the rest is denied.",
+        per_model=True,
+    )
+    claude_tools: tuple[str, ...] = setting(
+        ("Read", "Write", "Edit", "Glob", "Grep"),
+        names,
+        "The CLI's built-in tools that exist at all; `default`: all.",
+        per_model=True,
+    )
+    claude_allowed_tools: tuple[str, ...] = setting(
+        (),
+        names,
+        "Permission rules beyond reading the project and writing in the run's folder, such as WebSearch.",
+        per_model=True,
+    )
+    openai_url: str = setting(
+        "", web_address, "Base address of an OpenAI-compatible service, with /v1, for openai_http:MODEL."
+    )
+    openai_api_key: str = setting("", text, "Key for that service.", secret=True)
+
+
+# The agents that answer a turn, and their limits.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answering:
+    """The agents that answer a turn, and their limits."""
+
+    models: dict[str, str] = setting(
+        lambda: {"scripted": "scripted"},
+        model_runners,
+        "Models: model=runner[:option],...; none set, but HELIX_CLAUDE_API_KEY: also helix-consultant=claude_cli.",
+    )
+    vision_models: tuple[str, ...] = setting(
+        (), names, "Models whose agents read images: of claude_cli, or of a service that does. Others refuse them."
+    )
+    validators: tuple[str, ...] = setting(
+        BUILT_IN,
+        names,
+        "Validators active when a request names none; any offered one can be named (validators.md).",
+        per_model=True,
+    )
+    policy: str = setting(
+        "",
+        file_path,
+        "Policy file (policy.md): its rules judge instead of HELIX_VALIDATORS; none: the three validators.",
+        per_model=True,
+    )
+    prompt_template: str = setting(
+        "",
+        template,
+        "Template of CLAUDE.md: a path, de, en, or none for no CLAUDE.md; not set: the turn's language (sessions.md).",
+        per_model=True,
+    )
+    locale: str = setting(
+        "en",
+        choice("de", "en"),
+        "Language of feedback and messages where a question shows neither German nor English.",
+    )
+    max_attempts: int = setting(
+        3, integer(1, MAX_ATTEMPTS), "Agent runs per turn at most: ADR-038's max_retries plus one.", per_model=True
+    )
+    deadline_seconds: float = setting(
+        3600.0, number(1, MAX_DEADLINE_SECONDS), "Wall time of a turn, over all attempts.", per_model=True
+    )
+    token_budget: int = setting(
+        0, integer(0, MAX_TOKENS), "Tokens all attempts of a turn may use together; 0: no limit.", per_model=True
+    )
+    cost_budget_usd: float = setting(
+        0.0, number(0, MAX_COST_USD), "The same for money, in US dollars; 0: no limit.", per_model=True
+    )
+    budgets: dict[str, float] = setting(
+        dict,
+        day_budgets,
+        "Dollars a day (UTC): all=200,owner:*=5,key:webui=50,model:opus=100; a spent one refuses turns (429).",
+    )
+    stream_modes: dict[str, str] = setting(
+        dict,
+        stream_modes_of,
+        "How a model's answers are streamed: model=live|draft|validated,...; else the client decides.",
+    )
+    escalation_model: str = setting(
+        "",
+        text,
+        "Stage 1 of an escalation: the model of HELIX_MODELS that is asked on its own; none: no stage 1.",
+        per_model=True,
+    )
+    escalation_human: str = setting(
+        "yes",
+        choice("yes", "no"),
+        "Stage 2 of an escalation: park the turn in the inbox for a person to decide.",
+        per_model=True,
+    )
+    escalation_timeout_seconds: float = setting(
+        86_400.0,
+        number(1, 2_592_000),
+        "How long a turn waits in the inbox before the default is decided.",
+        per_model=True,
+    )
+    flow_version: dict[str, int] = setting(
+        lambda: {"v2": 1},
+        flow_weights,
+        "Versions of prompts and rules: v2=9,v3=1 spreads sessions over two (flow-versions.md).",
+    )
+    verifier_model: str = setting(
+        "", text, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."
+    )
+
+
+# Constants of the program: values no installation had a reason to change. Tests change them.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """Constants of the program: values no installation had a reason to change. Tests change them."""
+
+    store_wait_seconds: float = constant(
+        30.0, number(0, 3600), "How long a start waits for a store or broker that does not answer."
+    )
+    reap_seconds: float = constant(1.0, number(0.05, 60), "How often each worker looks for turns that need attention.")
+    announce_seconds: float = constant(5.0, number(0.2, 600), "An unclaimed turn is announced again; doubles.")
+    transient_delay_seconds: float = constant(1.0, number(0, 3600), "First delay after a passing error; doubles.")
+    busy_delay_seconds: float = constant(
+        15.0, number(0, 3600), "First delay where the service is too busy or limits us (429, 529); doubles three times."
+    )
+    transient_retries: int = constant(4, integer(0, 100), "Passing errors (429, 5xx, network) forgiven per attempt.")
+    kill_grace_seconds: float = constant(5.0, number(0, 600), "Time between SIGTERM and SIGKILL for an agent.")
+    stalled_seconds: float = constant(
+        60.0,
+        number(0, 86_400),
+        "A worker that takes no message for this long, though it could, is restarted; 0: never.",
+    )
+    minute_metrics_seconds: float = constant(
+        2 * 86_400.0, number(3600, 10**9), "How long counters by the minute are kept; then hours answer."
+    )
+    hour_metrics_seconds: float = constant(
+        40 * 86_400.0, number(86_400, 10**9), "How long counters by the hour are kept; then days answer."
+    )
+    day_metrics_seconds: float = constant(
+        400 * 86_400.0, number(86_400, 10**9), "How long counters by the day are kept."
+    )
+    ping_seconds: float = constant(10.0, number(0.05, 300), "Longest silence on a stream before a keep-alive.")
+    stuck_reader_seconds: float = constant(
+        60.0, number(0, 86_400), "A reader of the relay that takes nothing for this long is dropped (Linux); 0: never."
+    )
+    rejoin_seconds: float = constant(
+        900.0, number(0, 86_400), "A finished answer nobody received is given to a Regenerate for this long."
+    )
+    parked_seconds: float = constant(
+        300.0, number(0, 86_400), "How long a caller waits for a parked turn; then it gets the error turn_parked."
+    )
+    strikes: int = constant(5, integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
+    validation_seconds: float = constant(10.0, number(0.1, 3600), "A validator that takes longer has failed.")
+    verifier_seconds: float = constant(300.0, number(1, 3600), "A verifier that takes longer has not verified.")
+    max_connections: int = constant(
+        4_096, integer(1, 10**6), "Connections a relay serves at once; one more gets 503 and is closed.", was=True
+    )
+    max_unfinished: int = constant(
+        10_000, integer(0, 10**7), "Unfinished turns with which the relay takes in no more: 429 queue_full.", was=True
+    )
+    max_messages: int = constant(2_000, integer(1, 10**5), "Messages a conversation may have.")
+    max_message_chars: int = constant(2**20, integer(1, 2**24), "Characters one message may have.")
+    stop_grace_seconds: float = constant(
+        20.0, number(0, 86_400), "A turn whose Open WebUI reader left is cancelled after this long; 0: never."
+    )
+    witness: str = constant("", text, "File in which the scripted agent records what it really executed (tests).")
+    failpoint: str = constant("", text, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
+    audit_seconds: float = constant(400 * 86_400.0, number(3600, 10**9), "How long lines of the audit log are kept.")
+    escalation_runs: int = constant(1, integer(0, 10), "How often that model is run at most; 0: no stage 1.")
+    escalation_default: str = constant(
+        "reject",
+        choice("reject", "approve"),
+        "What is decided on a parked turn when nobody does in time.",
+    )
+    breaker_errors: int = constant(
+        10,
+        integer(0, 10**6),
+        "Errors of a model's service in a row (5xx, network) after which its turns wait.",
+        was=True,
+    )
+    breaker_seconds: float = constant(
+        60.0, number(0.1, 86_400), "An open breaker lets one turn try after this long; doubles up to 10 minutes."
+    )
+
+
+# The people who are called when somebody is needed.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notifying:
+    """The people who are called when somebody is needed (docs/webhooks.md)."""
+
+    webhook_urls: tuple[str, ...] = setting(
+        (), web_addresses, "Addresses that get notices, each signed as OpenAI signs its webhooks.", secret=True
+    )
+    webhook_secret: str = setting(
+        "",
+        webhook_key,
+        "Signs them: whsec_ and base64, as `turns notices secret` makes one; none: unsigned.",
+        secret=True,
+    )
+    webhook_internal: str = setting(
+        "refused", choice("refused", "allowed"), "Whether those addresses may lead to this machine or an inner network."
+    )
+    notice_command: str = setting(
+        "", text, "A shell command that is run for each notice, which it gets as JSON on standard input.", masked=True
+    )
+    notice_kinds: tuple[str, ...] = setting(
+        ("*",), notice_kinds, "The kinds of notices that are sent: turn.failed,response.*; * for all."
+    )
+
+
+# The relay: its addresses, its keys, and what it takes in.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """The relay: its addresses, its keys, and what it takes in."""
+
+    web_host: str = setting("127.0.0.1", text, "Address the relay listens on.")
+    web_port: int = setting(8765, integer(0, 65_535), "Port the relay listens on; 0 takes a free one.")
+    trusted_proxies: tuple[str, ...] = setting(
+        (),
+        networks,
+        "Proxies (127.0.0.1,10.1.0.0/16) whose X-Forwarded-For and X-Forwarded-Proto count; none: no proxy is trusted.",
+    )
+    public_url: str = setting(
+        "",
+        web_address,
+        "Address at which people reach the relay's pages; then a chat that waits for one of them links there.",
+    )
+    trace_page: str = setting(
+        "",
+        trace_address,
+        "Address of a trace's page, with {trace_id} in it; then the page of a finished turn links there.",
+    )
+    flower_port: int = setting(5555, integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.")
+    api_keys: tuple[str, ...] = setting(
+        (),
+        key_list,
+        "Keys the relay accepts, beside those of `turns keys`; without any it serves loopback only.",
+        secret=True,
+    )
+    forwarding_keys: tuple[str, ...] = setting(
+        (),
+        key_list,
+        "The same for keys that speak for several users, such as Open WebUI's: each request names its user.",
+        secret=True,
+    )
+    keys_file: str = setting(
+        "", file_path, "Where `turns keys` keeps its keys (hashes only); none: HELIX_ROOT/.helix/keys.json."
+    )
+    user_jwt_secret: str = setting(
+        "",
+        text,
+        "Open WebUI's FORWARD_USER_INFO_HEADER_JWT_SECRET: users of a forwarding key must then be signed.",
+        secret=True,
+    )
+    phase_directories: tuple[str, ...] = setting(
+        (),
+        grants,
+        "Folders below HELIX_ROOT in which keys may run phases: FOLDER=OWNER,... (owners of `turns keys list`, or *).",
+    )
+    turns_per_minute: int = setting(
+        60, integer(0, 10**6), "Turns an owner may submit a minute, and at once; more get 429. 0: no limit."
+    )
+    owner_unfinished: int = setting(
+        100, integer(0, 10**7), "Turns of one owner that have not ended; more get 429. 0: no limit."
+    )
+    owner_bytes: int = setting(
+        256 * 2**20,
+        integer(0, 2**50),
+        "Bytes of one owner's requests within HELIX_RETENTION_SECONDS, half of it at once; more get 429. 0: no limit.",
+    )
+    owner_requests: int = setting(
+        100, integer(0, 10**6), "Requests of one owner in progress at a relay, streams included. 0: no limit."
+    )
+    max_body_bytes: int = setting(8 * 2**20, integer(1024, 2**30), "Largest request body the relay reads.")
+    roles: tuple[str, ...] = setting(ROLES, message_roles, "Roles a message may have.")
+
+
+# The place of turns, and their lifetime.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storage:
+    """The place of turns, and their lifetime."""
+
+    root: Path = setting(Path.cwd, directory, "The project the agents work in; paths in answers resolve against it.")
+    config: str = setting(
+        "", file_path, "The settings file (TOML), below; none: HELIX_ROOT/.helix/helix.toml, where there is one."
+    )
+    broker_url: str = setting(
+        "", store_address, "Celery's broker. REDIS_URL sets broker and store at once.", secret=True
+    )
+    store_url: str = setting("", store_address, "Where turns, events and metrics live.", secret=True)
+    open_broker: str = setting(
+        "refused",
+        choice("refused", "allowed"),
+        "What to do with a broker or store beyond this machine whose address has no password.",
+    )
+    namespace: str = setting(
+        "helix", key_prefix, "Prefix of every key, so that several installations can share a store."
+    )
+    shards: int = setting(1, integer(1, 1024), "Hash-tag shards sessions are spread over.")
+    durability: str = setting(
+        "everysec",
+        choice("everysec", "power", "replicated"),
+        "What a submit and a shown end wait for: power: the disk; replicated: a replica, as for Sentinel.",
+    )
+    replicas: int = setting(
+        1,
+        integer(1, 100),
+        "With replicated: how many replicas have a turn before it is acknowledged, its end before it is shown.",
+    )
+    retention_seconds: float = setting(7 * 86_400.0, number(60, 10**9), "How long a finished turn stays readable.")
+    event_retention_seconds: float = setting(
+        0.0, number(0, 10**9), "The same for its events, where shorter; `turns gc` enforces it. 0: as the turn."
+    )
+    attempt_retention_seconds: float = setting(
+        0.0, number(0, 10**9), "The same for its attempts and their folders (`turns gc`). 0: as the turn."
+    )
+    session_retention_seconds: float = setting(
+        0.0, number(0, 10**9), "Session folders not written to for this long are removed by `turns gc`. 0: never."
+    )
+
+
+# The way a worker runs agents.
+
+
+@dataclass(frozen=True, kw_only=True)
+class Working:
+    """The way a worker runs agents."""
+
+    run_slots: int = setting(16, integer(1, 1000), "Agents a worker runs at once, in all its processes.")
+    check_slots: int = setting(
+        2, integer(1, 64), "Answers a worker judges at once, in all its processes; at least one in each."
+    )
+    worker_processes: int = setting(0, integer(0, 256), "Processes of a worker; 0: one per CPU that it may use.")
+    idle_seconds: float = setting(
+        600.0, number(0.1, 86_400), "An agent silent for this long is stopped.", per_model=True
+    )
+    lease_seconds: float = setting(6.0, number(0.5, 600), "A worker silent for this long has lost its turn.")
+    shutdown_seconds: float = setting(
+        20.0, number(0, 86_400), "On SIGTERM running agents may finish for this long; then their turns are handed over."
+    )
+    log_format: str = setting("console", choice("console", "json"), "How log lines are written.")
+    log_level: str = setting("info", choice("debug", "info", "warning", "error"), "Least severe level written.")

@@ -1,1 +1,0 @@
-"""Words for users, in German and English."""

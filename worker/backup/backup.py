@@ -1,0 +1,329 @@
+"""A backup: how one is made, and how it is brought back into an empty installation."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from api_client.contract.failpoints import reach
+from api_client.contract.issues import RestoreRefused
+from api_client.contract.phases import PHASES
+from api_client.contract.settings import STATE_DIR, Settings
+from worker.backup.archive import (
+    HEAD_BYTES,
+    ArchiveEntry,
+    ArchiveWriter,
+    Manifest,
+    checked,
+    contents,
+    save_file,
+    save_folder,
+)
+from worker.backup.restore_mark import MARK
+from worker.backup.snapshot import (
+    fitting_server,
+    require_empty_store,
+    restore_keys,
+    take_snapshot,
+    what_a_restore_lacks,
+)
+from worker.files.folder_clearing import GONE
+from worker.files.safe_io import replace as put
+from worker.files.session_fence import HELD
+from worker.processes.broker import EmbeddedBroker
+from worker.processes.programs import state_dir
+
+# Taking a backup of an installation while it runs.
+#
+# First the store, at one moment, then the files: whatever the store of that moment names is in the files already.
+# They may be newer than the store, as after a loss of power; turns that were at work are carried out again.
+
+STORE, KEYS, STATE, ROOT = "store.rdb", "keys.json", "state", "root"
+#: Of HELIX_ROOT/.helix: what belongs to the running processes, and is made again.
+NOT_KEPT = {"broker", "logs", "run.json", "operator-token", "restoring", "flower"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Parts of an installation besides the store.
+
+    Attributes:
+        phase_directories: folders with phases, relative to HELIX_ROOT.
+        input_files: what unfinished phases read, absolute.
+        settings: each setting with value and origin, for people; secrets are masked.
+    """
+
+    phase_directories: Iterable[str]
+    input_files: Iterable[Path]
+    settings: list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """An archive that was made: its checksum, the store's moment (seconds since the epoch), files, bytes of them.
+
+    ``left_out``: links, sockets and pipes that agents left. ``lacking``: why no server here could restore it; or empty.
+    """
+
+    digest: str
+    at: float
+    files: int
+    bytes: int
+    left_out: int
+    lacking: str
+
+
+def save(settings: Settings, target: Path, look: Callable[[], Wanted]) -> Saved:
+    """Take a backup into a new file. ``look`` is asked after the store's moment.
+
+    Raises:
+        BackupFailed: there is a file already, or the store gives no dump.
+        OSError: something cannot be read or written.
+    """
+    dump = target.with_name(f".{target.name}.{STORE}")
+    dump.unlink(missing_ok=True)  # of one that was killed
+    try:
+        with ArchiveWriter(target) as archive:
+            at = time.time()
+            take_snapshot(settings, dump)
+            save_file(archive, dump, STORE)
+            with dump.open("rb") as file:
+                lacking = what_a_restore_lacks(settings, file.read(HEAD_BYTES))
+            dump.unlink()
+            wanted = look()
+            left_out = _save_files(archive, settings, wanted)
+            digest = archive.seal(_facts(settings, wanted, at))
+            files = [entry for entry in archive.entries.values() if entry.sha256]
+            size = sum(entry.size for entry in files)
+            return Saved(digest=digest, at=at, files=len(files), bytes=size, left_out=left_out, lacking=lacking)
+    finally:
+        dump.unlink(missing_ok=True)
+
+
+def _facts(settings: Settings, wanted: Wanted, at: float) -> dict[str, Any]:
+    return {"at": at, "namespace": settings.namespace, "root": str(settings.root), "settings": wanted.settings}
+
+
+def _save_files(archive: ArchiveWriter, settings: Settings, wanted: Wanted) -> int:
+    root = settings.root
+    if settings.keys_path.is_file():
+        save_file(archive, settings.keys_path, KEYS)
+    odd = 0
+    if (state := root / STATE_DIR).is_dir():
+        odd += save_folder(
+            archive,
+            state,
+            STATE,
+            lambda path: path == settings.keys_path or (path.parent == state and _is_running(path)),
+        )
+    if (projects := root / "projects").is_dir():
+        odd += save_folder(archive, projects, f"{ROOT}/projects", _is_passing)
+    for directory in sorted(set(wanted.phase_directories)):
+        odd += _save_phases(archive, root, directory)
+    for path in sorted(set(wanted.input_files)):
+        name = f"{ROOT}/{path.relative_to(root)}"
+        if path.is_file() and name not in archive.entries:
+            save_file(archive, path, name)
+    return odd
+
+
+def _is_running(path: Path) -> bool:
+    """Return whether this belongs to running processes alone."""
+    return path.name in NOT_KEPT or path.suffix in {".lock", ".ready", ".log"} or path.name.startswith("flower.")
+
+
+def _is_passing(path: Path) -> bool:
+    """Return whether this is a holder's folder, or what a clearing put aside."""
+    return path.name == HELD or path.name.startswith(GONE)
+
+
+def _save_phases(archive: ArchiveWriter, root: Path, directory: str) -> int:
+    folder = root / directory
+    if not folder.is_dir():
+        return 0
+    facts, name = folder.stat(), f"{ROOT}/{PurePosixPath(directory)}"  # no caller's "a//b"
+    archive.add_folder(name, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)
+    if (order := folder / "phases.yaml").is_file():
+        save_file(archive, order, f"{name}/phases.yaml")
+    phases = folder / PHASES
+    return save_folder(archive, phases, f"{name}/{PHASES}", _is_passing) if phases.is_dir() else 0
+
+
+# Restoring a backup into an empty installation. It may be killed at any line; the same restore again finishes it.
+#
+# A mark in HELIX_ROOT/.helix and one in the store say that it is not done; nothing starts on either of them.
+
+_DUMP = "restoring.rdb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """The result of a restore: keys of the store, files. ``left_alone``: settings that were here already, and stay."""
+
+    keys: int
+    files: int
+    left_alone: tuple[str, ...]
+
+
+def restore(
+    settings: Settings, archive: Path, alone: Callable[[], contextlib.AbstractContextManager[object]]
+) -> tuple[Manifest, Restored]:
+    """Check an archive, and that the place is empty and the store's server fits; then bring back files and store.
+
+    What is refused leaves the place as it was: no file, no folder and no mark is made before every check has passed.
+
+    Args:
+        archive: the file.
+        settings: without a store the embedded broker of HELIX_ROOT is started for as long as it takes.
+        alone: holds what keeps others off HELIX_ROOT; entered once the checks that need no file have passed.
+
+    Raises:
+        RestoreRefused: the archive is not whole, the installation is not empty, or no server here fits the store's.
+        OSError: something cannot be written; the same restore again goes on.
+    """
+    manifest = checked(archive, STORE)
+    if manifest.facts["namespace"] != settings.namespace:
+        raise RestoreRefused(f"the backup is of another namespace: set HELIX_NAMESPACE={manifest.facts['namespace']}")
+    state, places = settings.root / STATE_DIR, _Places(settings)
+    begun = _begun(state)
+    if begun not in {"", manifest.digest}:
+        raise RestoreRefused(f"{state.parent} is half restored from another backup ({begun[:12]}); restore that one")
+    _require_places(manifest, places, empty=not begun)
+    with _looked_at(settings) as store:
+        require_empty_store(store, manifest.digest)
+        server = fitting_server(store, manifest.store_head)
+    with alone(), _running(settings) as reached:
+        require_empty_store(reached, manifest.digest)
+        if not begun:
+            _write(state_dir(settings) / MARK, manifest.digest.encode())
+        files, left_alone = _restore_files(archive, manifest, places)
+        keys = restore_keys(reached, state / _DUMP, manifest.digest, server)
+    os.sync()
+    (state / _DUMP).unlink(missing_ok=True)
+    (state / MARK).unlink()
+    return manifest, Restored(keys=keys, files=files, left_alone=left_alone)
+
+
+def _begun(state: Path) -> str:
+    try:
+        return (state / MARK).read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The places of an archive's entries."""
+
+    settings: Settings
+
+    def of(self, name: str) -> Path:
+        """The place of an entry, by its name in the archive."""
+        first, _, rest = name.partition("/")
+        root = self.settings.root
+        whole = {STORE: root / STATE_DIR / _DUMP, KEYS: self.settings.keys_path}
+        folders = {STATE: root / STATE_DIR, ROOT: root}
+        if name not in whole and (first not in folders or (first == STATE and rest.partition("/")[0] in NOT_KEPT)):
+            raise RestoreRefused(f"no backup has a file {name[:80]!r}; take another one")
+        return whole.get(name) or folders[first] / rest
+
+
+def _require_places(manifest: Manifest, places: _Places, *, empty: bool) -> None:
+    """Refuse what cannot be put in place: two entries at one place, a file that is to be a folder, no room for all.
+
+    Where it must be ``empty``, also where a file would be replaced; settings that are there are left alone.
+    """
+    of = {name: places.of(name) for name in manifest.entries}
+    files = {of[name] for name, entry in manifest.entries.items() if entry.sha256}
+    if len(set(of.values())) < len(of):
+        raise RestoreRefused("the archive holds two files for one place; take another one")
+    fine: set[Path] = set()
+    for name, place in of.items():
+        replaces = place in files and name != STORE and not name.startswith(f"{STATE}/") and os.path.lexists(place)
+        if empty and replaces:
+            raise RestoreRefused(f"{place} exists: restore into an empty HELIX_ROOT")
+        for folder in place.parents if place in files else (place, *place.parents):
+            if folder in fine:
+                break
+            if folder in files or (os.path.lexists(folder) and not folder.is_dir()):
+                raise RestoreRefused(f"{folder} is a file, and the backup has a folder there")
+            fine.add(folder)
+    needed, free = sum(entry.size for entry in manifest.entries.values()), shutil.disk_usage(places.settings.root).free
+    if empty and needed > free:
+        raise RestoreRefused(
+            f"the backup unpacks to {needed / 2**20:.0f} MiB, and {places.settings.root} has room for"
+            f" {free / 2**20:.0f}: make room"
+        )
+
+
+def _restore_files(archive: Path, manifest: Manifest, places: _Places) -> tuple[int, tuple[str, ...]]:
+    folders: list[tuple[Path, ArchiveEntry]] = []
+    left_alone: list[str] = []
+    count = 0
+    for name, entry, content in contents(archive, manifest):
+        place = places.of(name)
+        if content is None:
+            place.mkdir(parents=True, exist_ok=True)
+            folders.append((place, entry))
+            continue
+        if name.startswith(f"{STATE}/") and place.exists():
+            left_alone.append(str(place))
+            continue
+        place.parent.mkdir(parents=True, exist_ok=True)
+        _put(place, content, entry)
+        count += 1
+        reach("restore.file")
+    for place, entry in reversed(folders):
+        place.chmod(entry.mode)
+        os.utime(place, ns=(entry.mtime_ns, entry.mtime_ns))
+    return count, tuple(left_alone)
+
+
+def _put(place: Path, content: IO[bytes], entry: ArchiveEntry) -> None:
+    """Put a file in its place, whole. A draft that a kill left is written again under the same name."""
+    draft = place.with_name(f".{hashlib.sha256(os.fsencode(place.name)).hexdigest()[:32]}.restoring")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+        shutil.copyfileobj(content, file, 2**20)
+        os.fchmod(file.fileno(), entry.mode)
+    os.utime(draft, ns=(entry.mtime_ns, entry.mtime_ns))
+    draft.replace(place)
+
+
+def _write(path: Path, content: bytes) -> None:
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        put(path.name, content, folder)
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+@contextlib.contextmanager
+def _looked_at(settings: Settings) -> Iterator[Settings]:
+    """The settings with the store, or a copy of the embedded broker's data, so that a look leaves no trace there."""
+    with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
+        kept, copy = settings.root / STATE_DIR / "broker" / "appendonlydir", Path(folder) / STATE_DIR / "broker"
+        if not settings.store_url:
+            copy.mkdir(parents=True)
+            if kept.is_dir():
+                shutil.copytree(kept, copy / kept.name)
+        with _running(settings if settings.store_url else replace(settings, root=Path(folder))) as reached:
+            yield reached
+
+
+@contextlib.contextmanager
+def _running(settings: Settings) -> Iterator[Settings]:
+    """The settings with a store that answers: the one that is set, or the embedded broker of HELIX_ROOT."""
+    if settings.store_url:
+        yield settings
+        return
+    with EmbeddedBroker(state_dir(settings) / "broker", durability=settings.durability) as broker:
+        yield replace(settings, broker_url=broker.url, store_url=broker.url)

@@ -1,0 +1,315 @@
+"""Checks of ``turns doctor`` on broker, store, keys and notices."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import string
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+from api_client.client import TurnsClient
+from api_client.contract.error_codes import refusal_of
+from api_client.contract.issues import HelixError, SettingsError
+from api_client.contract.keys import UNTRUSTED_PROXY
+from api_client.contract.notices import Entry
+from api_client.contract.settings import Settings, masked
+from worker.cli.checks.finding import Finding
+from worker.cli.terminal import number_of
+from worker.notices.targets import NotSent, addresses, targets
+
+# The broker and the store: do they answer, what are they, and do they keep what they are given.
+
+LOWEST = (7, 0)
+#: First releases without CVE-2025-49844 (a script escapes from Lua), by server and release line.
+PATCHED: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
+    "redis": {(7, 2): (7, 2, 11), (7, 4): (7, 4, 6), (8, 0): (8, 0, 4), (8, 2): (8, 2, 2)},
+    "valkey": {(7, 2): (7, 2, 11), (8, 0): (8, 0, 6), (8, 1): (8, 1, 4)},
+}
+#: Clocks that differ by more than this mislead: readers of logs first, then metrics.
+_SKEW_SECONDS = 2.0
+_FULL = 0.85
+
+Info = Mapping[str, Any]
+
+
+def brokers(settings: Settings) -> Iterator[Finding]:
+    """Every finding about the broker and the store; one server for both is looked at once."""
+    if not settings.store_url:
+        yield Finding(
+            "store",
+            "wrong",
+            f"no store is set, and no installation runs in {settings.root}",
+            "go to its folder (or set HELIX_ROOT), set REDIS_URL, or run `turns up`",
+        )
+        return
+    found = [*server("store", settings)]
+    yield from found
+    if found[0].state == "ok":
+        yield number_of_shards(settings)
+    if settings.broker_url != settings.store_url:
+        yield from server("broker", replace(settings, store_url=settings.broker_url))
+
+
+def server(name: str, settings: Settings) -> Iterator[Finding]:
+    """Yield what one server reports."""
+    from redis.exceptions import NoPermissionError, RedisError
+
+    from api_client.store.connecting import connect
+    from api_client.store.namespace import write_mark
+
+    where = masked(settings.store_url)
+    try:
+        with connect(settings, answer_seconds=3.0, resends=0) as redis:
+            redis.ping()
+            write_mark(redis, settings.namespace)
+            yield Finding(name, "ok", f"answers and takes writes at {where}")
+            yield clock(name, redis)
+            try:
+                info: Info = redis.info()
+                least = _setting(redis, "min-replicas-to-write")
+                synced = _setting(redis, "appendfsync")
+                priority = _setting(redis, "replica-priority") if settings.store_url.startswith("sentinel:") else "0"
+            except NoPermissionError:
+                fix = "run it with the operator's address: REDIS_URL=redis://operator:...@... (docs/operations.md)"
+                yield Finding(f"{name} details", "warning", "this user may not ask for them", fix)
+                return
+    except (RedisError, OSError, ValueError, SettingsError) as error:
+        if refusal := refusal_of(error):
+            yield Finding(name, "wrong", f"{refusal}, at {where}", refusal.fix)
+            return
+        said = f"does not answer at {where}: {error or type(error).__name__}"
+        yield Finding(name, "wrong", said, "is REDIS_URL right? is it running?")
+        return
+    yield from mode(name, info)
+    yield version(name, info)
+    yield from replication(name, info, settings.durability, least, copies=settings.replicas, priority=priority)
+    yield persistence(name, info)
+    yield from power(name, synced, settings)
+    yield eviction(name, info)
+    if info.get("role", "master") != "master":
+        yield Finding(
+            f"{name} role", "wrong", "is a replica: it takes no writes", "name the master, or use sentinel://"
+        )
+
+
+def _setting(redis: Any, name: str) -> str | None:
+    """A setting of the server; None when it does not say: managed servers and most users may not ask."""
+    from redis.exceptions import RedisError
+
+    try:
+        return str(redis.config_get(name).get(name, "")) or None
+    except RedisError:
+        return None
+
+
+def number_of_shards(settings: Settings) -> Finding:
+    """Return whether HELIX_SHARDS is the number over which the store's turns are spread."""
+    from api_client.store.connecting import require_shards
+
+    try:
+        require_shards(settings)
+    except SettingsError as error:
+        return Finding("shards", "wrong", error.problems[0], "see docs/operations.md, Shards")
+    return Finding("shards", "ok", f"{number_of(settings.shards, 'shard')}, as the store says")
+
+
+def mode(name: str, info: Info) -> Iterator[Finding]:
+    """Yield whether the server is of a kind that is supported. Pure."""
+    if info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0)):
+        fix = "use one server, or a master with replicas and Sentinel (docs/operations.md)"
+        yield Finding(f"{name} mode", "wrong", "Redis Cluster is not supported", fix)
+
+
+def replication(
+    name: str, info: Info, durability: str, least: str | None, *, copies: int = 1, priority: str | None = "0"
+) -> Iterator[Finding]:
+    """Yield what a fail-over can lose. Pure.
+
+    Args:
+        name: of the server.
+        info: its INFO.
+        durability: HELIX_DURABILITY.
+        least: the server's min-replicas-to-write, None when it does not say.
+        copies: HELIX_REPLICAS.
+        priority: the server's replica-priority, None when it does not say.
+    """
+    listed, check = int(info.get("connected_slaves", 0)), f"{name} replication"
+    replicas = online(info)
+    if durability == "replicated" and replicas < copies:
+        alone = "one copy only: do not fail over now; " if listed and not replicas else ""
+        found = "no replica is in step" if not replicas else f"{number_of(replicas, 'replica')} in step, not {copies}"
+        fix = "start replicas of it, wait until they have caught up, or lower HELIX_REPLICAS or HELIX_DURABILITY"
+        yield Finding(check, "wrong", f"{alone}{found}: with HELIX_DURABILITY=replicated no turn is taken", fix)
+    elif listed and (least is None or int(least) < copies):
+        said = f"min-replicas-to-write is {least}" if least else "the server does not say its min-replicas-to-write"
+        fix = f"set min-replicas-to-write {copies} and min-replicas-max-lag 10 on each server (docs/reliability.md)"
+        yield Finding(check, "warning", f"{said}: a master that was cut off takes turns that a fail-over drops", fix)
+    elif listed and durability != "replicated":
+        fix = "set HELIX_DURABILITY=replicated, if no acknowledged turn may be lost in a fail-over"
+        yield Finding(check, "warning", "what a replica has not received yet is lost in a fail-over", fix)
+    elif listed and priority != "0":
+        fix = (
+            "let the store's users of relay and worker do CONFIG SET replica-priority (docs/reliability.md, Fail-over)"
+        )
+        said = "this master may be promoted again before it has caught up: its replica-priority is not 0"
+        yield Finding(check, "warning", said, fix)
+    elif listed:
+        said = f"{number_of(replicas, 'replica')} in step, min-replicas-to-write {least}, WAIT {copies} before answers"
+        yield Finding(check, "ok", said)
+
+
+def online(info: Info) -> int:
+    """Return how many replicas have caught up with a server. Pure."""
+    listed = (each for key, each in info.items() if key.startswith("slave") and isinstance(each, Mapping))
+    return sum(each.get("state") == "online" for each in listed)
+
+
+def clock(name: str, redis: Any) -> Finding:
+    """Return how far the server's clock is from this machine's."""
+    before = time.time()
+    seconds, micros = redis.time()
+    skew = seconds + micros / 1e6 - (before + time.time()) / 2
+    if abs(skew) <= _SKEW_SECONDS:
+        return Finding(f"{name} clock", "ok", f"differs from this machine's by {abs(skew) * 1000:.0f} ms")
+    fix = "run NTP on both machines"
+    return Finding(f"{name} clock", "warning", f"differs from this machine's by {skew:+.1f} s", fix)
+
+
+def version(name: str, info: Info) -> Finding:
+    """Return whether the server is new enough, and patched. Pure."""
+    kind = "valkey" if "valkey_version" in info else "redis"
+    text = str(info.get(f"{kind}_version", "0.0.0"))
+    number = tuple(int(part) for part in text.split(".")[:3] if part.isdecimal())
+    check = f"{name} version"
+    if number < LOWEST:
+        return Finding(check, "wrong", f"{kind} {text} is too old", "use Valkey, or Redis 7.0 or newer")
+    patched = PATCHED[kind].get(number[:2], (0,))
+    if number < patched or (kind == "redis" and number[:2] == (7, 0)):
+        newest = ".".join(map(str, max(PATCHED[kind].values())))
+        fix = f"update the server, for instance to {kind} {newest}"
+        return Finding(check, "warning", f"{kind} {text} has a hole: a script can leave Lua (CVE-2025-49844)", fix)
+    return Finding(check, "ok", f"{kind} {text}")
+
+
+def persistence(name: str, info: Info) -> Finding:
+    """Return whether what is acknowledged is on a disk within a second. Pure."""
+    check = f"{name} persistence"
+    if not int(info.get("aof_enabled", 0)):
+        fix = "start it with --appendonly yes; until then its end loses turns"
+        return Finding(check, "wrong", "the append-only file is off: a restart loses turns", fix)
+    for fact in ("aof_last_write_status", "aof_last_bgrewrite_status"):
+        if info.get(fact, "ok") != "ok":
+            return Finding(check, "wrong", f"{fact} is {info[fact]}", "look at the server's log and at its disk")
+    return Finding(check, "ok", f"append-only file, {int(info.get('aof_current_size', 0)) / 2**20:.1f} MiB")
+
+
+def power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding]:
+    """Yield whether what was acknowledged survives the server's end (docs/reliability.md). Pure.
+
+    ``synced`` is the server's appendfsync. The embedded broker has ``no``, and a process beside it syncs each second.
+    """
+    embedded = settings.store_url.startswith("unix://") and settings.store_url.endswith("/valkey.sock")
+    if settings.durability == "power" or embedded or synced not in {"everysec", "no"}:
+        return
+    lost = {
+        "everysec": "a server that is killed while it syncs loses acknowledged turns",
+        "no": "a loss of power takes acknowledged turns of up to half a minute",
+    }
+    fix = "set appendfsync always on the server, or HELIX_DURABILITY=power (docs/reliability.md says what each costs)"
+    yield Finding(f"{name} power", "warning", f"appendfsync is {synced}: {lost[synced]}", fix)
+
+
+def eviction(name: str, info: Info) -> Finding:
+    """Return whether the server may throw away what it was given, or is about to refuse more. Pure."""
+    check, policy = f"{name} memory", info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        fix = "start it with --maxmemory-policy noeviction"
+        return Finding(check, "wrong", f"the server may evict turns: maxmemory-policy is {policy}", fix)
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if most and used > most * _FULL:
+        fix = "raise maxmemory, or keep finished turns for a shorter time (HELIX_RETENTION_SECONDS, `turns gc`)"
+        return Finding(check, "warning", f"{used / most:.0%} of maxmemory is used; at 100 % it takes no turn", fix)
+    return Finding(
+        check, "ok", f"noeviction, {used / 2**20:.1f} MiB used" + (f" of {most / 2**20:.0f}" if most else "")
+    )
+
+
+# Access to the relay: keys that somebody could guess, and a proxy that forwards without being trusted.
+
+_BITS, _DAY_SECONDS = 128, 86_400
+#: What keys are made of, the fewest letters first; any other letter is counted as one of the last.
+_ALPHABETS = (string.digits, string.hexdigits.lower(), string.ascii_letters + string.digits + "-_")
+
+
+def callers(settings: Settings) -> Iterator[Finding]:
+    """Every finding about keys and proxies; nothing about a store that does not answer."""
+    for name, keys in (("HELIX_API_KEYS", settings.api_keys), ("HELIX_FORWARDING_KEYS", settings.forwarding_keys)):
+        if weak := sum(most_bits(key) < _BITS for key in keys):
+            message = f"{weak} of {len(keys)} in {name} have less than {_BITS} bits: somebody could guess them"
+            yield Finding("keys", "warning", message, "make them with `turns keys create`, or `openssl rand -hex 32`")
+    try:
+        noted = asyncio.run(_noted(settings)) if settings.store_url else ""
+    except HelixError:
+        return
+    address, _, at = noted.partition(" ")
+    if address and time.time() - float(at) < _DAY_SECONDS:
+        message = f"{address} sends X-Forwarded headers to the relay and is not trusted: all its clients count as one"
+        fix = f"if this is your proxy, set HELIX_TRUSTED_PROXIES={address} for the relay"
+        yield Finding("proxy", "warning", message, fix)
+
+
+def most_bits(key: str) -> float:
+    """Return how much chance can be in a key at most, in bits. Pure."""
+    letters = set(key)
+    size = next((len(each) for each in _ALPHABETS if letters <= set(each)), len(_ALPHABETS[-1]))
+    return len(key) * math.log2(size) if len(letters) >= 8 else 0.0
+
+
+async def _noted(settings: Settings) -> str:
+    async with TurnsClient(settings) as client:
+        return await client.store.noted(UNTRUSTED_PROXY)
+
+
+# Calls for help: do their targets work, was one given up. Nothing is sent.
+
+
+def notices(settings: Settings) -> Iterator[Finding]:
+    """Every finding about notices."""
+    if not targets(settings) or not settings.store_url:
+        yield Finding("notices", "ok", "nobody is called: HELIX_WEBHOOK_URLS and HELIX_NOTICE_COMMAND are empty")
+        return
+    for url in settings.webhook_urls:
+        parts = urlsplit(url)
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            addresses(parts.hostname or "", port, allow_inner=settings.webhook_internal == "allowed")
+        except NotSent as error:
+            yield Finding("webhook", "wrong", str(error), "correct HELIX_WEBHOOK_URLS, or the name's address")
+    if settings.webhook_urls and not settings.webhook_secret:
+        fix = "set HELIX_WEBHOOK_SECRET to what `turns notices secret` prints, and tell the receiver"
+        yield Finding("webhook", "warning", "webhooks are not signed: anyone could send such a thing", fix)
+    try:
+        yield found(*asyncio.run(_lists(settings)))
+    except HelixError:
+        return  # the findings about the store say it
+
+
+async def _lists(settings: Settings) -> tuple[list[Entry], list[Entry]]:
+    async with TurnsClient(settings) as client:
+        return await client.notices.waiting(), await client.notices.given_up()
+
+
+def found(waiting: list[Entry], dead: list[Entry]) -> Finding:
+    """Return what the outbox says. Pure."""
+    failing = [entry for entry in waiting if entry.error]
+    if dead:
+        said = f"{number_of(len(dead), 'notice')} given up after a day, the last one: {dead[0].error}"
+        return Finding("notices", "warning", said, "`turns notices dead`, then `turns notices resend --all`")
+    if failing:
+        said = f"{number_of(len(failing), 'notice')} not taken yet: {failing[0].error}"
+        return Finding("notices", "warning", said, "is the receiver there? `turns notices test`")
+    return Finding("notices", "ok", f"{number_of(len(waiting), 'notice')} waiting to be sent, none given up")

@@ -1,0 +1,336 @@
+"""The start of the Claude CLI: its program, environment, command line, files, and what it sees in a box."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import structlog
+
+from api_client.contract.settings import Settings
+from worker.files.safe_io import made, opened, read, replace
+from worker.files.session import continued_session
+from worker.runners.base import Order
+from worker.runners.claude import completion_gate as claude_hooks
+from worker.runners.claude.output import MAX_TRANSCRIPT, content_of
+from worker.runners.guard.box import PORT, Bind
+from worker.runners.guard.outbound import Outbound, Upstream
+
+# The agent sessions of a consultant session: which one a run continues, and keeping the one it made.
+#
+# Each run has its own HOME, so no two runs share a transcript, and nothing an agent wrote into its HOME reaches the
+# next one. A complete run's transcript is copied to the session's ``agent/<uuid>.jsonl``; later runs fork from there
+# (``--resume FILE --fork-session --session-id NEW``). The base is never written: a run that died leaves no trace.
+
+log = structlog.get_logger()
+
+#: Where a session's transcripts are, below its folder.
+TRANSCRIPTS = "agent"
+
+_RUNS = uuid.UUID("6f1b8f0e-5a0c-4f5e-9d0a-0d6a2c1e8b34")
+_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Base:
+    """The base of a run that continues.
+
+    Attributes:
+        transcript: the file to fork from; None for a fresh session.
+        knows: what that session has heard: nothing, ``history``, or the user's ``message`` too.
+        spent: what it has cost so far, in US dollars; the CLI counts on from there.
+    """
+
+    transcript: Path | None = None
+    knows: str = ""
+    spent: float = 0.0
+
+
+def session_of(order: Order) -> str:
+    """The agent session of a run: its own UUID for every delivery, the same whenever it is computed."""
+    return str(uuid.uuid5(_RUNS, order.mark))
+
+
+def base_of(order: Order) -> Base:
+    """The agent session a run continues: this turn's last complete run, else the session's last accepted answer.
+
+    The second only where the conversation goes on from that answer (an edited or regenerated one starts afresh). A
+    transcript that is gone is not an error: the run starts afresh with the whole conversation.
+    """
+    candidates = [(order.agent_session, "message")]
+    if accepted := continued_session(order.workdir, order.messages):
+        candidates.append((accepted, "history"))
+    for session, knows in candidates:
+        if not _UUID.fullmatch(session):
+            continue
+        path = order.workdir / TRANSCRIPTS / f"{session}.jsonl"
+        try:
+            with opened(order.workdir) as root, opened(TRANSCRIPTS, root) as kept:
+                content = read(path.name, kept, MAX_TRANSCRIPT)
+        except OSError as error:
+            log.warning("agent.session_gone", agent_session=session, reason=str(error))
+            continue
+        return Base(transcript=path, knows=knows, spent=cost_in(content))
+    return Base()
+
+
+def keep(order: Order, session: str, transcript: str, home: Path) -> bool:
+    """Copy a run's transcript from its HOME to the session's; False, and logged, when it cannot be kept."""
+    if (order.workdir / TRANSCRIPTS / f"{session}.jsonl").is_file():
+        return True  # by the worker that this finished run is adopted from
+    try:
+        content = content_of(transcript, session, home)
+        with opened(order.workdir) as root, made(root, TRANSCRIPTS) as kept:
+            replace(f"{session}.jsonl", content, kept)
+            os.fsync(kept)
+    except (OSError, ValueError) as error:
+        log.warning("agent.session_not_kept", agent_session=session, reason=str(error))
+        return False
+    return True
+
+
+def forget(base: Base) -> None:
+    """Put a transcript aside that the CLI does not take, so that the next run starts afresh."""
+    if base.transcript is not None and base.transcript.exists():
+        base.transcript.rename(base.transcript.with_suffix(".refused"))
+
+
+def cost_in(transcript: bytes) -> float:
+    """Return what a session has cost so far, in US dollars, by its transcript; 0 where it does not say."""
+    for line in reversed(transcript.splitlines()[-50:]):
+        if b'"cost-state"' in line:
+            try:
+                cost = json.loads(line).get("totalCostUSD")
+            except (ValueError, AttributeError):
+                continue
+            if isinstance(cost, int | float):
+                return float(cost)
+    return 0.0
+
+
+#: The tools of a run that may only read.
+READING_TOOLS = ("Read", "Glob", "Grep")
+#: Where the CLI finds the Messages API when nobody says otherwise, and all it asks for there.
+_DEFAULT_API = "https://api.anthropic.com"
+_PATHS = frozenset({"/", "/v1/messages", "/v1/messages/count_tokens"})
+_API_KEY = "ANTHROPIC_API_KEY"
+
+
+def environment(settings: Settings, home: Path) -> dict[str, str]:
+    """The agent's environment, built from scratch: nothing of the worker's own environment."""
+    env = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "TZ": os.environ.get("TZ", ""),
+        "TMPDIR": str(home / "tmp"),
+        "DISABLE_AUTOUPDATER": "1",
+        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
+        # "@/etc/passwd" in a message would put that file into the request, without asking anybody.
+        "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
+        # A run ends with its answer; nothing goes on in the background.
+        "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
+        # Retries are the queue's: there they cost no slot, and are seen.
+        "CLAUDE_CODE_MAX_RETRIES": "1",
+        "ANTHROPIC_BASE_URL": settings.claude_api_url,
+        _key_name(settings.claude_api_key): settings.claude_api_key,
+        **{name: os.environ.get(name, "") for name in settings.claude_env},
+    }
+    return {name: value for name, value in env.items() if value}
+
+
+def outbound(settings: Settings) -> Outbound:
+    """Return what the CLI may reach from a box: the Messages API, and the hosts that the installation names."""
+    key = settings.claude_api_key
+    ours: dict[bytes, str] = {}
+    if key:
+        bearer = _key_name(key) != _API_KEY
+        ours = {b"x-api-key": "" if bearer else key, b"authorization": f"Bearer {key}" if bearer else ""}
+    given = {name: os.environ.get(name, "") for name in settings.claude_env}
+    return Outbound(
+        upstream=Upstream(url=settings.claude_api_url or _DEFAULT_API, paths=_PATHS, ours=ours),
+        hosts=settings.box_hosts,
+        proxy=given.get("HTTPS_PROXY") or given.get("https_proxy") or "",
+        ca=given.get("NODE_EXTRA_CA_CERTS", ""),
+    )
+
+
+def cut_environment(settings: Settings) -> dict[str, str]:
+    """Return what differs in a box with its own network: the API is at its door, and the key stays outside."""
+    key = settings.claude_api_key
+    # The CLI wants one, and takes its kind from how it begins.
+    placeholder = (
+        {_key_name(key): f"{key[:13]}-in-the-box" if key.startswith("sk-ant-") else "in-the-box"} if key else {}
+    )
+    return {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{PORT}", **placeholder}
+
+
+def _key_name(key: str) -> str:
+    """A subscription's token (``claude setup-token``) and an API key have their own names."""
+    return "CLAUDE_CODE_OAUTH_TOKEN" if key.startswith("sk-ant-oat") else _API_KEY
+
+
+def arguments(settings: Settings, order: Order, settings_file: Path, session: str, base: Base) -> list[str]:
+    """The command line, without the program. The prompt is on standard input: an argument may hold 128 kB only."""
+    found = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
+    # Settings of the user, here our empty HOME, and ours: what an agent writes into its folder is not honoured.
+    found += ["--setting-sources", "user", "--settings", str(settings_file), "--strict-mcp-config"]
+    # What is not allowed outright is denied: nobody is there to ask.
+    mode = "dontAsk" if order.read_only else settings.claude_permission_mode
+    tools = READING_TOOLS if order.read_only else settings.claude_tools
+    found += ["--permission-mode", mode, "--tools", ",".join(tools)]
+    if order.option:
+        found += ["--model", order.option]
+    if base.transcript is not None:
+        found += ["--resume", str(base.transcript), "--fork-session"]
+    return [*found, "--session-id", session]
+
+
+def prepare(order: Order, home: Path, settings: Settings) -> Path:
+    """Make the run's HOME with the session's CLAUDE.md, the folder for marks, and the settings file; returns that file.
+
+    HOME and settings lie outside the folder the agent works in.
+
+    Raises:
+        OSError: they cannot be written.
+    """
+    marks = order.directory / "marks"
+    for folder in (marks, home / ".claude", home / "tmp"):
+        folder.mkdir(parents=True)
+    memory = order.workdir / "CLAUDE.md"
+    if memory.is_file() and not memory.is_symlink():
+        shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
+    path = home / "helix-settings.json"
+    writing = claude_hooks.edit_rules(writable_paths(settings))
+    content = claude_hooks.settings(
+        marks,
+        readable=[order.directory]
+        if order.read_only
+        else [*claude_hooks.readable_entries(settings.root), *_readable(order)],
+        protected=[marks, home],
+        allowed=() if order.read_only else [*writing, *settings.claude_allowed_tools],
+    )
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def instructions(home: Path) -> str:
+    """Return what ``prepare`` gave the CLI as its CLAUDE.md. The CLI adds its own instructions to that, unseen."""
+    try:
+        return (home / ".claude" / "CLAUDE.md").read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return ""
+
+
+def binds(settings: Settings, order: Order, program: Path, settings_file: Path, base: Base) -> list[Bind]:
+    """Return what the CLI sees in a box besides the system and the delivery's folder; the later of two counts.
+
+    Of a program only its one file: what lies beside it may be anything.
+    """
+    found = [Bind(program), Bind(program.resolve()), Bind(claude_hooks.HOOK)]
+    if not order.read_only:
+        found += [Bind(path) for path in [*claude_hooks.readable_entries(settings.root), *_readable(order)]]
+        found += [Bind(path, writable=True) for path in writable_paths(settings)]
+    home = settings_file.parent
+    found += [Bind(home, writable=True), Bind(settings_file), Bind(order.directory / "marks", writable=True)]
+    if base.transcript is not None:
+        found.append(Bind(base.transcript))
+    return found
+
+
+def writable_paths(settings: Settings) -> list[Path]:
+    """Folders of the project that agents may write, as the installation says; links are not followed."""
+    paths = [settings.root / name for name in settings.writable]
+    return [path for path in paths if path.is_dir() and path.resolve() == path]
+
+
+def _readable(order: Order) -> list[Path]:
+    """Return what of its session, and of its owner's earlier phases, an agent may read."""
+    return [*(order.workdir / name for name in ("context", "input", "feedback.md")), *order.inputs]
+
+
+# The Claude CLI's prompt, as it goes to standard input. Pure.
+#
+# Every part begins with a fixed line, so that a message never begins with a slash: the CLI would take ``/clear`` for
+# a command and call no model at all.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """The fixed lines before each part, and how speakers are called, in one language."""
+
+    message: str
+    feedback: str
+    so_far: str
+    history: str
+    left_out: str
+    speakers: Mapping[str, str]
+
+
+GERMAN = Lines(
+    message="Nachricht des Nutzers:",
+    feedback="Rückmeldung der automatischen Prüfung zu deiner letzten Antwort:",
+    so_far="Deine Antwort bis zu der Stelle, an der sie abbrach:",
+    history="Bisheriges Gespräch, zur Kenntnis; beantwortet wird nur die Nachricht danach:",
+    left_out="[Ältere Nachrichten sind hier ausgelassen.]",
+    speakers={"user": "Nutzer", "assistant": "Consultant", "system": "Vorgabe"},
+)
+ENGLISH = Lines(
+    message="Message of the user:",
+    feedback="Feedback of the automatic check on your last answer:",
+    so_far="Your answer up to where it broke off:",
+    history="The conversation so far, for information; answer only the message after it:",
+    left_out="[Older messages are left out here.]",
+    speakers={"user": "User", "assistant": "Consultant", "system": "Instruction"},
+)
+#: Longest history in a prompt, in characters; the oldest messages go first.
+_MAX_HISTORY = 200_000
+
+
+def prompt_for(
+    prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "", locale: str = "en"
+) -> bytes:
+    """The text for one run.
+
+    Args:
+        prompt: the user's message, or the feedback.
+        messages: the conversation, the user's message last.
+        knows: what the agent session it continues from has heard already: ``""`` nothing, ``"history"`` all but the
+            user's message, ``"message"`` that too.
+        so_far: the answer's text before a break; no agent session holds it.
+        locale: language of the fixed lines, ``de`` or ``en``.
+    """
+    lines = GERMAN if locale.lower().startswith("de") else ENGLISH
+    message = messages[-1].get("content", "") if messages else prompt
+    parts: list[str] = []
+    if not knows and len(messages) > 1:
+        parts.append(f"{lines.history}\n\n{_quoted(messages[:-1], lines)}")
+    if knows != "message":
+        parts.append(f"{lines.message}\n\n{message}")
+    if so_far:
+        parts.append(f"{lines.so_far}\n\n{so_far}")
+    if prompt != message:
+        parts.append(f"{lines.feedback}\n\n{prompt}")
+    if not parts:
+        parts.append(f"{lines.message}\n\n{prompt}")
+    return "\n\n".join(parts).replace("\0", "\ufffd").encode("utf-8", "replace")
+
+
+def _quoted(messages: Sequence[Mapping[str, str]], words: Lines) -> str:
+    lines: list[str] = []
+    length = 0
+    for message in reversed(messages):
+        content = message.get("content", "")
+        length += len(content)
+        if length > _MAX_HISTORY:
+            lines.append(words.left_out)
+            break
+        lines.append(f"{words.speakers.get(message.get('role', ''), words.speakers['user'])}: {content}")
+    return "\n\n".join(reversed(lines))

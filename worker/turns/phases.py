@@ -1,0 +1,330 @@
+"""A turn that carries out a phase: its folders, its verification, clearing up after it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+
+import structlog
+
+from api_client.contract.events import Body, GateChecked, VerifierJudged, VerifierStarted
+from api_client.contract.issues import SettingsError, ValidationIssue
+from api_client.contract.phases import PHASES, PRIVATE, Phase, input_file, input_problem, phase_session, phases_folder
+from api_client.contract.record import AttemptRecord
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Turn
+from worker.files.folder_clearing import GONE, Old, last_written, size_of
+from worker.files.session_fence import FencedPlace, delivery_name
+from worker.runners.base import Verdict
+from worker.turns.leases.lease import Lease
+from worker.verification import (
+    FeedbackChannel,
+    Fence,
+    GateReport,
+    GateResult,
+    Ground,
+    Stopped,
+    SubAgentVerifier,
+    VerificationResult,
+    Verifying,
+    each_gate,
+    gates_result,
+    phase_prompt,
+)
+from worker.verification.gates.output_tree import TooLarge, copy_files, scan
+
+# Which deliveries of phases are old enough to go (``turns gc``). They are in people's folders: nothing else is named.
+#
+# <phases folder>/<id>/attempts/<turn>-<n>-<delivery>/, see ``api_client/contract/phases.py``.
+
+_DELIVERY = re.compile(r"t\d{1,4}-[0-9a-f]{32}-\d+-\d+")
+
+
+def old_phase_attempts(
+    root: Path, directories: Iterable[str], *, now: float, attempt_seconds: float, live: Callable[[str], bool]
+) -> Iterator[Old]:
+    """Deliveries not written to for this long (0: never), and what a killed clearing left. None of a live session.
+
+    ``directories``: folders of phases.yaml, relative to ``root``; owners' private places are found without.
+    """
+    for phases, session_id in _places(root, directories):
+        if not attempt_seconds or not phases.resolve().is_relative_to(root.resolve()):
+            continue
+        for phase in _folders(phases):
+            if phase.name.startswith(GONE):
+                yield Old("gone", phase, "", size_of(phase))
+            elif not live(session_id):
+                for delivery in _folders(phase / "attempts"):
+                    if _DELIVERY.fullmatch(delivery.name) and now - last_written(delivery) > attempt_seconds:
+                        yield Old("attempt", delivery, session_id, size_of(delivery))
+
+
+def _places(root: Path, directories: Iterable[str]) -> Iterator[tuple[Path, str]]:
+    """The folders of phases, each with the session that works in it."""
+    for directory in sorted(directories):
+        yield root / directory / PHASES, phase_session(directory)
+    for place in _folders(root / PRIVATE):
+        yield place, place.name
+
+
+def _folders(parent: Path) -> list[Path]:
+    """The folders in a folder; links are not followed."""
+    if parent.is_symlink() or not parent.is_dir():
+        return []
+    return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
+
+
+# The folders of a phase, as far as its turn needs them (docs/WORKFLOW-SYSTEM.md).
+#
+#     <id>/output/                          the verified output
+#     <id>/feedback.md                      what was wrong, while an agent works on it
+#     <id>/attempts/<turn>-<n>-<delivery>/  what one delivery wrote, in its own output/
+#
+# ``api_client/contract/phases.py`` says where the folder <id> lies: each owner has its own. An attempt
+# begins with a copy of what the last complete attempt left. The first one, and the first of another model, begin with
+# the verified output there was before the turn: nothing of a failed attempt is in it.
+
+log = structlog.get_logger()
+
+OUTPUT, STATUS = "output", "status.json"
+
+
+def phase_of(turn: Turn) -> Phase:
+    """The phase of a phase turn; it was checked when the turn was stored.
+
+    Raises:
+        PhaseError: it is wrong all the same, such as one of a newer version.
+    """
+    return Phase.stored(turn.request.phase)
+
+
+def fence_of(settings: Settings, turn: Turn) -> Fence:
+    """Return what the gates of a phase turn run in."""
+    return Fence.of(settings, operator=turn.request.operator)
+
+
+def phase_directory(root: Path, turn: Turn) -> Path:
+    """The phase's folder.
+
+    Raises:
+        SettingsError: there is no such project below this worker's HELIX_ROOT.
+    """
+    project = (root / turn.request.directory).resolve()
+    if not project.is_relative_to(root.resolve()) or not project.is_dir():
+        raise SettingsError([f"no folder {turn.request.directory!r} below this worker's HELIX_ROOT"])
+    return root.resolve() / phases_folder(turn.request) / phase_of(turn).id
+
+
+def begin(holder: FencedPlace, directory: Path, turn: Turn, history: Sequence[AttemptRecord]) -> None:
+    """Make a delivery's folder ready for its agent: the files it goes on from, and the feedback it must read.
+
+    Raises:
+        OSError: it cannot be written, or what it goes on from is beyond all limits.
+    """
+    base = _base(turn, history)
+    earlier = holder.path / ("attempts" if base else "")
+    source = earlier / delivery_name(turn.turn_id, base.number, base.last_delivery) if base else holder.path
+    with contextlib.suppress(FileNotFoundError):
+        _copy(source / OUTPUT, directory / OUTPUT)
+    channel = FeedbackChannel(holder.path, locale=turn.request.locale)
+    last = history[-1] if history else None
+    if last and last.feedback:
+        allowed = max(turn.allowed or turn.request.max_attempts, last.number)
+        text = channel.write(last.feedback, last.number, allowed)
+        (directory / FeedbackChannel.FEEDBACK_FILE).write_text(text, encoding="utf-8")
+    else:
+        channel.clear()
+    _note(holder, turn, "running")
+
+
+def _base(turn: Turn, history: Sequence[AttemptRecord]) -> AttemptRecord | None:
+    """The attempt whose files the next one goes on from; None for the verified output there was before."""
+    complete = [
+        record
+        for record in history
+        if record.number > turn.fresh_from and record.completion.get("verdict") == Verdict.COMPLETE.value
+    ]
+    return complete[-1] if complete else None
+
+
+def asked(turn: Turn, root: Path, history: Sequence[AttemptRecord]) -> str:
+    """Return what the agent is asked: the phase, the feedback, or both when this agent has not heard of the phase yet.
+
+    Raises:
+        SettingsError: an input file is missing, or no plain file.
+    """
+    phase = phase_of(turn)
+    feedback = history[-1].feedback if history else ""
+    if turn.agent_session and feedback:
+        return feedback
+    prompt = phase_prompt(phase, inputs=input_files(turn, root), locale=turn.request.locale)
+    return f"{prompt}\n{feedback}".strip() if feedback else prompt
+
+
+def input_files(turn: Turn, root: Path) -> dict[str, str]:
+    """The phase's input files as they are written, each with its place.
+
+    Raises:
+        SettingsError: one is missing, or no plain file.
+    """
+    phase, root = phase_of(turn), root.resolve()
+    places = {path: input_file(root, turn.request, path) for path in phase.input_files}
+    for path, place in places.items():
+        problem = input_problem(root, turn.request, path)
+        if problem or not place.is_file():
+            problem = problem or f"{path!r} is missing in {turn.request.directory!r}"
+            raise SettingsError([f"input file of phase {phase.id!r}: {problem}"])
+    return {path: str(place) for path, place in places.items()}
+
+
+def own_inputs(turn: Turn, root: Path) -> tuple[Path, ...]:
+    """The input files of a phase that earlier ones of the same owner wrote: their folder may be closed to others."""
+    paths = [PurePosixPath(path) for path in phase_of(turn).input_files]
+    return tuple(input_file(root.resolve(), turn.request, str(path)) for path in paths if path.parts[:1] == (PHASES,))
+
+
+def publish_output(holder: FencedPlace, turn: Turn, delivery: str) -> None:
+    """Make a delivery's output the phase's verified output. Doing it again changes nothing.
+
+    Raises:
+        OSError: it cannot be written; FileNotFoundError also when there was a later holder.
+    """
+    source = holder.path / "attempts" / delivery / OUTPUT
+    holder.put_folder(OUTPUT, lambda fresh: _copy(source, fresh))
+    FeedbackChannel(holder.path, locale=turn.request.locale).clear()
+    _note(holder, turn, "passed")
+
+
+def _copy(source: Path, target: Path) -> None:
+    try:
+        copy_files(scan(source), target)
+    except TooLarge as error:
+        raise OSError(f"the output is too large: {error}") from error
+
+
+def put_feedback_away(workdir: Path, turn: Turn) -> None:
+    """Keep the last feedback in ``logs/`` when nobody is to answer it any more. Not vital: the record has it."""
+    try:
+        FeedbackChannel(workdir, locale=turn.request.locale).archive()
+    except OSError as error:
+        log.warning("feedback.not_archived", reason=str(error))
+
+
+def _note(holder: FencedPlace, turn: Turn, status: str) -> None:
+    """Which turn worked here last, for people and for ``turns phase list``."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    noted = {"phase": phase_of(turn).id, "turn_id": turn.turn_id, "status": status, "updated_at": now}
+    holder.replace(STATUS, (json.dumps(noted) + "\n").encode(), holder.session, durable=False)
+
+
+# One verification of a phase's attempt, as its turn tells it: an event per gate and rule, and the verifier's.
+
+Report = Callable[[list[Body]], None]
+
+
+class Verification:
+    """Gates first, then the policy's rules for phases, then an independent agent on a copy.
+
+    Ends when the turn is cancelled or its lease ends. ``judge`` says what the rules find; each counts as a gate.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        turn: Turn,
+        record: AttemptRecord,
+        lease: Lease,
+        report: Report,
+        output: Path,
+        judge: Callable[[], Sequence[ValidationIssue]],
+    ) -> None:
+        self._judge = judge
+        self._settings = settings
+        self._turn = turn
+        self._record = record
+        self._lease = lease
+        self._report = report
+        self._output = output
+        self._phase = phase_of(turn)
+        self._fence = fence_of(settings, turn)
+
+    def run(self) -> VerificationResult:
+        """The result. Raises as ``Ledger.append``, and what ``judge`` raises."""
+        if refused := self._fence.refusal(self._phase):
+            return VerificationResult(success=False, errors=[refused], ground=Ground.REFUSED)
+        report = self._gates()
+        if report.passed and self._turn.request.applied:
+            report = replace(report, results=(*report.results, *self._rules()))
+        if not (report.passed and self._phase.verify_agent):
+            return gates_result(report)
+        verifier = SubAgentVerifier(settings=self._settings)
+        on = self._verifying()
+        attempt = self._record.number
+        self._report([VerifierStarted(attempt=attempt, model=verifier.model_for(on.model))])
+        result = verifier.ask(self._phase, self._output, report, on)
+        judged = VerifierJudged(
+            attempt=attempt,
+            success=result.success,
+            ground=result.ground.value,
+            errors=tuple(result.errors),
+            checks_passed=tuple(result.checks_passed),
+        )
+        self._report([judged])
+        return result
+
+    def _verifying(self) -> Verifying:
+        turn = self._turn
+        return Verifying(
+            turn_id=turn.turn_id,
+            session_id=turn.request.session_id,
+            attempt=self._record.number,
+            delivery=turn.delivery,
+            model=turn.request.model,
+            stop=self._lease,
+            deadline=self._lease.deadline,
+            locale=turn.request.locale,
+            fence=self._fence,
+        )
+
+    def _gates(self) -> GateReport:
+        on = self._verifying()
+        results: list[GateResult] = []
+        found = each_gate(
+            self._phase,
+            self._output,
+            stop=on.stop,
+            deadline=on.deadline,
+            mark=on.mark,
+            locale=on.locale,
+            fence=on.fence,
+        )
+        try:
+            for result in found:
+                results.append(result)
+                self._report([self._checked(result)])
+        except Stopped as stopped:
+            return GateReport(results=tuple(results), stopped=str(stopped))
+        return GateReport(results=tuple(results))
+
+    def _rules(self) -> list[GateResult]:
+        found = self._judge()
+        names = self._turn.request.validators
+        results = [
+            GateResult(gate=name, issues=tuple(each for each in found if each.validator == name)) for name in names
+        ]
+        self._report([self._checked(result) for result in results])
+        return results
+
+    def _checked(self, result: GateResult) -> GateChecked:
+        return GateChecked(
+            attempt=self._record.number,
+            gate=result.gate,
+            passed=result.passed,
+            skipped=result.skipped,
+            issues=result.issues,
+        )
