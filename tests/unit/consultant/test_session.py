@@ -259,9 +259,10 @@ def test_without_a_template_there_is_no_claude_md_and_an_old_one_goes(workdir: P
 def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts of CLAUDE.md that were rendered."""
     texts: list[str] = []
+    render = session.render
 
     def counted(**options: Any) -> str:
-        texts.append(session.render(**options))
+        texts.append(render(**options))
         return texts[-1]
 
     monkeypatch.setattr(session, "render", counted)
