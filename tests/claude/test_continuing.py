@@ -17,7 +17,7 @@ from tests.claude.endings import SLOW
 from tests.claude.running import Agent, Ran, at_first_output
 from tests.claude.stub import Stub, says, told
 from worker.files import session
-from worker.files.session_fence import fenced_writes
+from worker.files.workspace import fenced_writes
 from worker.runners.claude.command import GERMAN
 
 FIRST = ({"role": "user", "content": "Baue einen Zähler"},)

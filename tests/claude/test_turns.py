@@ -15,7 +15,7 @@ from tests.claude.running import inside
 from tests.claude.stub import Stub, says, told
 from tests.installation import WorkerProcess
 from tests.support import processes_with, wait_until
-from worker.files.session_fence import check_session_done
+from worker.files.workspace import check_session_done
 from worker.runners.claude.command import GERMAN
 
 GOOD = "Welchen?\n\n<!-- STEP: what -->"

@@ -86,7 +86,7 @@ MUTANTS = [
     # Late holders
     EngineMutant(
         "late writers keep their right",
-        "worker/files/session_fence.py",
+        "worker/files/workspace.py",
         "            if name != self._name:\n                _clear(name, self._all)",
         "            pass",
         "tests/unit/consultant/test_session_fence.py",
@@ -94,7 +94,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a file is written past its holder's folder",
-        "worker/files/session_fence.py",
+        "worker/files/workspace.py",
         "by_way_of=self.drafts",
         "by_way_of=folder",
         "tests/unit/consultant/test_session_fence.py",

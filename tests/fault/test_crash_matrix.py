@@ -27,7 +27,7 @@ from tests.fault.matrix import Caller, Runs, Stage, left_in_store, resume, stubb
 from tests.installation import asked as message
 from tests.on_loop import Ledger
 from tests.support import processes_with, wait_until
-from worker.files.session_fence import delivery_name
+from worker.files.workspace import delivery_name
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tests.fault.conftest import judged
 from tests.fault.matrix import Runs, Stage, guard_of, left_in_store, resume
 from tests.installation import asked as message
 from tests.support import alive, wait_until
-from worker.files.session_fence import delivery_name
+from worker.files.workspace import delivery_name
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from tests.blocking import nothing_blocks
 from tests.on_loop import Ledger
 from tests.support import wait_for, wait_until
 from worker.enforcement.child import MOST_CHARACTERS
-from worker.files.session_fence import MAX_FILE, check_session_done
+from worker.files.workspace import MAX_FILE, check_session_done
 from worker.logs import configure_logging
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
 from worker.turns.judges import judge_case, repair_case

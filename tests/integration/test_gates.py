@@ -16,7 +16,7 @@ import pytest
 from api_client.contract.phases import Phase
 from tests.support import processes_with, wait_for
 from worker.verification import GateReport, Stopped, Stopping, check, each_gate
-from worker.verification.gates.check import CODES
+from worker.verification.gates.gate import CODES
 
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"test-{secrets.token_hex(4)}"
@@ -333,7 +333,7 @@ def test_a_gate_that_breaks_does_not_let_pass(checked: Check, monkeypatch: pytes
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("worker.verification.gates.check.run_program", broken)
+    monkeypatch.setattr("worker.verification.gates.gate.run_program", broken)
     report = checked({"a.md": "x"}, {"type": "command", "command": ["true"]})
     assert found(report) == [("GATE_ERROR", "", 0)]
     assert "RuntimeError: boom" in report.issues[0].message

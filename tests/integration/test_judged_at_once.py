@@ -25,7 +25,7 @@ from tests.records import counters
 from tests.support import wait_until
 from worker.enforcement.child import MOST_CHARACTERS
 from worker.enforcement.policy import Attempt
-from worker.files.session_fence import delivery_name, written
+from worker.files.workspace import delivery_name, written
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns import folders
 from worker.turns.judges import Case

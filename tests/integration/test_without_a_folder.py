@@ -14,7 +14,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from tests.accounts import disagreements
 from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
-from worker.files.session_fence import HELD, Place, check_session_done
+from worker.files.workspace import HELD, Place, check_session_done
 from worker.turns import folders
 from worker.turns.parts import EngineParts
 

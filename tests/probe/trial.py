@@ -19,7 +19,7 @@ from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
 from tests.probe.ways import WAYS
 from tests.support import processes_with
-from worker.files.session_fence import written_files
+from worker.files.workspace import written_files
 from worker.runners.base import Order, Transcript
 from worker.runners.claude.command import cut_environment, outbound
 from worker.runners.guard.box import PORT, Bind

@@ -37,7 +37,7 @@ from worker.backup.snapshot import (
 )
 from worker.files.folder_clearing import GONE
 from worker.files.safe_io import replace as put
-from worker.files.session_fence import HELD
+from worker.files.workspace import HELD
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.programs import state_dir
 

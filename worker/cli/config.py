@@ -30,7 +30,7 @@ from api_client.contract.settings.load import file_of
 from worker.cli.terminal import json_option, one_line, write_json, write_table
 from worker.enforcement.rules.rule import RULE_CODES
 from worker.enforcement.validators.codes import CODES as ANSWER_CODES
-from worker.verification.gates.check import CODES as OUTPUT_CODES
+from worker.verification.gates.gate import CODES as OUTPUT_CODES
 
 _URLS = {"broker_url", "store_url"}
 #: Constants that mean something to tests alone.

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from worker.files import recording
 from worker.files.safe_io import opened, read
-from worker.files.session_fence import session_directory
+from worker.files.workspace import session_directory
 
 #: A folder that was put aside to be removed. No session's folder begins with a dot.
 GONE = ".gone-"

@@ -35,7 +35,7 @@ from api_client.contract.prompts import NONE, SHIPPED, shipped
 from api_client.contract.turn import Turn
 from worker.enforcement.documents.splice import extract_state_from_messages, marker_spans
 from worker.files.safe_io import made, opened, read
-from worker.files.session_fence import FencedPlace, Place, Recent
+from worker.files.workspace import FencedPlace, Place, Recent
 
 # CLAUDE.md of a consultant session from its template (ADR-034, phase 2).
 

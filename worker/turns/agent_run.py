@@ -19,7 +19,7 @@ from api_client.contract.settings import Settings
 from api_client.turns.record.changes import Claim, Fenced
 from worker.enforcement.going_on import go_on, go_on_feedback, known
 from worker.files.session import text_of
-from worker.files.session_fence import DeliveryTaken, has_answer
+from worker.files.workspace import DeliveryTaken, has_answer
 from worker.runners.base import (
     Adopts,
     AgentEvent,
@@ -40,7 +40,7 @@ from worker.runners.base import (
 )
 from worker.runners.guard.marks import sweep_before
 from worker.runners.guard.processes import shared
-from worker.turns import folders, phases
+from worker.turns import folders, phase_turns
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 
@@ -365,7 +365,7 @@ class AgentRun:
             folders.forget_runs(self._parts.settings, self._turn, range(attempt - 1, attempt))
         if self._turn.request.phase is not None:
             self._require_gates()
-            self.prompt = phases.asked(self._turn, self._parts.settings.root, self._history)
+            self.prompt = phase_turns.asked(self._turn, self._parts.settings.root, self._history)
         prepared = self._prepared(may_block)
         reach("folder.made")
         return prepared
@@ -376,7 +376,7 @@ class AgentRun:
         Raises:
             SettingsError: they may not.
         """
-        if refused := phases.fence_of(self._parts.settings, self._turn).refusal(phases.phase_of(self._turn)):
+        if refused := phase_turns.fence_of(self._parts.settings, self._turn).refusal(phase_turns.phase_of(self._turn)):
             raise SettingsError([refused])
 
     def _confirm(self) -> None:
@@ -436,7 +436,7 @@ class AgentRun:
             deadline=self._lease.deadline,
             idle_seconds=settings.idle_seconds,
             kill_grace_seconds=settings.kill_grace_seconds,
-            inputs=() if turn.request.phase is None else phases.own_inputs(turn, settings.root),
+            inputs=() if turn.request.phase is None else phase_turns.own_inputs(turn, settings.root),
             witness=settings.witness,
             recorded=may_block and folders.is_recorded(runner),
         )

@@ -18,8 +18,8 @@ from api_client.turns.record.changes import Claim
 from api_client.turns.record.encoding import Accepted, Move, judged, policy_of
 from worker.enforcement.attempt import best, kept_files, latest_set
 from worker.enforcement.policy import weighed
-from worker.files import recording, session, session_fence
-from worker.files.session_fence import (
+from worker.files import recording, session, workspace
+from worker.files.workspace import (
     RESPONSE,
     FencedPlace,
     Place,
@@ -35,10 +35,10 @@ from worker.files.session_fence import (
     written,
 )
 from worker.runners.base import AnyRunner, BuildRunner, needs_folder
-from worker.turns import phases
+from worker.turns import phase_turns
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
-from worker.turns.phases import phase_directory
+from worker.turns.phase_turns import phase_directory
 
 _NOTHING = Written()
 
@@ -107,7 +107,7 @@ def begin(
         confirm: asks the store, after a freeze, whether the turn is still ours; raises if it is not.
         needed: the agent works in the folder.
         template: as for ``session.prepare``.
-        token: as for ``session_fence.fenced_writes``: the claim's, under which the answer is accepted too.
+        token: as for ``workspace.fenced_writes``: the claim's, under which the answer is accepted too.
         tools: as for ``session.prepare``.
 
     Raises:
@@ -126,7 +126,7 @@ def begin(
         if turn.request.phase is None:
             session.prepare(holder, turn, settings.root, template, tools=tools)
         else:
-            phases.begin(holder, directory, turn, history)
+            phase_turns.begin(holder, directory, turn, history)
     return directory
 
 
@@ -378,14 +378,14 @@ def _put(parts: EngineParts, holder: Place, turn: Turn, accepted: Accepted, file
     A run that is stored with its verdict is not in ``turn`` yet: the next turn goes on in the move's agent session.
     """
     if isinstance(holder, FencedPlace) and turn.request.phase is not None:
-        phases.publish_output(holder, turn, accepted.delivery)
+        phase_turns.publish_output(holder, turn, accepted.delivery)
         return
     if files is None:
-        own = session_fence.written_files(holder.path / "attempts" / accepted.delivery)
+        own = workspace.written_files(holder.path / "attempts" / accepted.delivery)
         files = {**own, **accepted.mended}
     answer, changed = accepted.move.answer, accepted.move.fields.values
     session.accept(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
-    session_fence.publish(
+    workspace.publish(
         holder,
         answer.response,
         attempt_id=accepted.delivery,

@@ -33,14 +33,14 @@ from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.turns.record.changes import Claim, JudgingPaused
 from api_client.turns.record.encoding import Accepted, Move, asked_anew, judged, policy_of
 from worker.enforcement.policy import Attempt, decide, demote, refused
-from worker.files.session_fence import written_files
-from worker.turns import folders, phases
+from worker.files.workspace import written_files
+from worker.turns import folders, phase_turns
 from worker.turns.agent_run import AgentRun
 from worker.turns.folders import AnswerFiles, accept_with_files
 from worker.turns.judges import CannotJudge, Case
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
-from worker.turns.phases import Verification
+from worker.turns.phase_turns import Verification
 from worker.turns.transitions.after_judging import (
     JudgedRun,
     Usage,
@@ -316,7 +316,7 @@ def _verify(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> 
     this = attempts[-1]
     if this.number != link.attempt:
         raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
-    output = folders.delivery_folder(parts.settings, turn, this) / phases.OUTPUT
+    output = folders.delivery_folder(parts.settings, turn, this) / phase_turns.OUTPUT
     last = link.attempt >= (turn.allowed or turn.request.max_attempts)
 
     def judge() -> tuple[ValidationIssue, ...]:
@@ -366,7 +366,7 @@ def _fail(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Mo
 def _put_feedback_away(parts: EngineParts, turn: Turn) -> None:
     """Keep a phase's last feedback. If its folder has vanished, there is none to keep, and the turn still ends."""
     try:
-        phases.put_feedback_away(folders.folder_of(parts.settings, turn), turn)
+        phase_turns.put_feedback_away(folders.folder_of(parts.settings, turn), turn)
     except (SettingsError, PhaseError) as error:
         log.warning("feedback.not_archived", reason=str(error)[:200])
 

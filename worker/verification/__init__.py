@@ -5,9 +5,9 @@ uses the same parts. docs/WORKFLOW-SYSTEM.md explains phases, gates and verdicts
 """
 
 from worker.verification.gates import GateReport, GateResult, check, each_gate
-from worker.verification.gates.check import CODES
+from worker.verification.gates.gate import CODES
 from worker.verification.gates.gate_program import Fence, Stopped, Stopping
-from worker.verification.phase_run import (
+from worker.verification.phases import (
     FeedbackChannel,
     PhaseRun,
     PhasesFileError,

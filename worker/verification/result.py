@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from worker.runners.base import Completion
-from worker.verification.gates.check import GateReport
+from worker.verification.gates.gate import GateReport
 
 
 class Ground(StrEnum):

@@ -21,7 +21,7 @@ from api_client.turns.record.encoding import Answer
 from worker.files import session
 from worker.files.safe_io import opened, read, spread
 from worker.files.session import conversation_digest, read_status
-from worker.files.session_fence import HELD, check_session_done, delivery_directory, fenced_writes, place, publish
+from worker.files.workspace import HELD, check_session_done, delivery_directory, fenced_writes, place, publish
 from worker.runners.base import needs_folder
 from worker.turns import folders
 

@@ -18,7 +18,7 @@ from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record.encoding import Answer
 from worker.files import session
 from worker.files.session import Version, check, continued_session, conversation_digest, fenced, read_status, text_of
-from worker.files.session_fence import Recent, check_session_done, delivery_directory, fenced_writes, publish
+from worker.files.workspace import Recent, check_session_done, delivery_directory, fenced_writes, publish
 
 ASKED = ({"role": "user", "content": "Baue einen Zähler"},)
 ANSWER = Answer(response="Welchen?\n\n<!-- STEP: what -->", step="what", step_source="marker")

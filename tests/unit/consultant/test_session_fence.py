@@ -13,7 +13,7 @@ import pytest
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record.encoding import Answer
 from worker.files import session
-from worker.files.session_fence import (
+from worker.files.workspace import (
     HELD,
     FencedPlace,
     delivery_directory,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.files import session_fence
-from worker.files.session_fence import (
+from worker.files import workspace
+from worker.files.workspace import (
     DeliveryTaken,
     Written,
     delivery_directory,
@@ -141,7 +141,7 @@ def test_a_crash_in_mid_write_leaves_the_old_answer_whole(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("worker.files.session_fence.os.replace", full)
+    monkeypatch.setattr("worker.files.workspace.os.replace", full)
     with pytest.raises(OSError, match="No space"):
         published(tmp_path / "s", "neu", attempt_id="b")
     assert (tmp_path / "s/output/response.md").read_text() == "alt"
@@ -186,9 +186,9 @@ def test_a_linked_output_folder_is_not_read(tmp_path: Path, delivery: Path) -> N
 
 
 def test_only_so_many_files_are_read(delivery: Path) -> None:
-    for number in range(session_fence.MAX_FILES + 5):
+    for number in range(workspace.MAX_FILES + 5):
         (delivery / f"output/ADR-{number:03}.md").touch()
-    assert len(written_files(delivery)) == session_fence.MAX_FILES
+    assert len(written_files(delivery)) == workspace.MAX_FILES
     assert written(delivery).refused == {"output": "5 files too many, from ADR-050.md on"}
 
 

@@ -23,8 +23,8 @@ from worker.turns.folders import may_be_recorded, works_in_files
 from worker.turns.transitions.after_judging import after_decision, after_giving_up
 from worker.turns.transitions.after_run import VERIFIER_TRIES, Delays, after_run, after_verification, service_said
 from worker.verification import Ground, VerificationResult
-from worker.verification.gates.check import GateReport, GateResult, issue
-from worker.verification.phase_run import feedback_on
+from worker.verification.gates.gate import GateReport, GateResult, issue
+from worker.verification.phases import feedback_on
 from worker.verification.result import gates_result
 
 _SILENT = VerificationResult(success=False, errors=["no verdict"], ground=Ground.NO_VERDICT)

@@ -13,8 +13,8 @@ import pytest
 from api_client.contract.declared import Invalid
 from api_client.contract.phases import GATES, PHASE, Phase, PhaseError, read_phases
 from worker.verification import PhasesFileError, load_phases, parse_phases
-from worker.verification.gates.check import CODES
-from worker.verification.gates.check import GATES as RUNNABLE
+from worker.verification.gates.gate import CODES
+from worker.verification.gates.gate import GATES as RUNNABLE
 
 ROOT = Path(__file__).parents[3]
 

@@ -18,7 +18,7 @@ from worker.cli import NO
 from worker.cli.terminal import json_option, one_line, with_client, write_json, write_list
 from worker.cli.turns.timeline import error_lines
 from worker.cli.turns.turn import follow_turn
-from worker.verification.phase_run import load_phases, phases_file
+from worker.verification.phases import load_phases, phases_file
 
 
 @click.group()

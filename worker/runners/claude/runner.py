@@ -16,7 +16,7 @@ from pathlib import Path
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
 from worker.files.safe_io import SHORT_OF, opened, read
-from worker.files.session_fence import RESPONSE, written_files
+from worker.files.workspace import RESPONSE, written_files
 from worker.runners.base import Emit, ErrorKind, Order, RunResult, Sent, Verdict, config_error, not_begun
 from worker.runners.claude import command as claude_sessions
 from worker.runners.claude import completion_gate as claude_gate

@@ -2,7 +2,7 @@
 
 Run by path, ``python -P inspection.py`` with the order as JSON on standard input, so that only parsers are imported.
 Writes one JSON object a line: ``{"begin": file}`` before each file, then the faults of it: code, line and the
-values of the code's words (``worker.verification.gates.check``).
+values of the code's words (``worker.verification.gates.gate``).
 """
 
 from __future__ import annotations

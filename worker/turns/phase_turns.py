@@ -19,7 +19,7 @@ from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.files.folder_clearing import GONE, Old, last_written, size_of
-from worker.files.session_fence import FencedPlace, delivery_name
+from worker.files.workspace import FencedPlace, delivery_name
 from worker.runners.base import Verdict
 from worker.turns.leases.lease import Lease
 from worker.verification import (
