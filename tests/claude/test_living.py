@@ -113,6 +113,8 @@ class Situation:
 
 
 SLOW = (answer("B", 0.4),)
+#: Each process is disturbed at its second message, and is trusted no more.
+NEVER = ("cold", "cold", "cold")
 SITUATIONS = (
     Situation(name="nothing happens", warm=("cold", "warm", "warm")),
     Situation(name="killed between two messages", between=signal.SIGKILL, warm=("cold", "cold", "warm")),
@@ -123,11 +125,11 @@ SITUATIONS = (
     Situation(name="interrupted within a message", within=signal.SIGINT, first=SLOW),
     Situation(name="stopped within a message", within=signal.SIGSTOP, first=SLOW),
     Situation(name="text behind its result", tell=late_text, kept=False),
-    Situation(name="text of the last message in the next", tell=text_in_the_next),
-    Situation(name="result of the last message in the next", tell=result_in_the_next),
+    Situation(name="text of the last message in the next", tell=text_in_the_next, warm=NEVER, kept=False),
+    Situation(name="result of the last message in the next", tell=result_in_the_next, warm=NEVER, kept=False),
     Situation(name="result lost", tell=result_lost),
     Situation(name="end of a message lost", tell=end_lost),
-    Situation(name="stdout cut between two messages", tell=cut_before),
+    Situation(name="stdout cut between two messages", tell=cut_before, warm=NEVER, kept=False),
     Situation(name="stdout cut within a message", tell=cut_within),
     Situation(name="an API error, then success", first=(fails(500),), warm=("cold", "warm", "warm")),
     Situation(name="API errors until the CLI gives up", first=(fails(529),) * 2),

@@ -469,10 +469,16 @@ def _contents(names: Sequence[str], folder: int) -> dict[str, str]:
     return found
 
 
+#: Below ``agent/``: the folders of agents that live from one message to the next.
+KEPT = "warm"
+
+
 def _tidy(holder: Place, agent_session: str) -> None:
     """Drop the transcripts that nobody can continue from any more, and what killed workers left of agents' HOMEs."""
     with contextlib.suppress(FileNotFoundError), opened("agent", holder.session) as folder:
         for name in os.listdir(folder):  # noqa: PTH208 - a descriptor
+            if name == KEPT:
+                continue  # of an agent that lives; the session's next one clears the rest
             transcript = not stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
             if not transcript or (agent_session and Path(name).stem != agent_session):
                 holder.remove(name, folder)

@@ -93,6 +93,7 @@ class Order:
         read_only: the agent may read in ``directory``, and nothing else: no tool of its writes, runs or fetches.
         inputs: files outside the project that it may read: what earlier phases of its owner wrote.
         witness: file in which the scripted agent records what it executed, or empty.
+        owner: whose session it is; the agent's process may then be kept for its next message. Empty: it never is.
         recorded: its output is kept beside ``directory`` while it runs, so that a finished run can be adopted.
     """
 
@@ -115,6 +116,7 @@ class Order:
     read_only: bool = False
     inputs: tuple[Path, ...] = ()
     witness: str = ""
+    owner: str = ""
     recorded: bool = False
 
     @property

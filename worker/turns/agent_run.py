@@ -438,6 +438,7 @@ class AgentRun:
             kill_grace_seconds=settings.kill_grace_seconds,
             inputs=() if turn.request.phase is None else phase_turns.own_inputs(turn, settings.root),
             witness=settings.witness,
+            owner="" if turn.request.phase is not None or self._parts.host.sick else turn.request.owner,
             recorded=may_block and folders.is_recorded(runner),
         )
         return runner, order

@@ -25,6 +25,7 @@ from api_client.turns.record.ledger import Ledger
 from worker.agents.ability import Ability
 from worker.agents.registry import build_runner
 from worker.runners.guard import processes
+from worker.runners.warm import idle_agents
 from worker.turns import folders
 from worker.turns.judges import Judges
 from worker.turns.leases.host import Host, Work, WorkerHeartbeat
@@ -203,6 +204,8 @@ class Engine:
         sick = bool(self.host.sick)
         if self._was_sick and not sick:
             self.receiver.wake()
+        if sick and not self._was_sick:
+            idle_agents.shared().end_all()
         self._was_sick = sick
 
     def _look_around(self) -> None:
@@ -297,4 +300,5 @@ class Engine:
         self.loop.result_of(self._ledger.close())
         self.loop.close()
         self._threads.close()
+        idle_agents.shared().close()
         processes.shared().stop()

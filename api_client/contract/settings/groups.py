@@ -180,6 +180,18 @@ class Agents:
         "Permission rules beyond reading the project and writing in the run's folder, such as WebSearch.",
         per_model=True,
     )
+    claude_warm_seconds: float = setting(
+        0.0,
+        number(0, 86_400),
+        "How long an idle Claude CLI is kept for its session's next message (docs/claude-cli.md); 0: never.",
+    )
+    claude_warm_processes: int = setting(
+        4, integer(1, 1000), "How many are kept in each worker process; the least recently used end first."
+    )
+    claude_warm_per_owner: int = setting(2, integer(1, 1000), "How many of these for one owner.")
+    claude_warm_mb: int = setting(
+        1024, integer(0, 10**7), "Memory that those of a worker process may hold together, in MiB; 0: any amount."
+    )
     openai_url: str = setting(
         "", web_address, "Base address of an OpenAI-compatible service, with /v1, for openai_http:MODEL."
     )

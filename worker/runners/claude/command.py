@@ -80,12 +80,15 @@ def base_of(order: Order) -> Base:
     return Base()
 
 
-def keep(order: Order, session: str, transcript: str, home: Path) -> bool:
-    """Copy a run's transcript from its HOME to the session's; False, and logged, when it cannot be kept."""
+def keep(order: Order, session: str, transcript: str, home: Path, *, of: str = "") -> bool:
+    """Copy a run's transcript from its HOME to the session's; False, and logged, when it cannot be kept.
+
+    ``of`` is the agent session of the process that ran it, where that had run others before.
+    """
     if (order.workdir / TRANSCRIPTS / f"{session}.jsonl").is_file():
         return True  # by the worker that this finished run is adopted from
     try:
-        content = content_of(transcript, session, home)
+        content = content_of(transcript, of or session, home)
         with opened(order.workdir) as root, made(root, TRANSCRIPTS) as kept:
             replace(f"{session}.jsonl", content, kept)
             os.fsync(kept)
@@ -208,8 +211,15 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
     if memory.is_file() and not memory.is_symlink():
         shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
     path = home / "helix-settings.json"
+    path.write_text(settings_content(order, home, settings), encoding="utf-8")
+    return path
+
+
+def settings_content(order: Order, home: Path, settings: Settings) -> str:
+    """Return a run's settings file: its hooks, and its permissions."""
+    marks = order.directory / "marks"
     writing = claude_hooks.edit_rules(writable_paths(settings))
-    content = claude_hooks.settings(
+    return claude_hooks.settings(
         marks,
         readable=[order.directory]
         if order.read_only
@@ -217,8 +227,6 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
         protected=[marks, home],
         allowed=() if order.read_only else [*writing, *settings.claude_allowed_tools],
     )
-    path.write_text(content, encoding="utf-8")
-    return path
 
 
 def instructions(home: Path) -> str:

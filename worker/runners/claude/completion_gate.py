@@ -204,6 +204,7 @@ class Evidence:
         stop_reason: why the model stopped, as the transcript has it; a result tells it too.
         unwritable: why the run's folder takes no marks, such as a full disk; empty when it does.
         retry_after: seconds the service asked to wait, 0 when it named none.
+        lives: the process has ended its message, not itself: then SessionEnd and an exit code are still to come.
     """
 
     run: str
@@ -218,6 +219,7 @@ class Evidence:
     stop_reason: str = ""
     unwritable: str = ""
     retry_after: float = 0.0
+    lives: bool = False
 
     @property
     def own(self) -> tuple[str, ...]:
@@ -353,11 +355,13 @@ def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
 def _ended_early(evidence: Evidence) -> _Ruling | None:
     """An ending that is not a success: a signal, an exit code, a result that says so."""
     code, result = evidence.exit_code, evidence.result
-    if code is None:
+    if evidence.lives and not result:
+        return _incomplete("the agent gave no result")
+    if code is None and not evidence.lives:
         return _incomplete("nobody knows how the agent ended")
-    if code < 0:
+    if code and code < 0:
         return _incomplete(f"the agent was killed by signal {-code}", Why.KILLED)
-    if code > 0:
+    if code and code > 0:
         return _incomplete(f"the agent ended with exit code {code}")
     if result and (result.get("is_error") or result.get("subtype") != "success"):
         return _incomplete(f"the agent's result is {result.get('subtype')}, an error")
@@ -372,7 +376,7 @@ def _unproven(evidence: Evidence) -> _Ruling | None:
     if START not in evidence.marks:
         reason = "the agent's hooks did not load: its settings are refused or its hooks are disabled"
         return Verdict.ERROR, ErrorKind.CONFIG, reason
-    missing = [event for event in (START, STOP, END) if event not in own]
+    missing = [event for event in ((START, STOP) if evidence.lives else (START, STOP, END)) if event not in own]
     if missing:
         return _incomplete(f"the agent ended without the hook {missing[0]} of this run")
     if STOP_FAILURE in evidence.marks:
@@ -400,4 +404,6 @@ def _incomplete(reason: str, why: Why = Why.BROKE_OFF) -> _Ruling:
 
 def _complete(evidence: Evidence) -> _Ruling:
     lost = "" if evidence.result else "; its standard output was lost"
+    if evidence.lives:
+        return Verdict.COMPLETE, None, "this message's result and its hook Stop; its process lives on"
     return Verdict.COMPLETE, None, f"exit code 0 and this run's hooks SessionStart, Stop and SessionEnd{lost}"

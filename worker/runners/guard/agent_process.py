@@ -7,6 +7,7 @@ import contextlib
 import os
 import select
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -52,13 +53,15 @@ class AgentProcess:
         send: Callable[[dict[str, Any]], str],
         kill_guard: Callable[[], None],
         recording: Recording | None = None,
+        stdin: int = -1,
     ) -> None:
         self.mark = mark
         #: Its first process; 0 until the guard has said.
         self.pid = 0
         #: How its first process ended, once that is known; others of it may still be there.
         self.known_end: Exit | None = None
-        self._send = send
+        self._send = self._send_now = send
+        self._stdin = stdin
         self._kill_guard = kill_guard
         self._ended = threading.Event()
         self._exit = Exit()
@@ -121,7 +124,7 @@ class AgentProcess:
             on_end: called in the loop, once, when its end is known: by then ``read(0)`` gives what is still unread.
             orders: sends the orders to the guard, one after the other: that may block.
         """
-        send, self._loop = self._send, loop
+        send, self._loop = self._send_now, loop
 
         def send_later(request: dict[str, Any]) -> str:
             orders.submit(send, request)
@@ -146,6 +149,48 @@ class AgentProcess:
         loop, self._loop = self._loop, None
         for fd in self._fds if loop else ():
             loop.remove_reader(fd)  # type: ignore[union-attr]
+
+    def write(self, content: bytes, seconds: float) -> bool:
+        """Write to its standard input; False when it has ended, or did not read all within ``seconds``. May block."""
+        writable, give_up, rest = select.poll(), time.monotonic() + seconds, memoryview(content)
+        if self._stdin < 0:
+            return False
+        writable.register(self._stdin, select.POLLOUT)
+        while rest:
+            if not writable.poll(max(0.0, give_up - time.monotonic()) * 1000):
+                return False
+            try:
+                rest = rest[os.write(self._stdin, rest) :]
+            except BlockingIOError:
+                continue
+            except OSError:
+                return False
+        return True
+
+    def close_input(self) -> None:
+        """Let it read the end of its standard input: it is asked nothing more. For any thread."""
+        with self._lock:
+            stdin, self._stdin = self._stdin, -1
+        if stdin >= 0:
+            os.close(stdin)
+
+    @property
+    def output_ended(self) -> bool:
+        """Return whether its standard output has ended; it may live on."""
+        return self._stdout not in self._fds
+
+    @property
+    def silent(self) -> bool:
+        """Return whether nothing of it waits to be read, and neither output has ended."""
+        return len(self._fds) == 2 and not self._poll.poll(0)
+
+    def when_ended(self, report: Callable[[], object]) -> None:
+        """Call ``report`` at its end, in whatever thread hears of it; ``report`` must not block."""
+        with self._lock:
+            if not self._ended.is_set():
+                self._on_end = report
+                return
+        report()
 
     def stderr(self) -> str:
         """The last 4 kB of standard error; to be read after the end."""
@@ -173,6 +218,7 @@ class AgentProcess:
 
     def close(self) -> None:
         """Free what it holds."""
+        self.close_input()
         if self._recording:
             self._recording.close()
             self._recording = None

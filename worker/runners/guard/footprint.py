@@ -129,6 +129,11 @@ class Footprint:
         return rough if rough <= self._bounds.memory_mb * _MIB else sum(_own_memory(each) for each in tree)
 
 
+def memory_of(pid: int) -> int:
+    """Return what a process and all that descend from it use together, in bytes. May block."""
+    return sum(_own_memory(each) for each in _tree(pid))
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """A process: its number, its threads, and its resident memory in bytes."""

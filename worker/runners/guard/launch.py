@@ -44,7 +44,7 @@ class Launch:
     """The process to start.
 
     Attributes:
-        argv, env, stdin: the command, its whole environment, what it reads.
+        argv, env, stdin: the command, its whole environment, what it reads; None: what it is written while it runs.
         binds: what it needs in a box besides the system and its own folder. box: ``HELIX_BOX``.
         wanted: it does what a model says, so it is put into a box wherever one can be made.
         outbound: what it may reach from its own network; None for nothing.
@@ -54,7 +54,7 @@ class Launch:
 
     argv: Sequence[str]
     env: Mapping[str, str]
-    stdin: bytes
+    stdin: bytes | None
     binds: Sequence[Bind] = ()
     box: str = "off"
     wanted: bool = False
@@ -133,7 +133,7 @@ def begin(
         return Ending(exit=Exit(error=str(error), passing=True))
     reach("agent.started")
     footprint = Footprint(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
-    return Begun(Supervision(agent, order, stop, _hearing(emit, take_line), footprint), level)
+    return Begun(Supervision(agent, order, stop, hearing(emit, take_line), footprint), level)
 
 
 def ended_before(found: Finished) -> Ending:
@@ -146,7 +146,9 @@ def ended_before(found: Finished) -> Ending:
         raise OSError(f"its recording has no right end: {error!r}") from error
 
 
-def _hearing(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
+def hearing(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
+    """Return what makes events of a line; an answer that is too long is a limit."""
+
     def hear(line: bytes) -> None:
         try:
             for event in take_line(line):

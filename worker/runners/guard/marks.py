@@ -54,6 +54,11 @@ def parent_of(pid: int) -> int:
     return int(fields[1]) if fields else 0
 
 
+def is_stopped(pid: int) -> bool:
+    """Return whether a process is stopped by a signal or a debugger."""
+    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+
+
 def kill(pid: int) -> None:
     """SIGKILL to one process; one that is gone or out of reach is left alone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -59,7 +59,7 @@ class Processes:
         mark: str,
         env: Mapping[str, str],
         cwd: Path,
-        stdin: bytes = b"",
+        stdin: bytes | None = b"",
         lease_ends: float,
         open_files: int = 0,
         recorded: Path | None = None,
@@ -72,7 +72,7 @@ class Processes:
             mark: ``<turn>.<attempt>.<delivery>``; names the run and is found in all its processes.
             env: its whole environment; only the mark is added.
             cwd: where it runs.
-            stdin: what it reads, as a file: it may be long, and nobody has to feed it.
+            stdin: what it reads, as a file: it may be long, and nobody has to feed it. None: what ``write`` gives it.
             lease_ends: it is killed then, unless ``extend`` says otherwise.
             open_files: how many files each of its processes may have open; 0: as many as the worker's.
             recorded: the folder beside which its output is recorded (``recording.py``); None for not at all. One that
@@ -89,11 +89,11 @@ class Processes:
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             if recording:
                 ours.callback(recording.close)
-            source = _file_of(stdin)
+            source, feed = (_file_of(stdin), -1) if stdin is not None else _feed(ours)
             theirs.callback(os.close, source)
             (stdout, agent_stdout), (stderr, agent_stderr) = (_pipe(ours, theirs) for _ in range(2))
             guard = self._running()
-            process = AgentProcess(mark, stdout, stderr, guard.send, guard.kill, recording)
+            process = AgentProcess(mark, stdout, stderr, guard.send, guard.kill, recording, feed)
             ours.pop_all()  # now the process closes them
             recorder = [recording.fd, stdout] if recording else []
             guard.spawn(process, request, [source, agent_stdout, agent_stderr, *recorder])
@@ -249,6 +249,13 @@ def _pipe(ours: contextlib.ExitStack, theirs: contextlib.ExitStack) -> tuple[int
     reader, writer = os.pipe()
     ours.callback(os.close, reader)
     theirs.callback(os.close, writer)
+    return reader, writer
+
+
+def _feed(ours: contextlib.ExitStack) -> tuple[int, int]:
+    reader, writer = os.pipe()
+    ours.callback(os.close, writer)
+    os.set_blocking(writer, False)
     return reader, writer
 
 

@@ -115,6 +115,8 @@ class Supervision:
         footprint: Footprint | None = None,
     ) -> None:
         self.process = process
+        #: Set by ``on_line`` where its owner has heard all it waits for: it is watched no more, and may live on.
+        self.settled = False
         self._footprint = footprint or Footprint(Bounds())
         self._limits = limits
         self._stop = stop
@@ -187,6 +189,16 @@ class Supervision:
         elif self._bytes > MAX_OUTPUT:
             self._limit(f"more than {MAX_OUTPUT} bytes of output")
         self._heard = time.monotonic()  # only now: the time that handing on took is not the agent's silence
+
+    @property
+    def heard(self) -> int:
+        """Return how much it has said, in bytes."""
+        return self._bytes
+
+    @property
+    def at_line_end(self) -> bool:
+        """Return whether its last line has come whole, and nothing ends it."""
+        return not self._rest and not self._cause
 
     def hear_rest(self) -> None:
         """Nothing more comes: take the last line, which may lack its end. Raises as ``hear``."""
@@ -274,8 +286,10 @@ def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completio
 # What may block has two threads of the process: one sends orders to the guard, one weighs what the agents use.
 
 
-async def watched(supervision: Supervision) -> Exit:
+async def watched(supervision: Supervision) -> Exit | None:
     """Watch an agent in the running loop until it has ended. Raises as ``Supervision.run``; a cancel ends it too.
+
+    None once ``Supervision.settled`` is set: then it lives, and its outputs are the caller's to read.
 
     ``Supervision.ending`` is still to be called, in a thread.
     """
@@ -298,7 +312,7 @@ async def watched(supervision: Supervision) -> Exit:
 class _Watch:
     """One agent, from its start to the report of its end."""
 
-    def __init__(self, supervision: Supervision, done: asyncio.Future[Exit]) -> None:
+    def __init__(self, supervision: Supervision, done: asyncio.Future[Exit | None]) -> None:
         self.supervision = supervision
         self.done = done
         self._fault: BaseException | None = None
@@ -310,6 +324,8 @@ class _Watch:
             self.supervision.hear(piece)
         except Exception as fault:
             self._give_up(fault)
+        if self.supervision.settled and not self.done.done():
+            self.done.set_result(None)
 
     def ended(self) -> None:
         """All its processes are gone: what is in the pipe is all there is."""

@@ -1,0 +1,253 @@
+"""Agents kept between messages: who takes them, how many stay, and whose line is whose."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
+from worker.runners.claude.command import Base
+from worker.runners.claude.completion_gate import END, START, STOP, STOP_FAILURE, Evidence, Mark, judge
+from worker.runners.claude.living import Exchange
+from worker.runners.warm.idle_agents import IdleAgents
+from worker.runners.warm.life import Limits
+
+LIMITS = Limits(seconds=60, processes=3, per_owner=2, memory_mb=0)
+
+
+@dataclass
+class Asked:
+    reason: str = ""
+    lease_ends: float = math.inf
+
+
+def order(session: str = "s", owner: str = "o", number: int = 1) -> Order:
+    return Order(
+        turn_id=session,
+        session_id=session,
+        attempt=number,
+        delivery=number,
+        prompt="?",
+        messages=(),
+        workdir=Path("/w"),
+        directory=Path("/w/d"),
+        owner=owner,
+        deadline=time.monotonic() + 60,
+    )
+
+
+@dataclass
+class Process:
+    """A process that answers with its name, or as it is told."""
+
+    session: tuple[str, str]
+    fixed: str = "f"
+    answers: list[Any] = field(default_factory=list)
+    keepable: bool = True
+    fits: bool = True
+    size: int = 0
+    closed: bool = False
+    until: float = 0.0
+
+    def continues(self, _: Order) -> bool:
+        return self.fits
+
+    async def ask(self, _: Order, _emit: Emit, _stop: Stop) -> RunResult | None:
+        answer = self.answers.pop(0) if self.answers else "ok"
+        if isinstance(answer, Exception):
+            raise answer
+        return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason=""), text=answer) if answer else None
+
+    def rest(self, until: float) -> None:
+        self.until = until
+
+    def memory(self) -> int:
+        return self.size
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass
+class Runner:
+    fixed: str = "f"
+    opened: list[Process] = field(default_factory=list)
+    answers: list[Any] = field(default_factory=list)
+    keepable: bool = True
+
+    async def run_alone(self, _: Order, _emit: Emit, _stop: Stop) -> RunResult:
+        return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason=""), text="alone")
+
+    def fixed_part(self, _: Order) -> str:
+        return self.fixed
+
+    def open(self, order: Order, fixed: str, _: Stop) -> Process:
+        made = Process((order.owner, order.session_id), fixed, list(self.answers), self.keepable)
+        self.opened.append(made)
+        return made
+
+
+def ask(idle: IdleAgents, runner: Runner, *orders: Order, limits: Limits = LIMITS) -> list[str]:
+    async def run() -> list[str]:
+        return [(await idle.run(runner, limits, each, lambda _: None, Asked())).text for each in orders]
+
+    return asyncio.run(run())
+
+
+def test_a_session_has_one_process_for_its_messages() -> None:
+    idle, runner = IdleAgents(), Runner()
+    ask(idle, runner, order(), order(), order("other"))
+    assert [process.session for process in runner.opened] == [("o", "s"), ("o", "other")]
+    assert runner.opened[0].until > time.monotonic()
+    idle.close()
+    assert all(process.closed for process in runner.opened)
+
+
+def test_an_order_without_a_fixed_part_runs_alone() -> None:
+    idle = IdleAgents()
+    assert ask(idle, Runner(fixed=""), order()) == ["alone"]
+    assert len(idle) == 0
+
+
+@pytest.mark.parametrize("change", ["fixed", "conversation", "owner", "doubt"])
+def test_a_process_that_may_not_be_used_is_closed_before_another_starts(change: str) -> None:
+    idle, runner = IdleAgents(), Runner(keepable=change != "doubt")
+    ask(idle, runner, order())
+    runner.fixed = "other" if change == "fixed" else "f"
+    runner.opened[0].fits = change != "conversation"
+    ask(idle, runner, order(owner="p" if change == "owner" else "o"))
+    assert len(runner.opened) == 2
+    assert runner.opened[0].closed is (change != "owner")
+
+
+def test_a_message_that_was_never_taken_goes_to_a_new_process() -> None:
+    idle, runner = IdleAgents(), Runner(answers=["one", None])
+    assert ask(idle, runner, order(), order()) == ["one", "one"]
+    assert [process.closed for process in runner.opened] == [True, False]
+
+
+def test_a_process_whose_message_raised_is_closed() -> None:
+    idle, runner = IdleAgents(), Runner(answers=[OSError("broken")])
+    with pytest.raises(OSError, match="broken"):
+        ask(idle, runner, order())
+    assert runner.opened[0].closed
+    assert len(idle) == 0
+
+
+@pytest.mark.parametrize(
+    ("limits", "left"),
+    [
+        (Limits(seconds=60, processes=2, per_owner=9, memory_mb=0), ["c", "d"]),
+        (Limits(seconds=60, processes=9, per_owner=2, memory_mb=0), ["a", "c", "d"]),
+        (Limits(seconds=60, processes=9, per_owner=9, memory_mb=250), ["c", "d"]),
+    ],
+)
+def test_the_least_recently_used_end_first(limits: Limits, left: list[str]) -> None:
+    idle, made = IdleAgents(), {}
+    for name, owner in (("a", "p"), ("b", "o"), ("c", "o"), ("d", "o")):
+        made[name] = Process((owner, name), size=100 * 2**20)
+        idle.put(made[name], limits)
+    idle.forget(made["a"] if "a" not in left else Process(("x", "x")))
+    wait = idle._closing.submit(lambda: None)
+    wait.result()
+    assert [name for name, process in made.items() if not process.closed] == left
+    idle.close()
+    assert all(process.closed for process in made.values())
+
+
+def lifecycle(message: Exchange, state: str, uuid: str = "") -> bytes:
+    return json.dumps(
+        {"type": "command_lifecycle", "command_uuid": uuid or message.uuid, "state": state}, separators=(",", ":")
+    ).encode()
+
+
+def text(words: str) -> bytes:
+    said = {"id": "m", "model": "x", "content": [{"type": "text", "text": words}]}
+    return json.dumps({"type": "assistant", "message": said}, separators=(",", ":")).encode()
+
+
+def repeated(message: Exchange) -> bytes:
+    said = {"type": "user", "message": {"role": "user", "content": "?"}, "uuid": message.uuid, "isReplay": True}
+    return json.dumps(said, separators=(",", ":")).encode()
+
+
+def message() -> tuple[Exchange, list[str]]:
+    seen: list[str] = []
+    made = Exchange(order(), Base(), b"?", time.monotonic())
+    made.settle = lambda: seen.append("settled")
+    return made, seen
+
+
+def test_a_message_takes_its_own_lines_from_its_start_to_its_end() -> None:
+    made, seen = message()
+    result = b'{"type":"result","subtype":"success","is_error":false,"result":"mine"}'
+    replay = repeated(made)
+    lines = [lifecycle(made, "queued"), lifecycle(made, "started"), replay, text("mine"), result]
+    for line in [*lines, lifecycle(made, "completed", "another"), lifecycle(made, "completed")]:
+        made.take_line(line)
+    assert (made.stream.text, made.late, made.over, seen) == ("mine", False, True, ["settled"])
+
+
+@pytest.mark.parametrize("begun", [("queued",), ("queued", "started")])
+@pytest.mark.parametrize("late", ["text", "delta", "result"])
+def test_a_line_before_the_cli_repeats_it_is_another_messages_and_counts_nowhere(
+    begun: tuple[str, ...], late: str
+) -> None:
+    made, seen = message()
+    delta = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "theirs"}}
+    line = {
+        "text": text("theirs"),
+        "delta": json.dumps({"type": "stream_event", "event": delta}).encode(),
+        "result": b'{"type":"result","subtype":"success","is_error":false,"result":"theirs"}',
+    }[late]
+    for each in (*(lifecycle(made, state) for state in begun), line, repeated(made), text("mine")):
+        assert not made.take_line(each)
+    assert (made.late, made.stream.text, seen[:1]) == (True, "", ["settled"])
+
+
+def test_words_of_an_answer_are_no_report_of_the_cli() -> None:
+    made, seen = message()
+    made.take_line(lifecycle(made, "started"))
+    made.take_line(repeated(made))
+    made.take_line(text(lifecycle(made, "completed").decode()))
+    assert (made.over, seen) == (False, [])
+
+
+OWN = Mark(run="r", session="a")
+RESULT = {"subtype": "success", "is_error": False, "terminal_reason": "completed", "stop_reason": "end_turn"}
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"),
+    [
+        ({}, Verdict.COMPLETE),
+        ({"lives": False}, Verdict.INCOMPLETE),
+        ({"result": {}}, Verdict.INCOMPLETE),
+        ({"result": RESULT | {"is_error": True}}, Verdict.INCOMPLETE),
+        ({"result": RESULT | {"terminal_reason": "aborted_streaming"}}, Verdict.INCOMPLETE),
+        ({"result": RESULT | {"stop_reason": "pause_turn"}}, Verdict.INCOMPLETE),
+        ({"result": RESULT | {"is_error": True, "api_error_status": 500}}, Verdict.ERROR),
+        ({"marks": {START: OWN}}, Verdict.INCOMPLETE),
+        ({"marks": {STOP: OWN}}, Verdict.ERROR),
+        ({"marks": {START: OWN, STOP: Mark(run="x", session="a")}}, Verdict.INCOMPLETE),
+        ({"marks": {START: OWN, STOP: OWN, STOP_FAILURE: OWN}}, Verdict.INCOMPLETE),
+        ({"marks": {START: OWN, STOP: Mark(run="r", session="a", background=1)}}, Verdict.INCOMPLETE),
+        ({"text": " "}, Verdict.INCOMPLETE),
+        ({"missing": "a part"}, Verdict.INCOMPLETE),
+        ({"exit_code": -9}, Verdict.INCOMPLETE),
+    ],
+)
+def test_a_message_of_a_living_process_is_complete_only_by_its_own_evidence(
+    change: dict[str, Any], verdict: Verdict
+) -> None:
+    given: dict[str, Any] = {"exit_code": None, "lives": True, "result": RESULT, "text": "x"}
+    given["marks"] = {START: OWN, STOP: OWN}
+    assert judge(Evidence(run="r", session="a", **(given | change))).verdict is verdict
+    assert END not in given["marks"]

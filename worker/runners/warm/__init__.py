@@ -1,0 +1,1 @@
+"""Agents whose process lives from one message of a session to the next."""

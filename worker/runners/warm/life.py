@@ -1,0 +1,89 @@
+"""The life of an agent's process: opened for a session, asked one message after the other, closed.
+
+A runner that offers ``fixed_part`` and ``open`` may have its process kept; one that does not starts a process a
+message. Only a message that is complete beyond doubt leaves its process to the next one. The guard owns the process all
+the time: it dies with its worker, and at the moment to which it may rest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from api_client.contract.settings import Settings
+from worker.runners.base import Emit, Order, RunResult, Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long, and how many, idle processes are kept; ``seconds`` 0: none. ``memory_mb`` 0: any amount."""
+
+    seconds: float = 0.0
+    processes: int = 4
+    per_owner: int = 2
+    memory_mb: int = 1024
+
+    @classmethod
+    def of(cls, settings: Settings) -> Limits:
+        """The limits of an installation."""
+        return cls(
+            seconds=settings.claude_warm_seconds,
+            processes=settings.claude_warm_processes,
+            per_owner=settings.claude_warm_per_owner,
+            memory_mb=settings.claude_warm_mb,
+        )
+
+
+class Living(Protocol):
+    """One agent's process between its first message and its end. Used by one message at a time."""
+
+    @property
+    def session(self) -> tuple[str, str]:
+        """Whose it is, owner and session: never another's."""
+        ...
+
+    @property
+    def fixed(self) -> str:
+        """What cannot change while it lives."""
+        ...
+
+    @property
+    def keepable(self) -> bool:
+        """Return whether its last message was complete beyond doubt, and nothing of that goes on."""
+        ...
+
+    def continues(self, order: Order) -> bool:
+        """Return whether it lives, and holds exactly the conversation that the order goes on from. May block."""
+        ...
+
+    async def ask(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
+        """One message, to the end; None where it was surely never taken, and another process is to be asked."""
+        ...
+
+    def rest(self, until: float) -> None:
+        """Nothing is asked now: the guard ends it at ``until`` by ``time.monotonic()``."""
+        ...
+
+    def memory(self) -> int:
+        """Return what it holds, in bytes. May block."""
+        ...
+
+    def close(self) -> None:
+        """End it, and remove what it leaves; returns when it is gone. Twice does no harm."""
+        ...
+
+
+class Opens(Protocol):
+    """A runner whose process may live on."""
+
+    async def run_alone(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
+        """As ``AsyncRunner.run_async``, in a process that ends with the run."""
+        ...
+
+    def fixed_part(self, order: Order) -> str:
+        """Return all of an order that a process is started with, as one text; empty: it runs alone. May block."""
+        ...
+
+    def open(self, order: Order, fixed: str, stop: Stop) -> Living | RunResult:
+        """Start a process for an order's session; the result that says why not. May block."""
+        ...
