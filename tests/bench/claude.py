@@ -363,6 +363,7 @@ def all_ways(program: Path, stub: Stub, folder: Path, also: Sequence[str]) -> It
             broker = stack.enter_context(EmbeddedBroker(root / "broker"))
             environ = {
                 "HELIX_ROOT": str(root),
+                "HELIX_NAMESPACE": f"bench-{uuid.uuid4().hex}",  # its end takes what bears this name for its own
                 "REDIS_URL": broker.url,
                 "HELIX_MODELS": "helix-consultant=claude_cli",
                 "HELIX_CLAUDE_PATH": str(program),
