@@ -2,7 +2,7 @@
 
 Round by round, in one run, the same chats three ways: ``claude -p``, a process a message; ``claude --input-format
 stream-json``, one process a chat; and ours, with its queue, guard, rules and box as set. A stub of the Messages API
-answers at once, so all but the model is measured. ``--also HELIX_NAME=VALUE`` measures ours under this setting too.
+answers at once, so all but the model is measured. ``--also "HELIX_NAME=VALUE ..."`` measures ours under these too.
 """
 
 from __future__ import annotations
@@ -371,7 +371,7 @@ def all_ways(program: Path, stub: Stub, folder: Path, also: Sequence[str]) -> It
                 "HELIX_CLAUDE_API_KEY": "sk-stub",
                 "HELIX_WEB_PORT": "0",
                 "HELIX_FLOWER_PORT": "0",
-                **dict([change.split("=", 1)] if change else ()),
+                **dict(each.split("=", 1) for each in change.split()),
             }
             installation = stack.enter_context(installed(load(environ)))
             ways.append(Ours(program, installation, broker, f"{OURS}, {change}" if change else OURS))
@@ -383,7 +383,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.bench.claude", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5, help="half a minute to a minute each")
     parser.add_argument("--at-once", type=int, default=8, help="chats at once")
-    parser.add_argument("--also", action="append", default=[], metavar="HELIX_NAME=VALUE", help="see above")
+    parser.add_argument("--also", action="append", default=[], metavar="SETTINGS", help="see above")
     parser.add_argument("--json", action="store_true", help="print all that was measured")
     options = parser.parse_args()
     if (program := cli()) is None:
