@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from api_client.contract.settings import Settings
 from tests.bench.claude import BARE, GOOD, KEPT, MESSAGES, OURS, all_ways, judged, measure
 from tests.claude.stub import Stub
 
@@ -14,8 +17,12 @@ from tests.claude.stub import Stub
 def test_the_same_chats_are_measured_three_ways(program: Path, stub: Stub, tmp_path: Path) -> None:
     said: list[str] = []
     stub.replies = [GOOD]
+    others = subprocess.Popen(["sleep", "300"], env={**os.environ, "HELIX_NAMESPACE": Settings().namespace})
     with all_ways(program.resolve(), stub, tmp_path, []) as ways:
         found = measure(ways, stub, rounds=1, at_once=2, say=said.append)
+    assert others.poll() is None, "an installation of somebody else's outlives it"
+    others.kill()
+    others.wait()
     assert list(found) == [BARE, KEPT, OURS]
     for figures in found.values():
         assert len(figures["later"]) == MESSAGES - 1
