@@ -61,7 +61,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a clock that jumps is trusted",
-        _RECORD + "calm.py",
+        _RECORD + "beats.py",
         "if abs(drift) > _JUMP_SECONDS:",
         "if False:",
         _UNIT + "test_lease.py",
@@ -69,7 +69,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a clock that was set back is not seen",
-        _RECORD + "calm.py",
+        _RECORD + "beats.py",
         "self.jumped_back = drift < -_JUMP_SECONDS",
         "self.jumped_back = False",
         _UNIT + "test_lease.py",
@@ -199,7 +199,7 @@ MUTANTS = [
     # Numbered commands, and what a store forgets
     EngineMutant(
         "the first forgotten command is left out",
-        _RECORD + "command.py",
+        _RECORD + "changes.py",
         "self.commands[known : number - 1]",
         "self.commands[known + 1 : number - 1]",
         _UNIT + "test_queue.py",
@@ -232,7 +232,7 @@ MUTANTS = [
     # What a holder knows, and what is asked for only where it can be there
     EngineMutant(
         "what a holder knew of an attempt outlives its change",
-        _RECORD + "claim.py",
+        _RECORD + "changes.py",
         " if number != move.attempt}",
         "}",
         _UNIT + "test_record.py",
@@ -322,7 +322,7 @@ MUTANTS = [
     # An agent's output
     EngineMutant(
         "what waits when the agent ends is dropped",
-        _TURNS + "writer.py",
+        _TURNS + "agent_run.py",
         "        left, self._waiting = self._waiting, []\n",
         "        left, self._waiting = [], []\n",
         _UNIT + "test_record.py",
@@ -330,7 +330,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a long rest is left to the commit",
-        _TURNS + "writer.py",
+        _TURNS + "agent_run.py",
         "self._closing = _size(self._waiting) <= _LEFT",
         "self._closing = True",
         _UNIT + "test_record.py",
@@ -338,7 +338,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a run with half a log counts",
-        _TURNS + "writer.py",
+        _TURNS + "agent_run.py",
         "        if self._fault:\n            raise self._fault\n",
         "",
         _UNIT + "test_loop.py",
@@ -355,7 +355,7 @@ MUTANTS = [
     # Slots, and which turn comes next
     EngineMutant(
         "a process takes more turns than it has slots",
-        _TURNS + "slots.py",
+        _TURNS + "service.py",
         "            if self._busy.get(queue, 0) >= self._limits.get(queue, 0):\n                return False\n",
         "",
         _UNIT + "test_queue.py",
@@ -363,7 +363,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a slot that gets free wakes nobody",
-        _TURNS + "slots.py",
+        _TURNS + "service.py",
         "            self._on_free()",
         "            pass",
         _UNIT + "test_queue.py",
@@ -371,7 +371,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "turns that failed hold up all others",
-        _TURNS + "tasks/next_queue.py",
+        _TURNS + "tasks/registration.py",
         "if self._in_a_row < PREFERRED_IN_A_ROW:",
         "if True:",
         _UNIT + "test_queue.py",
@@ -428,7 +428,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "an answer is published without a seal",
-        _TURNS + "publisher.py",
+        _TURNS + "folders.py",
         "if await parts.ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(move.attempt))):",
         "if True:",
         _ACCEPTING,
@@ -453,7 +453,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "files that a rule could look beside are judged in the loop",
-        _TURNS + "validation.py",
+        _TURNS + "links.py",
         "            if not case.bounded:\n                return None\n        attempt",
         "        attempt",
         _AT_ONCE,
@@ -469,8 +469,8 @@ MUTANTS = [
     ),
     EngineMutant(
         "what was recorded of a run stays when its answer is published",
-        _TURNS + "publisher.py",
-        "    folders.forget_runs(parts.settings, turn, ended)\n",
+        _TURNS + "folders.py",
+        "    forget_runs(parts.settings, turn, ended)\n",
         "",
         _AT_ONCE,
         "test_what_was_recorded_of_a_run_goes_with_the_next_run_or_with_the_answer",
