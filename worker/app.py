@@ -14,6 +14,7 @@ from celery import Celery, signals
 from api_client.broker.celery_message import celery_settings
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings, load, require_store
+from api_client.contract.tasks import ALL_QUEUES, RUN_QUEUE
 from api_client.store.connecting import require_shards
 from worker.flow_guard import FlowGuard
 from worker.logs import configure_logging
@@ -21,7 +22,7 @@ from worker.notices.notifier import Notifier
 from worker.processes.program import REFUSED, SUPERVISED, IsolatedLinks
 from worker.turns.engine import Engine
 from worker.turns.leases.replica_watch import ReplicaWatch
-from worker.turns.tasks.celery_internals import worker_settings
+from worker.turns.tasks.celery_internals import own_queue_of, worker_settings
 from worker.turns.tasks.registration import register
 from worker.verification.gates.output_tree import sweep
 
@@ -71,6 +72,9 @@ app = create_app(settings_of_process())
 @signals.worker_init.connect
 def _on_init(sender: Any, **_: Any) -> None:
     app.conf[_NAME] = sender.hostname
+    queues = app.amqp.queues
+    if settings_of_process().claude_warm_seconds and RUN_QUEUE in queues.consume_from:
+        queues.select_add(own_queue_of(sender.hostname))
     engine().receiver.install(app, engine().intake)
     engine().start()
 
@@ -81,7 +85,8 @@ def _on_ready(sender: Any, **_: Any) -> None:
     ready = os.environ.get(READY_FILE)
     gc.freeze()  # what was loaded stays: it is never looked through again
     gc.set_threshold(*_COLLECT)
-    engine().start_heartbeat(tuple(sender.app.amqp.queues.consume_from), Path(ready) if ready else None)
+    shared = tuple(queue for queue in sender.app.amqp.queues.consume_from if queue in ALL_QUEUES)
+    engine().start_heartbeat(shared, Path(ready) if ready else None)
 
 
 @signals.worker_shutting_down.connect

@@ -56,6 +56,11 @@ class Keys:
         digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
         return f"{self._prefix}session:{digest}"
 
+    def keeper(self, session_id: str) -> str:
+        """String: the worker process that keeps the session's agent for its next message; lives as long as that."""
+        digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return f"{self._prefix}keeper:{digest}"
+
     def idempotency(self, owner: str, key: str) -> str:
         """String: the turn an idempotency key represents, and the hash of its body."""
         digest = hashlib.sha256(f"{owner}\0{key}".encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -21,6 +21,8 @@ PROBE = "worker.probe"
 RUN_QUEUE = "helix.run"
 #: Agents of turns that have waited before: retries, and runs that were lost with their worker (``next_queue.py``).
 PREFERRED_QUEUE = "helix.run.preferred"
+#: Begins the name of a queue that one worker process alone takes messages from: runs of sessions whose agent it keeps.
+OWN_QUEUE = "helix.run.own."
 #: Answers are judged here: short, and never behind a run.
 CHECK_QUEUE = "helix.check"
 
@@ -60,13 +62,23 @@ class Link(NamedTuple):
         return cls(task, int(attempt))
 
 
-#: Every queue that workers consume.
+#: Every queue that workers consume, besides each its own.
 ALL_QUEUES = (RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE)
 
 
-def queue_of(link: Link, *, preferred: bool = False) -> str:
-    """The queue a link is announced to. ``preferred``: its turn has waited before; a retry always has."""
+def own_queue(worker: str) -> str:
+    """The queue that this worker process alone takes messages from."""
+    return OWN_QUEUE + worker
+
+
+def queue_of(link: Link, *, preferred: bool = False, keeper: str = "") -> str:
+    """The queue a link is announced to.
+
+    ``preferred``: its turn has waited before; a retry always has. ``keeper``: the worker process that is to run it.
+    """
     queue = QUEUES[link.task]
+    if keeper and queue == RUN_QUEUE:
+        return own_queue(keeper)
     return PREFERRED_QUEUE if queue == RUN_QUEUE and (preferred or link.attempt > 1) else queue
 
 
@@ -75,7 +87,9 @@ def first_link(request: TurnRequest) -> Link:
     return Link(RUN if request.phase is None else PHASE_RUN, 1)
 
 
-def chain_of(link: Link, turn_id: str, session_id: str, *, preferred: bool = False) -> list[dict[str, Any]]:
+def chain_of(
+    link: Link, turn_id: str, session_id: str, *, preferred: bool = False, keeper: str = ""
+) -> list[dict[str, Any]]:
     """The Celery chain that carries a link out: a run is followed by what judges it.
 
     Each item is the keyword arguments of one immutable signature. Arguments are ids only, never prompts: operators read
@@ -86,7 +100,7 @@ def chain_of(link: Link, turn_id: str, session_id: str, *, preferred: bool = Fal
         {
             "name": task,
             "kwargs": {"turn_id": turn_id, "attempt": link.attempt, "session_id": session_id},
-            "queue": queue_of(Link(task, link.attempt), preferred=preferred),
+            "queue": queue_of(Link(task, link.attempt), preferred=preferred, keeper=keeper),
         }
         for task in tasks
     ]

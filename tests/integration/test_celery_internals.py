@@ -40,6 +40,8 @@ from worker.turns.tasks.celery_internals import (
     QueueOrder,
     Receiver,
     Task,
+    expire,
+    own_queue_of,
     worker_settings,
 )
 from worker.turns.tasks.registration import register
@@ -470,6 +472,18 @@ def test_a_second_consumer_takes_the_messages_of_its_queue_by_a_pop_of_its_own(a
         assert active(None) == []
         receiver.listen_no_more(worker)
         assert apart.closed
+
+
+def test_the_queue_of_one_process_leaves_nothing_in_the_broker(app: Celery, settings: Settings) -> None:
+    queue, prefix = own_queue_of("worker-1-1@host"), f"{settings.namespace}:celery:"
+    app.amqp.queues.add(queue)
+    [item, _] = chain_of(Link(RUN, 1), TURN, "s", keeper="worker-1-1@host")
+    app.send_task(item["name"], kwargs=item["kwargs"], queue=item["queue"])
+    expire(app, queue.name)
+    with redis.Redis.from_url(settings.redis_url, decode_responses=True) as store:
+        assert list(store.scan_iter(f"{prefix}*")) == [prefix + queue.name], "no binding"
+        assert store.llen(prefix + queue.name) == 1
+        assert 0 < int(store.pttl(prefix + queue.name)) <= 60_000  # type: ignore[arg-type]
 
 
 def test_inspect_active_shows_the_tasks_of_the_engine(app: Celery) -> None:

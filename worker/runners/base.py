@@ -132,6 +132,7 @@ class RunResult:
     ``adopted`` is the number of the earlier delivery that this was the run of; 0 for the delivery at work.
     The text of a run that is not complete is the longest text known of its answer: a beginning of it, in order.
     ``sent`` is what the agent was really sent, where that is more than the order's prompt.
+    For ``kept_seconds`` its process waits here for the session's next message; 0: it has ended.
     """
 
     completion: Completion
@@ -140,6 +141,7 @@ class RunResult:
     agent_session: str = ""
     sent: Sent | None = None
     adopted: int = 0
+    kept_seconds: float = 0.0
 
 
 def not_begun(reason: str, *, host: bool) -> RunResult:

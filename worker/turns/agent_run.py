@@ -290,6 +290,8 @@ class AgentRun:
                 await self._parts.threads.files(self._parts.host.look)
             if result.completion.kind is ErrorKind.HOST:
                 result = await self._parts.threads.files(self._parts.host.weighed, result, self._turn.delivery)
+            if result.kept_seconds:
+                await self._parts.ledger.keep(order.turn_id, order.session_id, result.kept_seconds)
             return continuation.ended(result) if continuation else result
         finally:
             self.unsent = await writer.close()

@@ -18,7 +18,7 @@ from kombu.exceptions import OperationalError
 
 from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, chain_of
+from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, chain_of, own_queue
 from api_client.contract.turn import Turn
 from api_client.contract.worker_reports import WorkerOrder
 from api_client.turns.record.ledger import Ledger
@@ -29,13 +29,23 @@ from worker.runners.warm import idle_agents
 from worker.turns import folders
 from worker.turns.judges import Judges
 from worker.turns.leases.host import Host, Work, WorkerHeartbeat
+from worker.turns.leases.kept_agents import KeptAgents
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
 from worker.turns.loops.loop import Loop, Watch, Watcher
 from worker.turns.loops.threads import Threads
 from worker.turns.parts import EngineParts
 from worker.turns.service import Seat, Slots, TurnService, worker_lost
-from worker.turns.tasks.celery_internals import GATHER_SECONDS, Intake, Receiver, Task, TaskEvents, TaskStory
+from worker.turns.tasks.celery_internals import (
+    GATHER_SECONDS,
+    Intake,
+    Receiver,
+    Task,
+    TaskEvents,
+    TaskStory,
+    expire,
+    own_queue_of,
+)
 
 log = structlog.get_logger()
 
@@ -98,6 +108,7 @@ class Engine:
                 runners=build_runner,
                 judges=Judges(settings.validation_seconds),
                 announce=self.announce,
+                ring=self.announce,
                 isolate=isolated.carry_out,
                 ability=self._ability,
             )
@@ -111,7 +122,8 @@ class Engine:
         #: Whether an operator ended this process, so that the supervisor does not restart it.
         self.stays_down = False
         self._reaper = Reaper(settings, self.name, self.announce, self._lost, self._given_up)
-        self._watch = Watch(() if alone else (self._reaper, *watchers))
+        kept = KeptAgents(settings, self.name, idle_agents.shared())
+        self._watch = Watch(() if alone else (self._reaper, kept, *watchers))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
         self._isolated = isolated
@@ -240,20 +252,25 @@ class Engine:
         except (OperationalError, OSError) as error:
             log.info("probe.not_published", queue=queue, error=type(error).__name__)
 
-    def announce(self, link: Link, turn_id: str, session_id: str) -> None:
+    def announce(self, link: Link, turn_id: str, session_id: str, keeper: str = "") -> None:
         """Publish the chain that carries out ``link``. A failure is logged only: a reaper announces it again.
 
-        Whatever a worker announces has waited before: it is preferred to turns that were just submitted.
+        Whatever a worker announces has waited before: it is preferred to turns that were just submitted. ``keeper``:
+        the worker process that is to take it, soon or never.
         """
         report = _TASK.get()
         task = report.task if report else None
         signatures = [
             self._celery.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
-            for item in chain_of(link, turn_id, session_id, preferred=True)
+            for item in chain_of(link, turn_id, session_id, preferred=True, keeper=keeper)
         ]
+        if keeper:
+            self._celery.amqp.queues.add(own_queue_of(keeper))
         family: dict[str, Any] = {"root_id": task.root_id or task.task_id, "parent_id": task.task_id} if task else {}
         try:
             chain(*signatures).apply_async(retry=False, **family)
+            if keeper:
+                expire(self._celery, own_queue(keeper))
         except (OperationalError, OSError) as error:
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
 

@@ -21,6 +21,8 @@ from worker.turns.loops.threads import Threads
 
 #: Announces a turn's next link to Celery: the link, the turn's id, its session's. Blocks.
 Announce = Callable[[Link, str, str], None]
+#: The same, to the one worker process that is named last.
+Ring = Callable[[Link, str, str, str], None]
 
 
 class Judging(Protocol):
@@ -52,6 +54,7 @@ class EngineParts:
     judges: Judging
     announce: Announce
     isolate: Announce
+    ring: Ring = lambda _link, _turn_id, _session_id, _worker: None
     ability: Ability = field(default_factory=Ability)
     #: What the parts above make.
     policies: StoredPolicies = field(init=False)

@@ -6,6 +6,7 @@ reads as if each link ran once, and may die at any line.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -35,7 +36,6 @@ from api_client.contract.tasks import (
     JUDGED_BY,
     PHASE_RUN,
     PHASE_VERIFY,
-    PREFERRED_QUEUE,
     QUEUES,
     RESUME,
     RETRY,
@@ -46,7 +46,7 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import Failing, Outcome, Turn
 from api_client.contract.worker_reports import WorkerReport, worker_of
-from api_client.turns.record.changes import Claim, Committed, Fenced, JudgingPaused
+from api_client.turns.record.changes import Claim, Committed, Fenced, JudgingPaused, Refusal
 from api_client.turns.record.encoding import Move
 from worker.turns import folders, links
 from worker.turns.leases.lease import Lease
@@ -160,8 +160,8 @@ class Slots:
         return self._limits.get(queue, 0)
 
     def free(self, queue: str) -> int:
-        """Return how many of a queue's slots are free. The preferred queue's turns take the slots of the other runs."""
-        queue = RUN_QUEUE if queue == PREFERRED_QUEUE else queue
+        """Return how many of a queue's slots are free. The turns of all queues for runs take the same slots."""
+        queue = RUN_QUEUE if queue.startswith(RUN_QUEUE) else queue
         return max(0, self._limits.get(queue, 0) - self._busy.get(queue, 0))
 
     @property
@@ -247,6 +247,8 @@ _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted 
 #: Until a turn that this worker left to others is announced again, in seconds.
 _SOON_SECONDS = 0.5
 
+#: Until a turn that was left to its agent's keeper is looked at again, in seconds; each time so much longer.
+_FIRST_PAUSE = 0.02
 #: The code of an error by which a worker's set-up is wrong.
 _SET_UP = "config"
 #: Links that need the folder of a phase.
@@ -413,10 +415,7 @@ class TurnService:
     ) -> Claim | None:
         """The claim; None when the turn cannot be taken."""
         try:
-            lack = await self._lack(turn_id, link) if link.task in _OF_PHASES else ""
-            claim = await self.parts.ledger.claim(
-                turn_id, session_id, link, alone=alone, task=report.task_id, models=self.parts.ability.labels, lack=lack
-            )
+            claim = await self._asked(link, turn_id, session_id, alone, report.task_id)
         except (ResponseError, ValueError) as error:
             await self.parts.ledger.put_aside(turn_id, error)
             report.end("its record is damaged")
@@ -426,13 +425,34 @@ class TurnService:
         if claim.why == "missing":
             log.error("turn.record_lost", link=str(link), hint=_RECORD_LOST)
         log.info("turn.refused", link=str(link), why=claim.why)
-        report.end(f"nothing to do: {claim.why.replace('_', ' ')}")
+        report.end(f"left to {claim.keeper}" if claim.keeper else f"nothing to do: {claim.why.replace('_', ' ')}")
         if claim.why == "elsewhere" and await self._who_can(link, turn_id):
             # Soon again, until one of those takes it; where nobody can, the wait for each announcement doubles.
             await self.parts.ledger.put_off(turn_id, _SOON_SECONDS)
         if claim.why == "alone":
             await self.parts.threads.runs(self.parts.isolate, link, turn_id, session_id)
         return None
+
+    async def _asked(self, link: Link, turn_id: str, session_id: str, alone: bool, task: str) -> Claim | Refusal:
+        """The claim. A run is first left to the worker that keeps its session's agent, which is rung for it.
+
+        That one has ``claude_warm_patience`` to claim it; the store counts them, and no other gets the turn before.
+        """
+        lack = await self._lack(turn_id, link) if link.task in _OF_PHASES else ""
+        models, rung, pause = self.parts.ability.labels, "", _FIRST_PAUSE
+        while True:
+            claim = await self.parts.ledger.claim(
+                turn_id, session_id, link, alone=alone, task=task, models=models, lack=lack
+            )
+            if isinstance(claim, Claim):
+                return claim
+            if not claim.keeper:
+                return replace(claim, keeper=rung)
+            if not rung:
+                rung = claim.keeper
+                await self.parts.threads.files(self.parts.ring, link, turn_id, session_id, rung)
+            await asyncio.sleep(pause)
+            pause += _FIRST_PAUSE
 
     async def _lack(self, turn_id: str, link: Link) -> str:
         """Return why this worker cannot carry out a link of a phase: it has not its folder. Empty where it has."""

@@ -185,6 +185,11 @@ class Agents:
         number(0, 86_400),
         "How long an idle Claude CLI is kept for its session's next message (docs/claude-cli.md); 0: never.",
     )
+    claude_warm_patience: float = setting(
+        0.2,
+        number(0, 60),
+        "How many seconds a message waits for a slot of the worker that keeps its session's CLI; then any runs it.",
+    )
     claude_warm_processes: int = setting(
         4, integer(1, 1000), "How many are kept in each worker process; the least recently used end first."
     )

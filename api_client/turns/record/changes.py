@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from api_client.contract.counters import read_pending
 from api_client.contract.declared import frozen
 from api_client.contract.events import Body
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.record import AttemptRecord, attempt_of, decode_turn, is_apart, read_facts, with_changes
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
@@ -152,9 +152,13 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The turn was not there to be taken; ``why`` is one word for the log."""
+    """The turn was not there to be taken; ``why`` is one word for the log.
+
+    ``keeper``: where it is ``kept``, the worker process that keeps its session's agent, and is to take it.
+    """
 
     why: str
+    keeper: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +200,8 @@ _LUA = Path(__file__).with_name("lua")
 _FOLD_AT_ONCE = 1000
 #: Longest reason that a record keeps of a worker that cannot carry a turn out, in characters.
 _LONGEST_LACK = 200
+#: Another worker may have taken the session since.
+_KEEP_NO_MORE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 _NAMES = ("claim", "beat", "append", "seal", "commit", "reap")
 _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
 
@@ -210,6 +216,7 @@ class Changes:
     def __init__(self, settings: Settings, worker: str) -> None:
         self._settings = settings
         self._worker = worker
+        self._patience_ms = int(settings.claude_warm_patience * 1000) if settings.claude_warm_seconds else 0
         paths = {name: _LUA / f"{name}.lua" for name in _NAMES} | {"cancel": CANCEL}
         self.scripts = {name: load_script(path, settings) for name, path in paths.items()}
         #: The settings of a model are a copy of all: made once, not for each command.
@@ -224,8 +231,9 @@ class Changes:
         read: Callable[[Any], T],
         values: dict[str, Word],
         rest: Sequence[Word] = (),
+        more_keys: tuple[str, ...] = (),
     ) -> Command[T]:
-        keys = turn_keys(self._settings.namespace, turn_id, session_id)
+        keys = turn_keys(self._settings.namespace, turn_id, session_id) + more_keys
         return Command(read, self.scripts[script].words(turn_id, values, rest), script, keys)
 
     def claim(
@@ -251,9 +259,11 @@ class Changes:
         """
         values: dict[str, Word] = {"link": str(link), "token": token, "alone": int(alone), "task": task}
         values |= {"worker": self._worker, "models": models, "lack": lack[:_LONGEST_LACK]}
-        reply = yield self._command("claim", turn_id, session_id, list, values)
+        values["patience_ms"] = self._patience_ms
+        keeper = keys_of(self._settings.namespace, turn_id).keeper(session_id)
+        reply = yield self._command("claim", turn_id, session_id, list, values, more_keys=(keeper,))
         if reply[0] == b"refused":
-            return Refusal(reply[1].decode())
+            return Refusal(*(part.decode() for part in reply[1:]))
         record = hash_of(reply[2])
         if is_apart(record):  # long: read by itself, so that the claim takes no longer for it
             record |= yield self._texts(turn_id)
@@ -262,6 +272,23 @@ class Changes:
         if turn.delivery == 1 and link.task == RUN:
             claim.attempts = {}  # a turn's first delivery has nothing behind it
         return claim
+
+    def keep(self, turn_id: str, session_id: str, seconds: float) -> Command[None]:
+        """Note that this worker keeps the agent of a turn's session: its next run is left to this one for a while."""
+        key = keys_of(self._settings.namespace, turn_id).keeper(session_id)
+        return Command(_nothing, ("SET", key, self._worker, "PX", max(1, int(seconds * 1000))))
+
+    def keeper(self, session_id: str) -> Command[str]:
+        """Return which worker keeps a session's agent; empty for none."""
+        return Command(lambda found: found.decode() if found else "", ("GET", self._keeper(session_id)))
+
+    def keep_no_more(self, session_id: str) -> Command[None]:
+        """Forget that this worker keeps a session's agent, if it does."""
+        return Command(_nothing, ("EVAL", _KEEP_NO_MORE, 1, self._keeper(session_id), self._worker))
+
+    def _keeper(self, session_id: str) -> str:
+        shard = shard_for(session_id, self._settings.shards)
+        return Keys(self._settings.namespace, shard).keeper(session_id)
 
     def reports(self) -> Command[list[WorkerReport]]:
         """Return what the worker processes last reported of themselves."""

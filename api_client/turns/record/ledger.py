@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from typing import Any, TypeVar
@@ -111,6 +112,19 @@ class Ledger:
             turn_id, session_id, link, token, taken_at, alone=alone, task=task, models=models, lack=lack
         )
         return await self._exchange(claiming)
+
+    async def keep(self, turn_id: str, session_id: str, seconds: float) -> None:
+        """Note that this worker keeps the agent of a turn's session for this long. Not vital."""
+        with contextlib.suppress(RedisError):
+            await self._do(self._changes.keep(turn_id, session_id, seconds))
+
+    async def keeper(self, session_id: str) -> str:
+        """Return which worker keeps a session's agent, asking once; empty for none."""
+        return await self._do(self._changes.keeper(session_id))
+
+    async def keep_no_more(self, session_id: str) -> None:
+        """Forget that this worker keeps a session's agent, if it does; asks once."""
+        await self._do(self._changes.keep_no_more(session_id))
 
     async def others(self) -> list[WorkerReport]:
         """The processes of other workers that are there, as they last reported."""

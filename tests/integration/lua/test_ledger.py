@@ -194,3 +194,73 @@ async def test_an_answer_that_used_up_the_budget_is_still_judged(client: TurnsCl
     ran = Move(attempt=1, next=Link(VALIDATE, 1), fields=progress(cost_used=600000))
     assert ledger.commit(claimed(ledger, turn_id), ran).outcome == ""
     assert ledger.commit(claimed(ledger, turn_id, Link(VALIDATE, 1)), PASSED).outcome == "passed"
+
+
+@pytest.fixture
+def keepers(settings: Settings) -> tuple[Ledger, Ledger]:
+    """Two workers that keep agents."""
+    warm = replace(settings, claude_warm_seconds=60.0, claude_warm_patience=30.0)
+    return Ledger(warm, "worker-1"), Ledger(warm, "worker-2")
+
+
+def over(store: redis.Redis, settings: Settings, turn_id: str) -> None:
+    """The time is over in which a turn is left to its keeper."""
+    record = Keys(settings.namespace).turn(turn_id)
+    assert int(store.hget(record, "kept_until") or 0)  # type: ignore[arg-type]
+    store.hset(record, "kept_until", 1)
+
+
+async def test_a_run_is_left_to_the_keeper_of_its_agent_for_a_while_and_then_to_anybody(
+    client: TurnsClient, settings: Settings, store: redis.Redis, keepers: tuple[Ledger, Ledger]
+) -> None:
+    keeper, other = keepers
+    first = await client.submitter.submit(request())
+    keeper.keep(first, "s-1", 60.0)
+    for _ in range(2):
+        assert other.claim(first, "s-1", FIRST) == Refusal("kept", "worker-1")
+    claim = claimed(keeper, first)
+    assert claim.turn.delivery == 1
+    assert keeper.keeper("s-1") == "worker-1", "it has its agent at work"
+    keeper.commit(claim, Move(attempt=1, state=TurnState.QUEUED, next=FIRST))
+    assert other.claim(first, "s-1", FIRST) == Refusal("kept", "worker-1"), "each run anew"
+    over(store, settings, first)
+    claimed(other, first)
+    assert not keeper.keeper("s-1"), "what the keeper has is another conversation now"
+
+
+@pytest.mark.parametrize("why", ["avoided", "strikes", "alone", "judged", "not kept", "no patience"])
+async def test_a_run_that_cannot_be_the_keepers_is_not_left_to_it(
+    why: str, client: TurnsClient, settings: Settings, store: redis.Redis, keepers: tuple[Ledger, Ledger]
+) -> None:
+    keeper, other = keepers
+    turn_id = await client.submitter.submit(request())
+    record = Keys(settings.namespace).turn(turn_id)
+    if why != "not kept":
+        keeper.keep(turn_id, "s-1", 60.0)
+    match why:
+        case "avoided":
+            store.hset(record, "avoid", "worker-1")
+        case "strikes":
+            store.hset(record, "strikes", 1)
+        case "judged":
+            claim = claimed(keeper, turn_id)
+            keeper.commit(claim, Move(attempt=1, next=Link(VALIDATE, 1)))
+        case "no patience":
+            other = Ledger(replace(settings, claude_warm_seconds=60.0, claude_warm_patience=0.0), "worker-2")
+    link = Link(VALIDATE, 1) if why == "judged" else FIRST
+    assert isinstance(other.claim(turn_id, "s-1", link, alone=why == "alone"), Claim)
+    kept = why in ("judged", "no patience")
+    assert keeper.keeper("s-1") == ("worker-1" if kept else "")
+
+
+async def test_only_the_keeper_forgets_that_it_is(
+    client: TurnsClient, settings: Settings, store: redis.Redis, keepers: tuple[Ledger, Ledger]
+) -> None:
+    keeper, other = keepers
+    turn_id = await client.submitter.submit(request())
+    keeper.keep(turn_id, "s-1", 60.0)
+    assert 50_000 < int(store.pttl(Keys(settings.namespace).keeper("s-1"))) <= 60_000  # type: ignore[arg-type]
+    other.keep_no_more("s-1")
+    assert other.keeper("s-1") == "worker-1"
+    keeper.keep_no_more("s-1")
+    assert not other.keeper("s-1")

@@ -20,6 +20,7 @@ from api_client.contract.tasks import (
     VALIDATE,
     Link,
     chain_of,
+    own_queue,
 )
 from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
 from api_client.turns.record.announced import Announced, Head, announced, look_again_at
@@ -167,6 +168,26 @@ def test_preferred_turns_take_the_slots_of_the_other_runs() -> None:
     assert slots.order([PREFERRED_QUEUE, RUN_QUEUE]) == [RUN_QUEUE, PREFERRED_QUEUE]
     slots.enter(RUN_QUEUE)
     assert slots.order([RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE]
+
+
+def test_what_its_own_queue_has_comes_first_and_counts_as_no_preferred_turn() -> None:
+    which, own = NextQueue(), own_queue("w@h")
+    for order in ([PREFERRED_QUEUE, RUN_QUEUE], [PREFERRED_QUEUE, RUN_QUEUE], [RUN_QUEUE, PREFERRED_QUEUE]):
+        assert which.order([*QUEUES, own]) == [own, *order]
+        assert which.most(which.order([*QUEUES, own])) == which.most(which.order(QUEUES))
+        which.took(own)
+        assert which.order(QUEUES) == order
+        which.took(PREFERRED_QUEUE)
+        which.took(PREFERRED_QUEUE) if order[0] == PREFERRED_QUEUE else None
+    slots = Slots({RUN_QUEUE: 1, CHECK_QUEUE: 1})
+    assert slots.order([RUN_QUEUE, own]) == [own, RUN_QUEUE]
+    slots.enter(RUN_QUEUE)
+    assert slots.order([RUN_QUEUE, own]) == []
+
+
+def test_a_run_of_a_kept_agent_is_announced_to_its_keeper_and_judged_by_anybody() -> None:
+    first, second = chain_of(Link(RUN, 1), "t", "s", preferred=True, keeper="w@h")
+    assert (first["queue"], second["queue"]) == ("helix.run.own.w@h", CHECK_QUEUE)
 
 
 def test_kombu_says_from_which_queue_it_took_a_message(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import structlog
 
@@ -24,8 +25,8 @@ class IdleAgents:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: The least recently used first, with the bytes each held when its last message ended.
-        self._idle: dict[tuple[str, str], tuple[Living, int]] = {}
+        #: The least recently used first, with the bytes each held when its last message ended, and when that was.
+        self._idle: dict[tuple[str, str], tuple[Living, int, float]] = {}
         self._closing = ThreadPoolExecutor(1, "idle-agents")
 
     def __len__(self) -> int:
@@ -54,14 +55,14 @@ class IdleAgents:
             raise
         if result and living.keepable:
             await asyncio.to_thread(self.put, living, limits)
-        else:
-            await asyncio.to_thread(living.close)
+            return replace(result, kept_seconds=limits.seconds)
+        await asyncio.to_thread(living.close)
         return result
 
     def take(self, order: Order, fixed: str) -> Living | None:
         """The process that may take the order's message; one that may not is gone when this returns."""
         with self._lock:
-            living, _ = self._idle.pop((order.owner, order.session_id), (None, 0))
+            living = self._idle.pop((order.owner, order.session_id), (None,))[0]
         if living is None or (living.fixed == fixed and living.continues(order)):
             return living
         living.close()
@@ -72,7 +73,7 @@ class IdleAgents:
         size = living.memory()
         with self._lock:
             before = self._idle.pop(living.session, None)
-            self._idle[living.session] = (living, size)
+            self._idle[living.session] = (living, size, time.monotonic())
             ended = [*([before[0]] if before else ()), *self._too_many(living.session[0], limits)]
         living.rest(time.monotonic() + limits.seconds)
         self._end(ended)
@@ -80,16 +81,28 @@ class IdleAgents:
     def forget(self, living: Living) -> None:
         """A process has ended by itself, or rested too long: remove what it leaves. Never blocks."""
         with self._lock:
-            ours = self._idle.get(living.session, (None, 0))[0] is living
+            ours = self._idle.get(living.session, (None,))[0] is living
             if ours:
                 del self._idle[living.session]
         if ours:
             self._end([living])
 
+    def resting(self) -> dict[tuple[str, str], float]:
+        """The sessions (owner and id) whose agents wait here, each with when its last message ended (monotonic)."""
+        with self._lock:
+            return {session: since for session, (_, _, since) in self._idle.items()}
+
+    def end(self, session: tuple[str, str]) -> None:
+        """End a session's agent, soon, if it waits here: another worker has gone on with the conversation."""
+        with self._lock:
+            living = self._idle.pop(session, (None,))[0]
+        if living:
+            self._end([living])
+
     def end_all(self) -> None:
         """End them all, soon: this machine is short of something. Never blocks."""
         with self._lock:
-            found, self._idle = [living for living, _ in self._idle.values()], {}
+            found, self._idle = [living for living, *_ in self._idle.values()], {}
         self._end(found)
 
     def close(self) -> None:
@@ -108,7 +121,7 @@ class IdleAgents:
         own = [key for key in self._idle if key[0] == owner]
         if len(own) > limits.per_owner:
             return own[0]
-        held = sum(size for _, size in self._idle.values())
+        held = sum(size for _, size, _ in self._idle.values())
         if len(self._idle) > limits.processes or (limits.memory_mb and held > limits.memory_mb * _MIB):
             return next(iter(self._idle))
         return None

@@ -48,7 +48,7 @@ from kombu.utils.json import loads
 from kombu.utils.scheduling import round_robin_cycle
 
 from api_client.contract.declared import frozen
-from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, Link
+from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, Link, own_queue
 
 # Task events: the reports that Flower expects of Celery's workers, made by the engine that carries the links out.
 #
@@ -286,6 +286,18 @@ def worker_settings() -> dict[str, Any]:
         "task_queues": [Queue(name, routing_key=name, no_ack=True) for name in ALL_QUEUES],
         "worker_disable_prefetch": False,  # slots are the engine's; nothing is ever reserved in Celery
     }
+
+
+def own_queue_of(worker: str) -> Queue:
+    """The queue of one worker process, declared nowhere: a declaration would stay in the broker for ever."""
+    name = own_queue(worker)
+    return Queue(name, routing_key=name, no_ack=True, no_declare=True)
+
+
+def expire(app: Any, queue: str) -> None:
+    """Have the broker forget a queue that nobody takes messages from, soon."""
+    with app.pool.acquire(block=True) as connection:
+        connection.default_channel.client.pexpire(queue, _END_MS)  # the client puts the prefix before it
 
 
 def strategy(task: Any, _app: Any, _consumer: Any) -> Callable[..., None]:

@@ -9,6 +9,7 @@ from celery import Celery
 from api_client.contract.tasks import (
     FAIL,
     FALLBACK,
+    OWN_QUEUE,
     PHASE_RUN,
     PHASE_VERIFY,
     PREFERRED_QUEUE,
@@ -77,15 +78,18 @@ class NextQueue:
 
     def order(self, queues: Sequence[str]) -> list[str]:
         """The queues as they are to be asked: the first that has a message gives it."""
-        others = [queue for queue in queues if queue != PREFERRED_QUEUE]
+        # What is in its own queue was at the front of another one before.
+        own = [queue for queue in queues if queue.startswith(OWN_QUEUE)]
+        others = [queue for queue in queues if queue != PREFERRED_QUEUE and queue not in own]
         if PREFERRED_QUEUE not in queues:
-            return others
+            return [*own, *others]
         if self._in_a_row < PREFERRED_IN_A_ROW:
-            return [PREFERRED_QUEUE, *others]
-        return [*others, PREFERRED_QUEUE]
+            return [*own, PREFERRED_QUEUE, *others]
+        return [*own, *others, PREFERRED_QUEUE]
 
     def most(self, order: Sequence[str]) -> int:
         """Return how many messages may be taken at once of queues in this order: then another one may be the first."""
+        order = [queue for queue in order if not queue.startswith(OWN_QUEUE)]
         if PREFERRED_QUEUE not in order:
             return PREFERRED_IN_A_ROW
         return PREFERRED_IN_A_ROW - self._in_a_row if order[0] == PREFERRED_QUEUE else 1

@@ -1,10 +1,12 @@
 -- Take a turn for one link of its chain. The worker made the token, so a repeat after a lost reply finds its own claim.
--- args: link token worker alone task models lack
+-- KEYS[13] keeper (string): the worker process that keeps the session's agent
+-- args: link token worker alone task models lack patience_ms#
 -- models: labels of the models this worker can run, with a line end around each; '': all
 -- lack: why this worker cannot carry out the link, or ''
 -- link: such as turn.run/1  alone: 1 when this process works on nothing else, else 0
 -- task: the Celery task as which it is carried out, or ''
--- answers {'claimed', now, {field, text ...}} | {'refused', why}
+-- patience_ms: how long a run is left to the keeper, 0: not at all
+-- answers {'claimed', now, {field, text ...}} | {'refused', why} | {'refused', 'kept', keeper}
 
 if not turn.state then return { 'refused', 'missing' } end
 if turn.token == token then return claimed() end
@@ -40,6 +42,18 @@ end
 if (turn.lacks or '') ~= '' then set('lacks', '') end
 -- The delivery before the last strike runs in a separate process: only what dies alone is to blame for it.
 if alone ~= '1' and number('strikes') >= STRIKES - 1 then return { 'refused', 'alone' } end
+-- For a short while a run is left to the worker that keeps its agent. Another that runs it makes that agent worthless.
+local keeper = patience_ms > 0 and turn.state == 'queued' and redis.call('GET', KEYS[13])
+if keeper and keeper ~= worker then
+  local waits = alone ~= '1' and number('strikes') == 0 and (turn.avoid or '') == ''
+  if waits and number('kept_until') == 0 then
+    set('kept_until', NOW + patience_ms)
+    look_again(NOW + patience_ms + ANNOUNCE_MS) -- it was announced, and is only left to wait
+  end
+  if waits and number('kept_until') > NOW then return { 'refused', 'kept', keeper } end
+  share('DEL', KEYS[13])
+end
+if number('kept_until') > 0 then set('kept_until', 0) end
 
 -- A phase may have waited for others: its time begins now.
 if number('deadline_at') == 0 and number('deadline_ms') > 0 then set('deadline_at', NOW + number('deadline_ms')) end

@@ -1,0 +1,49 @@
+"""Agents that this process keeps, and the store's record of who keeps whose: they are made to agree.
+
+Whoever runs a message of a session makes the agents worthless that others keep of it: they hold another conversation.
+"""
+
+from __future__ import annotations
+
+import time
+
+from api_client.contract.settings import Settings
+from api_client.store.store import Connection
+from api_client.turns.record.ledger import Ledger
+from worker.runners.warm.idle_agents import IdleAgents
+
+_LOOK_SECONDS = 1.0
+#: The record of an agent is written when its message has ended: within this time, in seconds.
+_TO_NOTE = 2.0
+
+
+class KeptAgents:
+    """Looks after the agents of this process, in the second loop. While none is kept, the store is not asked."""
+
+    def __init__(self, settings: Settings, worker: str, agents: IdleAgents) -> None:
+        self.name = "kept agents"
+        self.seconds = _LOOK_SECONDS if settings.claude_warm_seconds else 0.0
+        self._agents, self._worker = agents, worker
+        self._ledger = Ledger(settings, worker, Connection(settings, answer_seconds=2.0))
+        self._noted: set[tuple[str, str]] = set()
+
+    async def poll(self) -> None:
+        """Forget the records of agents that are here no more; end those whose record is another's, or gone.
+
+        Raises:
+            RedisError: the store does not answer.
+        """
+        resting, known_before = self._agents.resting(), time.monotonic() - _TO_NOTE
+        for session in self._noted - resting.keys():
+            await self._ledger.keep_no_more(session[1])
+            self._noted.discard(session)
+        for session in [session for session, since in resting.items() if since < known_before]:
+            if await self._ledger.keeper(session[1]) == self._worker:
+                self._noted.add(session)
+            else:
+                self._agents.end(session)
+
+    async def leave(self) -> None:
+        """Forget them all."""
+        for session in self._noted | self._agents.resting().keys():
+            await self._ledger.keep_no_more(session[1])
