@@ -96,7 +96,7 @@ async def test_the_messages_of_a_chat_run_where_its_agent_is_kept(installation: 
         assert kept(installation, chat.session) == {process_of(installation, chat.keeper)}
     app = Celery(set_as_current=False)
     app.conf.update(celery_settings(installation.settings))
-    queues = app.control.inspect(timeout=10, limit=2).active_queues()
+    queues = app.control.inspect(timeout=10, limit=2).active_queues() or {}
     assert len(queues) == 2
     for name, found in queues.items():
         assert own_queue(name) in {queue["name"] for queue in found}
@@ -203,7 +203,7 @@ async def test_without_warmth_nothing_of_it_is_there(installation: Installation)
     assert not chat.keeper
     app = Celery(set_as_current=False)
     app.conf.update(celery_settings(installation.settings))
-    found = app.control.inspect(timeout=10, limit=2).active_queues()
+    found = app.control.inspect(timeout=10, limit=2).active_queues() or {}
     assert {queue["name"] for queues in found.values() for queue in queues} == {
         "helix.run",
         "helix.run.preferred",
