@@ -221,6 +221,7 @@ async def test_a_run_is_left_to_the_keeper_of_its_agent_for_a_while_and_then_to_
     claim = claimed(keeper, first)
     assert claim.turn.delivery == 1
     assert keeper.keeper("s-1") == "worker-1", "it has its agent at work"
+    assert store.hget(Keys(settings.namespace).turn(first), "kept_until") == b"0", "the next run is left to it anew"
     keeper.commit(claim, Move(attempt=1, state=TurnState.QUEUED, next=FIRST))
     assert other.claim(first, "s-1", FIRST) == Refusal("kept", "worker-1"), "each run anew"
     over(store, settings, first)
