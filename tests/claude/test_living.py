@@ -170,6 +170,35 @@ async def test_each_message_gets_its_own_answer_and_is_heard_once(
                 assert said == ["Frage A", "Antwort A", "Frage B", "Antwort B", "Frage C"], heard
 
 
+@pytest.mark.timeout(240)
+async def test_with_two_worker_processes_each_message_finds_its_process_also_after_one_was_killed(
+    claude_settings: Settings, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    with Model() as model:
+        settings = replace(claude_settings, claude_api_url=model.url, box="off", worker_processes=2, **WARM)
+        settings = replace(settings, claude_warm_patience=10.0)
+        worker = worker_process(settings=settings)
+        async with TurnsClient(settings) as client:
+            chat = Chat(client, model)
+            for letter in "ABCDE":
+                await chat.ask(letter, None)
+            attempts = [each for turn in chat.turns for each in await client.reader.attempts(turn.turn_id)]
+            assert [each.completion["evidence"]["start"] for each in attempts] == ["cold", *["warm"] * 4]
+            [keeper] = {each.worker for each in attempts}
+            pid = worker.named(keeper)
+            assert pid
+            os.kill(pid, signal.SIGKILL)
+            for letter in "FG":
+                await chat.ask(letter, None)
+            attempts = [each for turn in chat.turns[5:] for each in await client.reader.attempts(turn.turn_id)]
+            assert [each.completion["evidence"]["start"] for each in attempts] == ["cold", "warm"]
+            assert [turn.delivery for turn in chat.turns] == [1] * 7
+            for letter, turn in zip("ABCDEFG", chat.turns, strict=True):
+                assert turn.response == "".join(answer(letter).chunks), letter
+            said = re.findall(r"(?:Frage|Antwort) [A-G]\b", "\n".join(told(model.requests[-1])))
+            assert said == [f"{who} {each}" for each in "ABCDEF" for who in ("Frage", "Antwort")] + ["Frage G"]
+
+
 class Chat:
     """A chat of one session, and what became of it."""
 

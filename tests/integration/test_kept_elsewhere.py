@@ -12,6 +12,7 @@ from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import own_queue
 from api_client.contract.turn import Turn, TurnRequest
+from api_client.contract.worker_reports import WorkerOrder
 from tests.installation import Installation, WorkerProcess
 from tests.support import alive, wait_for, wait_until
 
@@ -191,6 +192,38 @@ async def test_a_worker_that_ends_is_nobodys_keeper(installation: Installation) 
     assert not chat.keeper
     await chat.say()
     assert (await chat.starts())[-1][0] == "cold"
+
+
+async def test_a_worker_that_takes_no_turns_keeps_nobodys_agent(installation: Installation) -> None:
+    chat, _ = await two_workers(installation, PATIENT)
+    keeper = chat.keeper
+    await installation.client.workers.order(keeper, WorkerOrder.QUIET)
+    await wait_until(lambda: not chat.keeper and not kept(installation))
+    await chat.say()
+    start, worker = (await chat.starts())[-1]
+    assert (start, worker != keeper) == ("cold", True)
+
+
+async def test_a_keeper_that_was_killed_and_started_again_loses_no_turn(installation: Installation) -> None:
+    warm(installation, SHORT, worker_processes=2)
+    installation.worker()
+    chat = Chat(installation)
+    await chat.say()
+    for _ in range(3):
+        os.kill(process_of(installation, chat.keeper), signal.SIGKILL)
+        turn = await chat.say()
+        assert ((await chat.starts())[-1][0], turn.delivery, turn.strikes) == ("cold", 1, 0)
+
+
+async def test_nobody_is_the_keeper_of_an_agent_that_made_room_for_another(installation: Installation) -> None:
+    warm(installation, claude_warm_per_owner=1)
+    installation.worker()
+    first, second = Chat(installation, "a"), Chat(installation, "b")
+    await first.say()
+    assert first.keeper
+    await second.say()
+    await wait_until(lambda: not first.keeper)
+    assert (kept(installation, "a"), bool(second.keeper)) == (set(), True)
 
 
 async def test_without_warmth_nothing_of_it_is_there(installation: Installation) -> None:

@@ -200,6 +200,8 @@ class Engine:
         if was != self._quiet_ordered:
             log.warning("worker.ordered", worker=self.name, order=order or WorkerOrder.RESUME.value)
             self.receiver.wake()
+            if self._quiet_ordered:  # no message can come to them
+                idle_agents.shared().end_all()
         idle = order == WorkerOrder.DRAIN and was and not self.slots.busy
         if (order == WorkerOrder.STOP or idle) and not self.stays_down:
             self.stays_down = True

@@ -162,6 +162,21 @@ def test_the_least_recently_used_end_first(limits: Limits, left: list[str]) -> N
     assert all(process.closed for process in made.values())
 
 
+def test_who_rests_is_known_and_whose_agent_has_ended_is_told_once() -> None:
+    idle, runner, began = IdleAgents(), Runner(), time.monotonic()
+    ask(idle, runner, order("a"), order("b"), order("c"))
+    assert list(idle.resting()) == [("o", "b"), ("o", "c")], "two of an owner"
+    assert all(began <= since <= time.monotonic() for since in idle.resting().values())
+    assert (idle.ended(), idle.ended()) == ({("o", "a")}, set())
+    idle.end(("o", "b"))
+    idle.end(("o", "gone"))
+    runner.opened[2].fits = False
+    ask(idle, runner, order("c"))
+    assert (list(idle.resting()), idle.ended()) == ([("o", "c")], {("o", "b")}), "it has another"
+    idle.close()
+    assert (idle.resting(), idle.ended()) == ({}, {("o", "c")})
+
+
 def lifecycle(message: Exchange, state: str, uuid: str = "") -> bytes:
     return json.dumps(
         {"type": "command_lifecycle", "command_uuid": uuid or message.uuid, "state": state}, separators=(",", ":")

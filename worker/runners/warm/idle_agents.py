@@ -27,6 +27,7 @@ class IdleAgents:
         self._lock = threading.Lock()
         #: The least recently used first, with the bytes each held when its last message ended, and when that was.
         self._idle: dict[tuple[str, str], tuple[Living, int, float]] = {}
+        self._ended: set[tuple[str, str]] = set()
         self._closing = ThreadPoolExecutor(1, "idle-agents")
 
     def __len__(self) -> int:
@@ -56,6 +57,7 @@ class IdleAgents:
         if result and living.keepable:
             await asyncio.to_thread(self.put, living, limits)
             return replace(result, kept_seconds=limits.seconds)
+        self._ended.add(living.session)
         await asyncio.to_thread(living.close)
         return result
 
@@ -65,6 +67,7 @@ class IdleAgents:
             living = self._idle.pop((order.owner, order.session_id), (None,))[0]
         if living is None or (living.fixed == fixed and living.continues(order)):
             return living
+        self._ended.add(living.session)
         living.close()
         return None
 
@@ -91,6 +94,12 @@ class IdleAgents:
         """The sessions (owner and id) whose agents wait here, each with when its last message ended (monotonic)."""
         with self._lock:
             return {session: since for session, (_, _, since) in self._idle.items()}
+
+    def ended(self) -> set[tuple[str, str]]:
+        """The sessions whose agents have ended here since this was last asked, and that have no other."""
+        with self._lock:
+            ended, self._ended = self._ended - self._idle.keys(), set()
+        return ended
 
     def end(self, session: tuple[str, str]) -> None:
         """End a session's agent, soon, if it waits here: another worker has gone on with the conversation."""
@@ -128,6 +137,7 @@ class IdleAgents:
 
     def _end(self, found: Iterable[Living]) -> None:
         for living in found:
+            self._ended.add(living.session)
             self._closing.submit(_close, living)
 
 

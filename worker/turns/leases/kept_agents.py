@@ -25,7 +25,6 @@ class KeptAgents:
         self.seconds = _LOOK_SECONDS if settings.claude_warm_seconds else 0.0
         self._agents, self._worker = agents, worker
         self._ledger = Ledger(settings, worker, Connection(settings, answer_seconds=2.0))
-        self._noted: set[tuple[str, str]] = set()
 
     async def poll(self) -> None:
         """Forget the records of agents that are here no more; end those whose record is another's, or gone.
@@ -33,17 +32,14 @@ class KeptAgents:
         Raises:
             RedisError: the store does not answer.
         """
-        resting, known_before = self._agents.resting(), time.monotonic() - _TO_NOTE
-        for session in self._noted - resting.keys():
-            await self._ledger.keep_no_more(session[1])
-            self._noted.discard(session)
-        for session in [session for session, since in resting.items() if since < known_before]:
-            if await self._ledger.keeper(session[1]) == self._worker:
-                self._noted.add(session)
-            else:
+        for _, session_id in self._agents.ended():
+            await self._ledger.keep_no_more(session_id)
+        known_before = time.monotonic() - _TO_NOTE
+        for session in [session for session, since in self._agents.resting().items() if since < known_before]:
+            if await self._ledger.keeper(session[1]) != self._worker:
                 self._agents.end(session)
 
     async def leave(self) -> None:
         """Forget them all."""
-        for session in self._noted | self._agents.resting().keys():
-            await self._ledger.keep_no_more(session[1])
+        for _, session_id in self._agents.ended() | self._agents.resting().keys():
+            await self._ledger.keep_no_more(session_id)
