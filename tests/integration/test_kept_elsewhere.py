@@ -194,6 +194,24 @@ async def test_a_worker_that_ends_is_nobodys_keeper(installation: Installation) 
     assert (await chat.starts())[-1][0] == "cold"
 
 
+async def test_a_worker_that_ends_after_its_turns_keeps_nobodys_agent_meanwhile(installation: Installation) -> None:
+    chat, worker = await two_workers(installation, PATIENT)
+    keeper = chat.keeper
+    [other] = [each for each in installation.workers if each is not worker]
+    long = [await Chat(installation, f"long-{number}").ask("long") for number in range(6)]
+    for turn_id in long:
+        await installation.until(turn_id, "running")
+    assert keeper in {(await installation.client.reader.get(turn_id)).worker for turn_id in long}
+    worker.ask_to_end()
+    await wait_until(lambda: not chat.keeper and not kept(installation))
+    await chat.say()
+    start, elsewhere = (await chat.starts())[-1]
+    assert (start, other.named(elsewhere) is not None) == ("cold", True)
+    assert worker.process.poll() is None, "it waits for its turns"
+    for turn_id in long:
+        await installation.client.canceller.cancel(turn_id)
+
+
 async def test_a_worker_that_takes_no_turns_keeps_nobodys_agent(installation: Installation) -> None:
     chat, _ = await two_workers(installation, PATIENT)
     keeper = chat.keeper

@@ -17,6 +17,7 @@ from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.installation import Installation
+from tests.integration.test_kept_elsewhere import Chat
 from tests.ports import free_port
 from tests.support import wait_until
 from worker.processes import programs
@@ -89,6 +90,27 @@ async def test_tasks_tell_their_attempt_their_state_and_why_there_is_another(
     assert sorted(task.name for task in stages) == ["turn.retry", "turn.run", "turn.validate", "turn.validate"]
     assert all("chat-7" in task.kwargs for task in stages)
     assert "secret" not in repr([task.as_dict() for task in watcher.state.tasks.values()])
+
+
+async def test_a_turn_left_to_its_agents_keeper_is_a_task_there_and_says_so_where_it_was_left(
+    installation: Installation, watcher: Watcher
+) -> None:
+    answer = '- attempts: [[say: "Hi. <!-- STEP: done -->"]]'
+    kept: dict[str, Any] = {"claude_warm_seconds": 300.0, "claude_warm_patience": 60.0, "worker_processes": 2}
+    installation.play(answer, runner="inline_living", **kept)
+    installation.worker()
+    chat = Chat(installation)
+    await chat.say()
+    left = f"left to {chat.keeper}"
+    for _ in range(10):  # the other process takes one of them first
+        await chat.say()
+    await wait_until(lambda: ("SUCCESS", left) in watcher.seen["turn.run"])
+    tasks = [each for each in watcher.state.tasks.values() if each.name == "turn.run"]
+    [task, *_] = [each for each in tasks if str(each.result).strip("'") == left]
+    assert (task.state, task.worker.hostname != chat.keeper) == ("SUCCESS", True)
+    [there] = [each for each in tasks if each.root_id == task.uuid != each.uuid]
+    assert (there.worker.hostname, there.kwargs) == (chat.keeper, task.kwargs)
+    assert str(there.result).strip("'") == "attempt 1/3: complete"
 
 
 def asked(settings: Settings, path: str) -> Any:

@@ -295,6 +295,7 @@ class Engine:
         while os.read(self._asked, 1):
             asked_at = time.monotonic()
             self._wait_until_cancelled()
+            idle_agents.shared().end_all()
             threading.Event().wait(max(0.0, asked_at + self._grace_seconds - time.monotonic()))
             self._hand_over()
 

@@ -12,7 +12,7 @@ from api_client.store.store import Connection
 from api_client.turns.record.ledger import Ledger
 from worker.runners.warm.idle_agents import IdleAgents
 
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 2.0
 #: The record of an agent is written when its message has ended: within this time, in seconds.
 _TO_NOTE = 2.0
 
