@@ -191,7 +191,7 @@ class Schedule:
     def _claim(self, turn: PretendTurn, link: Link) -> Ask:
         token = f"{self._random.getrandbits(96):024x}"
         alone = int(self._healed or self._random.random() < 0.6)
-        reply = yield from self._do("claim", turn, str(link), token, "w", alone, "", "", "")
+        reply = yield from self._do("claim", turn, str(link), token, "w", alone, "", "", "", 0)
         if reply[0] == b"claimed":
             record = scripts.told_by(reply)
             rule(record[b"token"] == token.encode(), "a claim answered another's record")

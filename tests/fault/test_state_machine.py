@@ -140,7 +140,7 @@ class LedgerMachine(RuleBasedStateMachine):
     @rule(claim=_CLAIMS, alone=st.booleans())
     def claim_again(self, claim: tuple[str, Link, str], alone: bool) -> None:
         turn_id, link, token = claim
-        reply = self.ask("claim", turn_id, str(link), token, "w", int(alone), "", "", "")
+        reply = self.ask("claim", turn_id, str(link), token, "w", int(alone), "", "", "", 0)
         expected = self.model.claim(turn_id, str(link), token, int(alone))
         assert reply[: len(expected)] == expected
 
