@@ -12,7 +12,7 @@ CLAUDE_VERSION := 2.1.329
 CLAUDE_SDK := 0.2.186
 CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
-.PHONY: help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos faults e2e-box e2e-claude e2e-openwebui alerts lock clean
+.PHONY: help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-box e2e-claude e2e-openwebui alerts lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -100,6 +100,10 @@ e2e-claude: $(READY) ## Install the real Claude CLI (170 MB, once), test with it
 
 bench-claude: $(READY) ## Measure the real Claude CLI through us beside the bare one (BENCH_ARGS="--rounds 1": a minute)
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.bench.claude $(BENCH_ARGS); \
+	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi
+
+chaos-claude: $(READY) ## Hold 500 chats with the real Claude CLI while everything is killed, and judge them (CHAOS_ARGS adds arguments)
+	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.claude.chats $(CHAOS_ARGS); \
 	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi
 
 # The SDK's wheel carries the CLI, byte for byte that of the npm package; a wheel needs no node and no npm.

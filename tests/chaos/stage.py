@@ -91,8 +91,8 @@ def build(settings: Settings, directory: Path, environ: Mapping[str, str]) -> St
     links |= {f"client-{name}": [f"127.0.0.1:{near}", f"127.0.0.1:{far}"] for name, (near, far) in ports.items()}
     behind = {name: _reaching(settings, f"unix://{sockets / name}") for name in (*WORKERS, *RELAYS)}
     started = [_held(broker.program(), hold), _proxy(links, control, directory)]
-    started += [_worker(name, behind[name], directory, environ) for name in WORKERS]
-    started += [_relay(name, replace(behind[name], web_port=ports[name][1]), environ) for name in RELAYS]
+    started += [worker_program(name, behind[name], directory, environ) for name in WORKERS]
+    started += [relay_program(name, replace(behind[name], web_port=ports[name][1]), environ) for name in RELAYS]
     return Stage(
         settings=settings,
         broker=broker,
@@ -121,7 +121,8 @@ def _proxy(links: Mapping[str, Sequence[str]], control: str, directory: Path) ->
     )
 
 
-def _worker(name: str, settings: Settings, directory: Path, environ: Mapping[str, str]) -> Program:
+def worker_program(name: str, settings: Settings, directory: Path, environ: Mapping[str, str]) -> Program:
+    """A worker, with ``environ`` added to its environment."""
     ready = directory / f"{name}.ready"
     return Program(
         name=name,
@@ -134,6 +135,7 @@ def _worker(name: str, settings: Settings, directory: Path, environ: Mapping[str
     )
 
 
-def _relay(name: str, settings: Settings, environ: Mapping[str, str]) -> Program:
+def relay_program(name: str, settings: Settings, environ: Mapping[str, str]) -> Program:
+    """A relay, with ``environ`` added to its environment."""
     program = programs.web(settings)
     return replace(program, name=name, environ={**(program.environ or {}), **environ})

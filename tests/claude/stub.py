@@ -117,6 +117,9 @@ class Stub:
                     return reply
             return self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
 
+    def served(self, request: dict[str, Any]) -> None:
+        """A whole streamed answer has left."""
+
 
 def told(request: dict[str, Any]) -> list[str]:
     """The conversation in a request, one text per message: ``user: ...``; without the CLI's own reminders."""
@@ -177,6 +180,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(event), event))
                 self.wfile.flush()
             self.wfile.write(b"0\r\n\r\n")
+            self.owner.served(request)
         except _Cut:
             self.close_connection = True
         except (BrokenPipeError, ConnectionResetError):

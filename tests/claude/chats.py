@@ -1,0 +1,450 @@
+"""Chats with the real Claude CLI while everything that serves them is killed: ``make chaos-claude``.
+
+Two workers of two processes each, two relays and a broker, with settings of their own only for impatience; a stub of
+the Messages API answers each message with that message's own word. All the time one process, drawn by the seed, gets
+SIGKILL. At the end the chats are judged by what the store, the service and the transcripts on disk say. The transcripts
+of chats that no kill met are compared with those of the same chats in an installation that keeps no process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from api_client.contract.settings import Settings
+from tests.bench.sweeper import swept
+from tests.bench.turns.costs import family
+from tests.chaos.stage import relay_program, worker_program
+from tests.claude.running import VERSION, cli
+from tests.claude.stub import Reply, Stub, calls, says, told
+from tests.ports import free_port
+from tests.support import command_of
+from worker.logs import configure_logging
+from worker.processes.broker import EmbeddedBroker
+from worker.processes.supervisor import Supervisor
+from worker.runners.guard.marks import marks
+
+MESSAGES = 5
+#: What the messages of each chat meet: ``p`` is accepted at once, ``r`` is rejected once, ``t`` calls a tool first.
+PATTERNS = ("ppppp", "prppr", "ptprp", "rpptp")
+#: How often the service is asked for a message that nothing disturbs.
+_CALLS = {"p": 1, "r": 2, "t": 2}
+_WORD = re.compile(r"c\d+m\d")
+_WORKERS, _RELAYS = ("worker-a", "worker-b"), ("relay-a", "relay-b")
+#: What is killed, and how often among a hundred kills.
+_VICTIMS = {"agent": 35, "guard": 20, "engine": 20, "worker": 10, "relay": 10, "broker": 5}
+#: An answer that had left the service this long before its process was killed, in seconds, must not be paid again:
+#: until then the CLI may not have said that it was done.
+_TO_FINISH = 0.5
+_PATIENCE = httpx2.Timeout(5.0, read=10.0)
+_PAUSE, _POLL, _TO_ANSWER = 0.3, 0.05, 180.0
+
+
+def word(chat: int, number: int) -> str:
+    """What a message of a chat contains, and its answer."""
+    return f"c{chat}m{number}"
+
+
+def kind_of(asked: str) -> str:
+    """What the message of a word meets."""
+    chat, _, number = asked[1:].partition("m")
+    return pattern_of(f"c{chat}")[int(number) - 1]
+
+
+def pattern_of(chat: str) -> str:
+    """What the messages of a chat meet, a letter each."""
+    return PATTERNS[int(chat[1:]) % len(PATTERNS)]
+
+
+def chat_of(asked: str) -> str:
+    """The chat of a word."""
+    return asked.partition("m")[0]
+
+
+@dataclass
+class Service(Stub):
+    """Answers the last message of a conversation, and remembers who heard what and when."""
+
+    #: Word -> when the service was asked for it, and when a whole answer had left.
+    asked_at: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    served_at: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    #: Words of another chat in a request.
+    foreign: list[str] = field(default_factory=list)
+
+    def take(self, request: dict[str, Any]) -> Reply:
+        """The reply to a model call."""
+        asked = _asked(request)
+        found = set(_WORD.findall(json.dumps(request["messages"])))
+        with self._lock:
+            self.asked_at[asked].append(time.monotonic())
+            self.foreign += [f"{one} in {asked}" for one in found if chat_of(one) != chat_of(asked)]
+        if not asked:
+            return says("Ok.")
+        if kind_of(asked) == "t" and "tool_result" not in json.dumps(request["messages"][-1]):
+            return calls("Glob", pattern="*.md")
+        if kind_of(asked) == "r" and f"Answer {asked}." not in "".join(told(request)):
+            return says(f"Answer {asked}. ", "Half.", delay=0.02)
+        return says(f"Answer {asked}. ", "Whole.", "\n\n<!-- STEP: done -->", delay=0.02)
+
+    def served(self, request: dict[str, Any]) -> None:
+        """Its whole answer has left."""
+        with self._lock:
+            self.served_at[_asked(request)].append(time.monotonic())
+
+
+def _asked(request: dict[str, Any]) -> str:
+    words = [found for text in told(request) if text.startswith("user: ") for found in _WORD.findall(text)]
+    return words[-1] if words else ""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """A process that was killed: when, what it was, and the turns of the agents at or below it."""
+
+    at: float
+    role: str
+    turns: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """One message and what became of it: the turn's record, and its attempts."""
+
+    word: str
+    turn: dict[str, Any]
+    attempts: list[dict[str, Any]]
+
+    @property
+    def text(self) -> str:
+        """What the reader got."""
+        return str(self.turn["response"])
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What came of the chats. Each list of faults must be empty."""
+
+    faults: dict[str, list[str]]
+    counts: dict[str, Any]
+
+    @property
+    def good(self) -> bool:
+        return not any(self.faults.values())
+
+    def table(self) -> str:
+        """One line a figure."""
+        lines = [f"| {name} | {value} |" for name, value in self.counts.items()]
+        lines += [f"| {name} | {len(found)} {found[:5] if found else ''} |" for name, found in self.faults.items()]
+        return "\n".join(["| | |", "|---|---|", *lines])
+
+
+class House:
+    """One installation: broker, workers and relays under a supervisor."""
+
+    def __init__(self, folder: Path, program: Path, service: Service, **changes: Any) -> None:
+        self.root = folder / "root"
+        self.root.mkdir(parents=True)
+        broker = EmbeddedBroker(folder / "broker")
+        self.settings = Settings(
+            root=self.root,
+            namespace=f"chats-{os.getpid()}-{folder.name}",
+            broker_url=broker.url,
+            store_url=broker.url,
+            models={"consultant": "claude_cli"},
+            claude_path=str(program),
+            claude_api_url=service.url,
+            claude_api_key="sk-stub",
+            lease_seconds=5.0,
+            idle_seconds=20.0,
+            kill_grace_seconds=1.0,
+            shutdown_seconds=2.0,
+            flower_port=0,
+            log_format="json",
+            **changes,
+        )
+        ports = {name: free_port() for name in _RELAYS}
+        self.relays = [f"http://127.0.0.1:{port}" for port in ports.values()]
+        programs = [broker.program()]
+        programs += [worker_program(name, self.settings, folder, {}) for name in _WORKERS]
+        programs += [relay_program(name, replace(self.settings, web_port=port), {}) for name, port in ports.items()]
+        logs = folder / "logs"
+        logs.mkdir()
+        self.supervisor = Supervisor(programs, logs=logs)
+
+    def victims(self, role: str, program: Path) -> list[int]:
+        """The processes of a role that live now."""
+        if role in {"broker", "relay"}:
+            names = ("broker",) if role == "broker" else _RELAYS
+            return [pid for name in names if (pid := self.supervisor.pid(name))]
+        heads = [pid for name in _WORKERS if (pid := self.supervisor.pid(name))]
+        if role == "worker":
+            return heads
+        found = [pid for head in heads for pid in family(head)]
+        if role == "agent":
+            return [pid for pid in found if _exe(pid) == program.name]
+        told_by = {"engine": b"worker.celery_worker", "guard": b"worker.runners.guard.guard"}[role]
+        return [pid for pid in found if told_by in command_of(pid).split(b"\0")]
+
+
+def _exe(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/exe").readlink().name
+    except OSError:
+        return ""
+
+
+def strike(house: House, program: Path, draw: random.Random) -> Kill | None:
+    """Kill one process; None when there is none of the role that was drawn."""
+    role = draw.choices(list(_VICTIMS), list(_VICTIMS.values()))[0]
+    place, found = draw.random(), house.victims(role, program)
+    if not found:
+        return None
+    victim = found[int(place * len(found))]
+    try:
+        below = set(family(victim))
+        turns = frozenset(mark.partition(".")[0] for pid, mark in marks() if mark and pid in below)
+        os.kill(victim, signal.SIGKILL)
+    except OSError:
+        return None
+    return Kill(time.monotonic(), role, turns)
+
+
+class Users:
+    """All chats of a run, some at once."""
+
+    def __init__(self, house: House, seed: int, at_once: int) -> None:
+        token = house.settings.token_path.read_text().strip()
+        self._http = httpx2.AsyncClient(timeout=_PATIENCE, headers={"authorization": f"Bearer {token}"})
+        self._relays, self._draw = house.relays, random.Random(f"users {seed}")
+        self._free = asyncio.Semaphore(at_once)
+        self.answered: dict[str, list[Answered]] = {}
+        self.lost: list[str] = []
+
+    async def run(self, chats: int) -> None:
+        """Carry out all chats."""
+        async with self._http, asyncio.TaskGroup() as group:
+            for chat in range(chats):
+                group.create_task(self._chat(chat))
+
+    async def _chat(self, chat: int) -> None:
+        async with self._free:
+            messages: list[dict[str, str]] = []
+            done = self.answered.setdefault(f"c{chat}", [])
+            for number in range(1, MESSAGES + 1):
+                asked = word(chat, number)
+                messages.append({"role": "user", "content": f"Message {asked}"})
+                try:
+                    async with asyncio.timeout(_TO_ANSWER):
+                        done.append(await self._message(f"c{chat}", asked, messages))
+                except TimeoutError:
+                    self.lost.append(asked)
+                    return
+                messages.append({"role": "assistant", "content": done[-1].text})
+            if chat % 25 == 0:
+                print(f"chat {chat} is over", file=sys.stderr, flush=True)
+
+    async def _message(self, chat: str, asked: str, messages: list[dict[str, str]]) -> Answered:
+        headers = {"X-Conversation-ID": chat, "Idempotency-Key": asked}
+        body = {"model": "consultant", "messages": messages}
+        sent = await self._until("POST", "/v1/turns", json=body, headers=headers)
+        path = f"/v1/turns/{sent['turn_id']}"
+        while not (turn := await self._until("GET", path)).get("outcome"):
+            await asyncio.sleep(_POLL)
+        return Answered(asked, turn, (await self._until("GET", f"{path}/attempts"))["data"])
+
+    async def _until(self, method: str, path: str, **given: Any) -> dict[str, Any]:
+        """Ask one relay or the other until one answers."""
+        while True:
+            with contextlib.suppress(httpx2.HTTPError, ValueError):
+                answer = await self._http.request(method, f"{self._draw.choice(self._relays)}{path}", **given)
+                if answer.is_success:
+                    return dict(answer.json())
+                if answer.status_code < httpx2.codes.INTERNAL_SERVER_ERROR:
+                    raise RuntimeError(f"{method} {path}: {answer.status_code} {answer.text}")
+            await asyncio.sleep(_PAUSE)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to play: ``every`` so many seconds a kill (0: none), ``warm_seconds`` for which an idle process is kept."""
+
+    chats: int = 500
+    at_once: int = 6
+    every: float = 3.0
+    seed: int = 1
+    warm_seconds: float = 60.0
+
+
+async def play(house: House, program: Path, plan: Plan) -> tuple[Users, list[Kill]]:
+    """Carry out all chats of a plan."""
+    users, draw, kills = Users(house, plan.seed, plan.at_once), random.Random(f"kills {plan.seed}"), []
+    playing = asyncio.create_task(users.run(plan.chats))
+    while plan.every and not (await asyncio.wait([playing], timeout=plan.every * draw.uniform(0.5, 1.5)))[0]:
+        if kill := await asyncio.to_thread(strike, house, program, draw):
+            kills.append(kill)
+    await playing
+    return users, kills
+
+
+def transcripts(house: House) -> dict[str, list[str]]:
+    """The transcript that the next message of each session would go on with, as lines; empty where there is none."""
+    found = {}
+    for status in house.root.rglob("status.json"):
+        facts = json.loads(status.read_text(encoding="utf-8"))
+        transcript = status.parent / "agent" / f"{facts['agent_session']}.jsonl"
+        found[facts["session_id"]] = transcript.read_text(encoding="utf-8").splitlines() if transcript.exists() else []
+    return found
+
+
+_CHANGING = (
+    (re.compile(r"\b(toolu|msg)_\w+"), "ID"),
+    (re.compile(r"\bc\d+(?=m\d)"), "CHAT"),
+)
+
+
+def said(transcript: list[str]) -> list[str]:
+    """What was said in a transcript, a message in each line, without ids and the chat's number. Pure.
+
+    The other lines are the CLI's own; a resumed one writes its folder and its instructions into it again.
+    """
+    found = []
+    for line in transcript:
+        record = json.loads(line)
+        if record.get("type") in {"user", "assistant"}:
+            text = f"{record['type']} {json.dumps(record['message']['content'])}"
+            for pattern, name in _CHANGING:
+                text = pattern.sub(name, text)
+            found.append(text)
+    return found
+
+
+def words_of_user(transcript: list[str]) -> list[str]:
+    """The words of a chat's messages in the order in which a transcript first has them. Pure."""
+    users = [record for line in transcript if (record := json.loads(line)).get("type") == "user"]
+    return list(dict.fromkeys(found for one in users for found in _WORD.findall(json.dumps(one["message"]))))
+
+
+class Judge:
+    """Judges chats by the store, the service and the disk. Pure."""
+
+    def __init__(
+        self,
+        answered: dict[str, list[Answered]],
+        lost: list[str],
+        kills: list[Kill],
+        service: Service,
+        transcripts: dict[str, list[str]],
+        messages: int = MESSAGES,
+    ) -> None:
+        self._answered, self._kills, self._service, self._transcripts = answered, kills, service, transcripts
+        self._messages = messages
+        chat_of_turn = {one.turn["turn_id"]: chat for chat, done in answered.items() for one in done}
+        self._met: dict[str, list[Kill]] = defaultdict(list)
+        for kill in kills:
+            for chat in {chat_of_turn[turn] for turn in kill.turns if turn in chat_of_turn}:
+                self._met[chat].append(kill)
+        self._counts: Counter[str] = Counter()
+        self._faults: dict[str, list[str]] = {
+            "lost": lost,
+            "not passed": [],
+            "doubled": [],
+            "text of another": service.foreign,
+            "paid twice": [],
+            "conversation differs": [],
+            "transcript differs": [],
+        }
+
+    def judge(self, reference: dict[str, list[str]]) -> Judgement:
+        """The verdict on all chats. ``reference``: what is said in a chat of each pattern without a kept process."""
+        for chat, done in self._answered.items():
+            for one in done:
+                self._message(one)
+                self._payments(one, [kill.at for kill in self._met.get(chat, ())])
+            if done:
+                self._transcript(chat, done, reference)
+        self._counts.update(f"killed {kill.role}" for kill in self._kills)
+        self._counts["chats that a kill met"] = len(self._met)
+        return Judgement(self._faults, {"messages": sum(map(len, self._answered.values())), **self._counts})
+
+    def _message(self, one: Answered) -> None:
+        outcome, words = str(one.turn["outcome"]), _WORD.findall(one.text)
+        self._counts[outcome] += 1
+        self._counts.update(f"attempts {attempt['completion']['evidence'].get('start')}" for attempt in one.attempts)
+        if not outcome.startswith("passed"):
+            self._faults["not passed"].append(f"{one.word}: {outcome}")
+        if words.count(one.word) > 1:
+            self._faults["doubled"].append(one.word)
+        if set(words) != {one.word}:
+            self._faults["text of another"].append(f"{one.word} got {one.text[:60]!r}")
+
+    def _payments(self, one: Answered, kills: list[float]) -> None:
+        served = sorted(self._service.served_at[one.word])
+        for at in served[: max(0, len(served) - _CALLS[kind_of(one.word)])]:
+            if any(abs(at - kill) < _TO_FINISH for kill in kills):
+                self._counts["paid again, killed within half a second of the answer"] += 1
+            else:
+                self._faults["paid twice"].append(one.word)
+
+    def _transcript(self, chat: str, done: list[Answered], reference: dict[str, list[str]]) -> None:
+        lines = self._transcripts.get(str(done[-1].turn["session_id"]), [])
+        if words_of_user(lines) != [one.word for one in done]:
+            self._faults["conversation differs"].append(f"{chat}: {words_of_user(lines)}")
+        if chat not in self._met and len(done) == self._messages:
+            self._counts["transcripts compared"] += 1
+            if said(lines) != reference[pattern_of(chat)]:
+                self._faults["transcript differs"].append(chat)
+
+
+def carry_out(folder: Path, program: Path, plan: Plan) -> Judgement:
+    """Play the chats of each pattern without kept processes and kills, then all of a plan, and judge them."""
+    with Service([says("Ok.")]) as service:
+        house = House(folder / "cold", program, service, claude_warm_seconds=0.0)
+        with house.supervisor:
+            users, _ = asyncio.run(play(house, program, Plan(chats=len(PATTERNS), every=0.0)))
+            found = transcripts(house)
+            reference = {
+                pattern_of(chat): said(found[done[-1].turn["session_id"]]) for chat, done in users.answered.items()
+            }
+    with Service([says("Ok.")]) as service:
+        house = House(folder / "warm", program, service, claude_warm_seconds=plan.warm_seconds)
+        with house.supervisor:
+            users, kills = asyncio.run(play(house, program, plan))
+            return Judge(users.answered, users.lost, kills, service, transcripts(house)).judge(reference)
+
+
+def main() -> None:
+    """Run, judge and print; exit code 1 where something was lost, doubled, mixed or paid twice."""
+    parser = argparse.ArgumentParser(prog="python -m tests.claude.chats", description=__doc__)
+    for option in fields(Plan):
+        parser.add_argument(f"--{option.name.replace('_', '-')}", type=type(option.default), default=option.default)
+    parser.add_argument("--keep", type=Path, help="leave all files in this new folder")
+    options = vars(parser.parse_args())
+    keep, plan = options.pop("keep"), Plan(**options)
+    if (program := cli()) is None:
+        sys.exit("the Claude CLI is not installed here: `make chaos-claude` installs it")
+    begun = time.monotonic()
+    configure_logging(Settings(log_level="error"))
+    with tempfile.TemporaryDirectory(prefix="chats-", ignore_cleanup_errors=True) as name, swept(Path(name)):
+        judgement = carry_out(keep or Path(name), program.resolve(), plan)
+    print(f"Claude CLI {VERSION}, seed {plan.seed}, {plan.chats} chats, {time.monotonic() - begun:.0f} s\n")
+    print(judgement.table())
+    sys.exit(0 if judgement.good else 1)
+
+
+if __name__ == "__main__":
+    main()

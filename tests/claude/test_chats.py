@@ -1,0 +1,80 @@
+"""Chats with the real CLI whose processes are killed: ``make chaos-claude``, for half a minute, and its judge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.claude.chats import Answered, Judge, Judgement, Kill, Plan, Service, carry_out
+
+_HEARD = [
+    '{"type": "user", "message": {"content": "Message c0m1"}}',
+    '{"type": "assistant", "message": {"content": "A"}}',
+]
+_SAID = ['user "Message CHATm1"', 'assistant "A"']
+_START = {"completion": {"evidence": {"start": "warm"}}}
+
+
+@pytest.mark.timeout(300)
+def test_chats_whose_processes_are_killed_lose_nothing_and_are_told_as_those_of_one_process_a_message(
+    program: Path, tmp_path: Path
+) -> None:
+    judgement = carry_out(tmp_path, program.resolve(), Plan(chats=16, every=1.0))
+    assert judgement.good, judgement.table()
+    assert judgement.counts["messages"] == 80
+    assert sum(count for name, count in judgement.counts.items() if name.startswith("killed ")) >= 5, judgement.table()
+    assert judgement.counts["attempts warm"] >= 20, judgement.table()
+
+
+def _judged(
+    outcome: str = "passed",
+    response: str = "Answer c0m1.",
+    served: tuple[float, ...] = (10.0,),
+    kills: tuple[float, ...] = (),
+    heard: tuple[str, ...] = tuple(_HEARD),
+    lost: tuple[str, ...] = (),
+    foreign: tuple[str, ...] = (),
+) -> Judgement:
+    service = Service()
+    service.served_at["c0m1"] = list(served)
+    service.foreign = list(foreign)
+    turn = {"turn_id": "t", "session_id": "s", "outcome": outcome, "response": response}
+    answered = {"c0": [Answered("c0m1", turn, [_START])]}
+    killed = [Kill(at, "agent", frozenset({"t"})) for at in kills]
+    judge = Judge(answered, list(lost), killed, service, {"s": list(heard)}, messages=1)
+    return judge.judge({"ppppp": _SAID})
+
+
+def test_a_good_chat_has_no_faults() -> None:
+    assert _judged().good
+    assert _judged().counts["transcripts compared"] == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "judged"),
+    [
+        ("lost", lambda: _judged(lost=("c0m1",))),
+        ("not passed", lambda: _judged(outcome="error")),
+        ("doubled", lambda: _judged(response="Answer c0m1. Answer c0m1.")),
+        ("text of another", lambda: _judged(response="Answer c1m1.")),
+        ("text of another", lambda: _judged(response="")),
+        ("text of another", lambda: _judged(foreign=("c1m1 in c0m1",))),
+        ("paid twice", lambda: _judged(served=(10.0, 11.0))),
+        ("paid twice", lambda: _judged(served=(10.0, 12.0), kills=(11.0,))),
+        ("conversation differs", lambda: _judged(heard=())),
+        ("transcript differs", lambda: _judged(heard=(*_HEARD, _HEARD[1]))),
+    ],
+)
+def test_each_fault_is_found(fault: str, judged: Callable[[], Any]) -> None:
+    judgement = judged()
+    assert judgement.faults[fault]
+    assert not judgement.good
+
+
+def test_an_answer_whose_process_was_killed_as_it_ended_may_be_asked_for_again() -> None:
+    judgement = _judged(served=(10.0, 12.0), kills=(10.2,))
+    assert judgement.good
+    assert judgement.counts["paid again, killed within half a second of the answer"] == 1
