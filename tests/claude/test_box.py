@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import signal
+import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.claude.endings import SLOW
-from tests.claude.running import Agent, at_first_output
+from tests.claude.running import Agent, Ran, at_first_output
 from tests.claude.stub import Stub, calls, says
-from tests.support import certificate
+from tests.support import certificate, processes_with, wait_for
 from worker.runners.guard import box
+from worker.runners.guard.marks import MARK, number_inside
+from worker.runners.warm import idle_agents
 
 SHELL = {"claude_tools": ("default",), "claude_allowed_tools": ("Bash",)}
 
@@ -128,3 +134,112 @@ def test_a_writable_folder_can_be_written_without_a_box_too(agent: Agent) -> Non
     agent.stub.replies = [*tries, says("Gut.")]
     assert agent.run().evidence["box"] == "none"
     assert [path.name for path in agent.root.rglob("*.md")] == ["ADR-1.md"]
+
+
+@pytest.fixture
+def kept(boxed: Agent) -> Iterator[Agent]:
+    boxed.settings["claude_warm_seconds"] = 60.0
+    yield boxed
+    idle_agents.shared().close()
+
+
+def ask(agent: Agent, before: Ran | None = None, **more: Any) -> Ran:
+    session = before.result.agent_session if before else ""
+    return agent.run("Hallo", owner="o", agent_session=session, **more)
+
+
+def in_its_box(ran: Ran) -> dict[int, int]:
+    """The processes of a kept agent, by their numbers in its box."""
+    return {number_inside(pid): pid for pid in processes_with(f"{MARK}={ran.evidence['run']}")}
+
+
+def test_a_kept_agent_stays_in_its_box_and_reads_and_writes_there_what_each_message_may(kept: Agent) -> None:
+    for name in ("src.py", "projects/sessions/other/status.json", "projects/sessions/s/attempts/x/secret.md"):
+        path = kept.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"CONTENT-{path.name}")
+    found, before = [], None
+    for letter in ("a", "b", "c"):
+        reads = [calls("Read", file_path=str(path)) for path in kept.root.rglob("*") if path.is_file()]
+        outside = [
+            calls("Write", file_path=str(kept.root / "src.py"), content="out"),
+            calls("Write", file_path="/tmp/x", content="out"),
+        ]
+        kept.stub.replies = [
+            *reads,
+            *outside,
+            calls("Write", file_path=f"output/{letter}.md", content=letter),
+            says(letter),
+        ]
+        before = ask(kept, before)
+        assert (before.verdict, before.result.text) == ("complete", letter)
+        assert [path.name for path in (before.order.directory / "output").iterdir()] == [f"{letter}.md"]
+        assert (before.evidence["box"], before.evidence["network"]) == ("bubblewrap", "cut")
+        sent = json.dumps(kept.stub.requests[-1]["messages"])
+        assert "CONTENT-src.py" in sent
+        assert "CONTENT-status.json" not in sent
+        assert "CONTENT-secret.md" not in sent
+        found.append((before.evidence["start"], in_its_box(before)))
+        assert not Path(f"/proc/{found[-1][1][2]}/root/tmp/x").exists()
+    assert [start for start, _ in found] == ["cold", "warm", "warm"]
+    assert found[0][1] == found[1][1] == found[2][1]
+    assert (kept.root / "src.py").read_text() == "CONTENT-src.py"
+
+
+@pytest.mark.parametrize("change", ["replaced", "added", "folder replaced"])
+def test_a_box_never_shows_what_was_in_a_place_before(kept: Agent, change: str) -> None:
+    (kept.root / "src.py").write_text("old")
+    kept.stub.replies = [says("Gut.")]
+    first = ask(kept)
+    if change == "folder replaced":
+        shutil.rmtree(kept.workdir / "context", ignore_errors=True)
+        (kept.workdir / "context").mkdir()
+    else:
+        (kept.root / "src.new").write_text("new")
+        if change == "replaced":
+            (kept.root / "src.new").rename(kept.root / "src.py")
+    kept.stub.replies = [calls("Read", file_path=str(kept.root / "src.py")), says("Gut.")]
+    second = ask(kept, first)
+    assert (second.verdict, second.evidence["start"]) == ("complete", "cold")
+    assert not in_its_box(first)
+    if change == "replaced":
+        assert "new" in json.dumps(kept.stub.requests[-1]["messages"][-1])
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
+def test_an_agent_that_was_killed_or_stopped_in_its_box_is_replaced(kept: Agent, number: signal.Signals) -> None:
+    kept.stub.replies = [says("Gut.")]
+    first = ask(kept)
+    os.kill(in_its_box(first)[2], number)
+    if number != signal.SIGSTOP:
+        wait_for(lambda: not in_its_box(first))
+    second = ask(kept, first)
+    assert (second.verdict, second.evidence["start"]) == ("complete", "cold")
+    assert not in_its_box(first)
+    third = ask(kept, second, when=at_first_output(signal.SIGKILL))
+    assert (third.verdict, third.evidence["start"]) == ("incomplete", "warm")
+
+
+def test_a_box_in_which_anything_else_runs_is_not_kept(kept: Agent) -> None:
+    if shutil.which("nsenter") is None:
+        pytest.skip("nsenter is not installed")
+    kept.stub.replies = [says("Gut.")]
+    first = ask(kept)
+    enter = ["nsenter", "-t", str(in_its_box(first)[2]), "-p", "sleep", "60"]
+    with subprocess.Popen(enter, env={**os.environ, MARK: first.evidence["run"]}) as other:
+        wait_for(lambda: len(in_its_box(first)) > 4)
+        second = ask(kept, first)
+        assert (second.verdict, second.evidence["start"]) == ("complete", "warm")
+        assert not in_its_box(first)
+        assert not len(idle_agents.shared())
+        other.wait(60)
+
+
+def test_a_box_that_is_required_and_cannot_be_made_any_more_keeps_nobody(
+    kept: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept.stub.replies = [says("Gut.")]
+    first = ask(kept)
+    monkeypatch.setattr(box, "obstacle", lambda: "there is none")
+    second = ask(kept, first)
+    assert (second.verdict, len(kept.stub.requests)) == ("config", 1)

@@ -13,17 +13,23 @@ from typing import Any
 import pytest
 
 from tests.claude.endings import ENDINGS, SLOW, Ending, mistakes
-from tests.claude.running import Agent, Asked, Ran, at_first_output
+from tests.claude.running import Agent, Asked, Ran, at_first_output, inside
 from tests.claude.stub import calls, fails, says, told
 from tests.support import processes_with, wait_for
+from worker.runners.guard import box
+from worker.runners.guard.marks import number_inside
 from worker.runners.warm import idle_agents
 
 _OK = says("Guten ", "Tag.")
 
 
-@pytest.fixture
-def warm(agent: Agent) -> Iterator[Agent]:
+@pytest.fixture(params=["no box", "box"])
+def warm(agent: Agent, request: pytest.FixtureRequest) -> Iterator[Agent]:
     agent.settings["claude_warm_seconds"] = 60.0
+    if request.param == "box":
+        if problem := box.network_obstacle():
+            pytest.skip(problem)
+        agent.settings["box"], agent.program = "required", inside(agent.root, agent.program)
     yield agent
     idle_agents.shared().close()
 
@@ -35,7 +41,9 @@ def ask(agent: Agent, prompt: str, before: Ran | None = None, **more: Any) -> Ra
 
 
 def pids(agent: Agent, ran: Ran) -> set[int]:
-    return set(processes_with(f"HELIX_AGENT_MARK={ran.evidence['run']}"))
+    """The CLI of a run, if it lives; in a box it is the second process."""
+    found = processes_with(f"HELIX_AGENT_MARK={ran.evidence['run']}")
+    return {pid for pid in found if ran.evidence["box"] == "none" or number_inside(pid) == 2} if found else set()
 
 
 @pytest.mark.parametrize("place", ["first", "second"])
@@ -43,6 +51,8 @@ def pids(agent: Agent, ran: Ran) -> set[int]:
 def test_an_ending_is_seen_for_what_it_is(ending: Ending, place: str, warm: Agent) -> None:
     if ending.obstacle or ending.small_disk:
         pytest.skip(ending.obstacle or "a disk of its own has nothing of the message before")
+    if "invalid settings" in ending.name and warm.settings.get("box") == "required":
+        pytest.skip("its wrapper writes into the settings file, which a box protects")
     warm.settings |= ending.settings or {}
     plain = not ending.wrapper and "default" not in warm.settings.get("claude_tools", ())
     following = _Following(warm)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from api_client.contract.turn import Outcome, TurnState
 from tests.integration.test_engine import GOOD, Bench, Play, says
+from tests.support import wait_for
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.guard import marks
 from worker.runners.guard.processes import shared
@@ -64,3 +66,37 @@ async def test_the_agent_of_a_runner_that_breaks_is_gone_before_the_next_deliver
     turn = await bench.outcome(starts_an_agent(ConnectionError("refused"), seen), says(GOOD))
     assert (turn.state, turn.next) == (TurnState.QUEUED, "turn.run/1")
     assert [alive(order) for order in seen] == [False]
+
+
+#: Leaves one behind as it should not: its parent has ended, it has another session, and no environment.
+_HIDES = """
+import os, sys
+if sys.argv[1] == "orphan" and os.fork():
+    sys.exit(0)
+os.setsid()
+os.execve("/bin/sleep", ["sleep", "600"], {})
+"""
+_STARTS = """
+import subprocess, sys, time
+subprocess.Popen([sys.executable, "-S", "-c", HIDES, KIND])
+print("at work", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("kind", ["child", "orphan"])
+def test_a_process_of_an_agent_that_hides_its_mark_is_found_beside_it(kind: str, tmp_path: Path) -> None:
+    source = f"HIDES, KIND = {_HIDES!r}, {kind!r}\n{_STARTS}"
+    agent = shared().spawn(
+        [sys.executable, "-S", "-c", source], mark="t.1.1", env={}, cwd=tmp_path, lease_ends=math.inf
+    )
+    while not agent.read(0.1):
+        pass
+
+    def hidden() -> set[int]:
+        return {pid for pid in marks.of_agent(agent.pid, "t.1.1") if Path(f"/proc/{pid}/comm").read_text() == "sleep\n"}
+
+    (pid,) = wait_for(hidden)
+    assert dict(marks.marks())[pid] == ""
+    assert kind == "child" or marks.parent_of(pid) == shared().start()
+    agent.close()

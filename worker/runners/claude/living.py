@@ -45,7 +45,7 @@ from worker.runners.guard import box
 from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.footprint import Bounds, Footprint, memory_of
 from worker.runners.guard.launch import Begun, Launch, begin, hearing
-from worker.runners.guard.marks import is_stopped, marks
+from worker.runners.guard.marks import is_stopped, number_inside, of_agent
 from worker.runners.guard.processes import Processes
 from worker.runners.guard.supervision import Ending, Supervision, stopped, watched
 from worker.runners.warm import idle_agents
@@ -56,6 +56,8 @@ _STREAMING = ("--input-format", "stream-json", "--replay-user-messages")
 #: A message must be read, reported as taken, and its end reported behind its result within these times, in seconds.
 _TO_READ, _TO_TAKE, _TO_END = 30.0, 5.0, 3.0
 _LOOK_SECONDS = 0.25
+#: What a message's tools and hooks started has ended so soon after it, in seconds.
+_TO_BE_ALONE = 0.1
 #: Ending a process takes the guard this long at most, in seconds.
 _TO_DIE = 12.0
 
@@ -63,23 +65,38 @@ _TO_DIE = 12.0
 def fixed_part(settings: Settings, program: str, order: Order) -> str:
     """All that a process is started with, besides its folders and the conversation, as one digest.
 
-    Empty where a process must not outlive its message: in a box, for a run that may only read, and where the agent has
-    tools that start processes. Raises ``OSError``: a file of it cannot be read.
+    Empty where a process must not outlive its message: for a run that may only read, where the agent has tools that
+    start processes, and where no box can be made that must be. Raises ``OSError``: a file of it cannot be read.
     """
     if order.read_only or not set(settings.claude_tools) <= _STARTING_NOTHING:
         return ""
-    if settings.box == "required" or box.level(settings.box, wanted=True).kind != "none":
+    try:
+        level = box.level(settings.box, wanted=True)
+    except box.BoxError:
         return ""
     home, memory, file = Path("/home"), order.workdir / "CLAUDE.md", Path(program).resolve().stat()
+    own = replace(order, directory=Path("/work"))
+    seen = binds(settings, own, Path(program), home / "settings", Base()) if level.kind != "none" else []
     parts = [
         [order.owner, order.session_id, str(order.workdir), program, file.st_ino, file.st_size, file.st_mtime_ns],
         arguments(settings, order, home / "settings", "", Base()),
         environment(settings, home),
-        settings_content(replace(order, directory=Path("/work")), home, settings),
+        settings_content(own, home, settings),
         memory.read_text("utf-8", "replace") if memory.is_file() and not memory.is_symlink() else "",
-        repr((Bounds.of(settings), outbound(settings))),
+        repr((level, Bounds.of(settings), outbound(settings))),
+        # What was put in the place of a file or folder would not be seen in a box that was made before.
+        [[str(bind.path), bind.writable, *_placed(bind.path)] for bind in seen],
     ]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def _placed(path: Path) -> tuple[int, int]:
+    """The file or folder that is at a path; zeros for none."""
+    try:
+        facts = path.stat()
+    except FileNotFoundError:
+        return 0, 0
+    return facts.st_dev, facts.st_ino
 
 
 def opened(
@@ -222,6 +239,7 @@ class ClaudeLiving:
         self._work, self._home, self._bounds = first.directory, home, bounds
         self._mark, self._agent = first.mark, command.session_of(first)
         self._base, self._began = base, began
+        self._pids = {self._process.pid}
         self._asked = 0
         self._tip = ""  # the kept transcript that holds all that this process has heard
         self._length = 0  # in its transcript, at the end of the last message
@@ -232,7 +250,7 @@ class ClaudeLiving:
         self._base = command.base_of(order)
         transcript = self._base.transcript
         lives = self._process.wait(0) is None and self._process.known_end is None and self._process.silent
-        lives = lives and not is_stopped(self._process.pid)
+        lives = lives and not any(map(is_stopped, self._pids))
         return lives and transcript is not None and transcript.stem == self._tip
 
     async def ask(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
@@ -244,7 +262,7 @@ class ClaudeLiving:
         self.keepable, self._asked = False, self._asked + 1
         message.begun = self._asked == 1
         self._process.extend(stop.lease_ends)
-        footprint = Footprint(self._bounds, [self._work, self._home])
+        footprint = Footprint(self._bounds, [self._work, self._home], boxed=self._boxed)
         supervision = Supervision(self._process, order, stop, hearing(emit, message.take_line), footprint)
         begun = Begun(supervision, self._level)
         message.settle = functools.partial(setattr, supervision, "settled", True)
@@ -328,10 +346,22 @@ class ClaudeLiving:
         self.keepable = bool(self._tip)
         return result
 
+    @property
+    def _boxed(self) -> bool:
+        return self._level.kind != "none"
+
     def _alone(self) -> bool:
-        """Return whether it lives, says nothing more, and no process but its first bears its mark."""
-        pids = {pid for pid, mark in marks() if mark == self._mark}
-        return pids == {self._process.pid} and self._process.silent and self._process.known_end is None
+        """Return whether it lives, says nothing more, and no process of it is there but its own. Waits a moment."""
+        give_up = time.monotonic() + _TO_BE_ALONE
+        while not (alone := self._is_alone()) and time.monotonic() < give_up:
+            time.sleep(_TO_BE_ALONE / 5)
+        return alone
+
+    def _is_alone(self) -> bool:
+        first, own = self._process.pid, box.own_numbers(self._level) if self._boxed else frozenset()
+        self._pids = of_agent(first, self._mark)
+        others = {pid for pid in self._pids - {first} if number_inside(pid) not in own}
+        return first in self._pids and not others and self._process.silent and self._process.known_end is None
 
     def _ended(self, message: Exchange, begun: Begun, report: Exit, stop: Stop, emit: Emit) -> RunResult | None:
         """The result of a message whose process has ended; None where it never took it."""

@@ -149,6 +149,14 @@ def started(argv: Sequence[str], door: Path | None, processes: int) -> list[str]
     return [*first, *argv]
 
 
+def own_numbers(made: Level) -> frozenset[int]:
+    """The process numbers that a box's own programs have in it, which nobody else gets while they live.
+
+    bubblewrap's first process, the agent, and what listens for it, whose parent has ended.
+    """
+    return frozenset({1, 2, 4} if made.cut else {1, 2})
+
+
 #: What the first program in a box needs there.
 FIRST = tuple(Bind(Path(path)) for path in dict.fromkeys((sys.base_prefix, sys.prefix, str(_INSIDE))))
 

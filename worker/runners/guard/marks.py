@@ -59,6 +59,26 @@ def is_stopped(pid: int) -> bool:
     return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
 
 
+def number_inside(pid: int) -> int:
+    """The process id that a process has in its innermost namespace; 0 when it is gone."""
+    found = _read(f"/proc/{pid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
+    return int(found[-1]) if found else 0
+
+
+def of_agent(first: int, mark: str) -> set[int]:
+    """An agent's processes, as far as they can be told: with its mark, below its first, or orphans that have no mark.
+
+    An orphan without a mark is a child of the guard: it hides, and may be another agent's.
+    """
+    seen = dict(marks())
+    parents = {pid: parent_of(pid) for pid in seen}
+    guard, found = parents.get(first, 0), {pid for pid, found in seen.items() if found == mark or pid == first}
+    found |= {pid for pid, parent in parents.items() if guard and parent == guard and not seen[pid]}
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
+
 def kill(pid: int) -> None:
     """SIGKILL to one process; one that is gone or out of reach is left alone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
