@@ -207,7 +207,10 @@ def test_a_box_never_shows_what_was_in_a_place_before(kept: Agent, change: str) 
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
-def test_an_agent_that_was_killed_or_stopped_in_its_box_is_replaced(kept: Agent, number: signal.Signals) -> None:
+def test_an_agent_that_was_killed_or_stopped_in_its_box_is_replaced(
+    kept: Agent, number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.runners.claude.living._TO_TAKE", 120.0)  # it is looked at before it is asked
     kept.stub.replies = [says("Gut.")]
     first = ask(kept)
     os.kill(in_its_box(first)[2], number)
@@ -225,8 +228,8 @@ def test_a_box_in_which_anything_else_runs_is_not_kept(kept: Agent) -> None:
         pytest.skip("nsenter is not installed")
     kept.stub.replies = [says("Gut.")]
     first = ask(kept)
-    enter = ["nsenter", "-t", str(in_its_box(first)[2]), "-p", "sleep", "60"]
-    with subprocess.Popen(enter, env={**os.environ, MARK: first.evidence["run"]}) as other:
+    enter = ["nsenter", "-t", str(in_its_box(first)[2]), "-p"]
+    with subprocess.Popen([*enter, "env", f"{MARK}={first.evidence['run']}", "sleep", "60"]) as other:
         wait_for(lambda: len(in_its_box(first)) > 4)
         second = ask(kept, first)
         assert (second.verdict, second.evidence["start"]) == ("complete", "warm")

@@ -66,7 +66,7 @@ def number_inside(pid: int) -> int:
 
 
 def of_agent(first: int, mark: str) -> set[int]:
-    """An agent's processes, as far as they can be told: with its mark, below its first, or orphans that have no mark.
+    """An agent's processes, as far as they show: with its mark, below its first, or orphans that have no mark.
 
     An orphan without a mark is a child of the guard: it hides, and may be another agent's.
     """
