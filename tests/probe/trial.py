@@ -21,7 +21,7 @@ from tests.probe.ways import WAYS
 from tests.support import processes_with
 from worker.files.workspace import written_files
 from worker.runners.base import Order, Transcript
-from worker.runners.claude.command import cut_environment, outbound
+from worker.runners.claude.command import door_environment, outbound
 from worker.runners.guard.box import PORT, Bind
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, run
@@ -161,7 +161,7 @@ def _tried(folder: Path, agents: Processes, at: dict[str, str], box: str) -> dic
         ],
         box=box,
         outbound=outbound(settings),
-        cut_env=cut_environment(settings),
+        door_env=door_environment(settings),
         bounds=Bounds(tmp_mb=16),
     )
     transcript = Transcript()

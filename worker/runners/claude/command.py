@@ -19,7 +19,7 @@ from worker.files.session import continued_session
 from worker.runners.base import Order
 from worker.runners.claude import completion_gate as claude_hooks
 from worker.runners.claude.output import MAX_TRANSCRIPT, content_of
-from worker.runners.guard.box import PORT, Bind
+from worker.runners.guard.box import DOOR, Bind
 from worker.runners.guard.outbound import Outbound, Upstream
 
 # The agent sessions of a consultant session: which one a run continues, and keeping the one it made.
@@ -165,14 +165,14 @@ def outbound(settings: Settings) -> Outbound:
     )
 
 
-def cut_environment(settings: Settings) -> dict[str, str]:
+def door_environment(settings: Settings) -> dict[str, str]:
     """Return what differs in a box with its own network: the API is at its door, and the key stays outside."""
     key = settings.claude_api_key
     # The CLI wants one, and takes its kind from how it begins.
     placeholder = (
         {_key_name(key): f"{key[:13]}-in-the-box" if key.startswith("sk-ant-") else "in-the-box"} if key else {}
     )
-    return {"ANTHROPIC_BASE_URL": f"http://127.0.0.1:{PORT}", **placeholder}
+    return {"ANTHROPIC_BASE_URL": DOOR, **placeholder}
 
 
 def _key_name(key: str) -> str:

@@ -31,7 +31,7 @@ from worker.runners.claude.command import (
     Base,
     arguments,
     binds,
-    cut_environment,
+    door_environment,
     environment,
     instructions,
     outbound,
@@ -123,7 +123,7 @@ def opened(
             bounds=Bounds.of(settings),
             writes=[home],
             outbound=outbound(settings),
-            cut_env=cut_environment(settings),
+            door_env=door_environment(settings),
         )
         begun = begin(agents, launch, inner, stop, lambda _: None, lambda _: (), held)
     except OSError as error:

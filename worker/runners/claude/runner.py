@@ -25,7 +25,7 @@ from worker.runners.claude.command import (
     Base,
     arguments,
     binds,
-    cut_environment,
+    door_environment,
     environment,
     instructions,
     outbound,
@@ -121,7 +121,7 @@ class ClaudeCliRunner(ProcessRunner):
             bounds=Bounds.of(settings),
             writes=[home],
             outbound=outbound(settings),
-            cut_env=cut_environment(settings),
+            door_env=door_environment(settings),
         )
         return Play(launch=launch, take_line=reading.take_line, conclude=reading.conclude, clear=reading.clear)
 

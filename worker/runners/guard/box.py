@@ -19,6 +19,8 @@ from typing import Literal
 
 #: The port on the box's own loopback at which a run finds its door.
 PORT = 47_623
+#: The same as the base address of a service. A run without its own network gets another one in its place (``launch``).
+DOOR = f"http://127.0.0.1:{PORT}"
 #: The first program in a box.
 _INSIDE = Path(__file__).with_name("inside.py")
 

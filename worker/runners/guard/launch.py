@@ -32,8 +32,8 @@ OUR_CODE = tuple(Bind(Path(path)) for path in [*_PYTHON, f"{SOURCE_ROOT}/worker"
 #: Proxies of the machine are out of a box's reach; its door is one, where hosts are named.
 _NO_PROXY = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "")
 _PROXY = {
-    "HTTPS_PROXY": f"http://127.0.0.1:{box.PORT}",
-    "https_proxy": f"http://127.0.0.1:{box.PORT}",
+    "HTTPS_PROXY": box.DOOR,
+    "https_proxy": box.DOOR,
     "NO_PROXY": "127.0.0.1,localhost",
     "no_proxy": "127.0.0.1,localhost",
 }
@@ -47,9 +47,12 @@ class Launch:
         argv, env, stdin: the command, its whole environment, what it reads; None: what it is written while it runs.
         binds: what it needs in a box besides the system and its own folder. box: ``HELIX_BOX``.
         wanted: it does what a model says, so it is put into a box wherever one can be made.
-        outbound: what it may reach from its own network; None for nothing.
+        outbound: its service, reached through a door that notes how each model call ended (``Ending.witnessed``), and
+            what else it may reach from its own network; None for nothing.
         bounds: what it may use of the machine. writes: the folders it writes besides its own.
-        cut_env, cut_stdin: what differs there: variables that replace those of ``env`` (empty: go), and what it reads.
+        door_env, door_stdin: what differs behind a door: variables that replace those of ``env`` (empty: go), and what
+            it reads. door_files: written before it starts. In these three and in ``argv`` ``box.DOOR`` is the door's
+            address: write it wherever the agent wants the base address of its service, and no key.
     """
 
     argv: Sequence[str]
@@ -61,8 +64,9 @@ class Launch:
     bounds: Bounds = field(default_factory=Bounds)
     writes: Sequence[Path] = ()
     outbound: Outbound | None = None
-    cut_env: Mapping[str, str] = field(default_factory=dict)
-    cut_stdin: bytes | None = None
+    door_env: Mapping[str, str] = field(default_factory=dict)
+    door_stdin: bytes | None = None
+    door_files: Mapping[Path, str] = field(default_factory=dict)
 
 
 Hear = Callable[[bytes], Iterable[AgentEvent]]
@@ -167,10 +171,12 @@ def _within(launch: Launch, order: Order, level: Level, held: contextlib.ExitSta
     if level.cut:
         if launch.outbound is not None:
             door = held.enter_context(outbound.shared().door(launch.outbound))
-        env = {**launch.env, **_NO_PROXY, **launch.cut_env}
+        env = {**launch.env, **_NO_PROXY, **launch.door_env}
         if launch.outbound is not None and launch.outbound.hosts:
             env |= _PROXY
-        stdin = launch.stdin if launch.cut_stdin is None else launch.cut_stdin
+        for path, content in launch.door_files.items():
+            path.write_text(content, encoding="utf-8")
+        stdin = launch.stdin if launch.door_stdin is None else launch.door_stdin
         launch = replace(launch, env={name: value for name, value in env.items() if value}, stdin=stdin)
     own = Bind(order.directory, writable=not order.read_only)
     binds = [*box.FIRST, *launch.binds, *([Bind(door)] if door else [])]

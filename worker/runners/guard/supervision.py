@@ -20,6 +20,7 @@ from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict, Why
 from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.footprint import Bounds, Footprint
+from worker.runners.witnessed import Witnessed
 
 #: How often ``stop`` is looked at, in seconds.
 PATIENCE = 0.1
@@ -64,6 +65,7 @@ class Ending:
         cause: why we ended it: a stop's reason, ``idle``, ``deadline``, ``limit``; empty when it ended by itself.
         detail: the limit that was reached. bytes: size of its output, up to then.
         stderr: the last 4 kB of standard error. box: what it ran in; None when it was never started.
+        witnessed: its model calls, as its door saw them; None where it had no door.
     """
 
     exit: Exit
@@ -72,6 +74,7 @@ class Ending:
     bytes: int = 0
     stderr: str = ""
     box: Level | None = None
+    witnessed: Witnessed | None = None
 
     @property
     def evidence(self) -> dict[str, Any]:
@@ -88,6 +91,7 @@ class Ending:
             "stderr": self.stderr,
             "box": self.box.kind if self.box else "",
             "network": self.network,
+            "witness": self.witnessed.to_dict() if self.witnessed else None,
         }
         return {name: value for name, value in facts.items() if value or name in {"exit_code", "bytes"}}
 

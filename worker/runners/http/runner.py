@@ -18,7 +18,7 @@ from api_client.contract.settings import Settings
 from worker.files.safe_io import made, opened, read, replace
 from worker.runners.base import Emit, Order, RunResult, Sent, Transcript, Verdict, config_error, judge
 from worker.runners.claude.command import TRANSCRIPTS, session_of
-from worker.runners.guard.box import PORT
+from worker.runners.guard.box import DOOR
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import OUR_CODE, Launch, Play, ProcessRunner
 from worker.runners.guard.outbound import Outbound, Upstream
@@ -98,7 +98,7 @@ class OpenAiHttpRunner(ProcessRunner):
             box=settings.box,
             bounds=Bounds.of(settings),
             outbound=_outbound(settings),
-            cut_stdin=json.dumps({**asked, "url": f"http://127.0.0.1:{PORT}", "key": ""}).encode(),
+            door_stdin=json.dumps({**asked, "url": DOOR, "key": ""}).encode(),
         )
 
         def conclude(ending: Ending, _emit: Emit) -> RunResult:

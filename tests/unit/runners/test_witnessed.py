@@ -1,0 +1,95 @@
+"""What the door saw decides: an end is complete only where the run's deciding model call ended well."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from worker.runners.base import Completion, ErrorKind, Verdict, Why
+from worker.runners.witnessed import MOST_RECORDED, Call, CallEnd, Witnessed, objection, weigh, word_of
+
+_COMPLETE = Completion(verdict=Verdict.COMPLETE, reason="the agent says so")
+_BROKE_OFF = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason="exit code 1")
+
+
+def call(end: CallEnd, **more: Any) -> Call:
+    return Call(**({"api": "messages", "status": 200, "end": end, "tools": True} | more))
+
+
+def seen(*calls: Call) -> Witnessed:
+    return Witnessed(calls=calls)
+
+
+@pytest.mark.parametrize(
+    ("last", "verdict", "kind"),
+    [
+        (call(CallEnd.WELL), Verdict.COMPLETE, None),
+        (call(CallEnd.TOOL), Verdict.INCOMPLETE, None),
+        (call(CallEnd.LIMIT, word="length"), Verdict.ERROR, ErrorKind.LIMIT),
+        (call(CallEnd.REFUSED), Verdict.REFUSED, None),
+        (call(CallEnd.PAUSED), Verdict.INCOMPLETE, None),
+        (call(CallEnd.CUT), Verdict.INCOMPLETE, None),
+        (call(CallEnd.UNKNOWN, word="odd"), Verdict.INCOMPLETE, None),
+        (call(CallEnd.ERROR, status=429, retry_after=7.0), Verdict.ERROR, ErrorKind.TRANSIENT),
+        (call(CallEnd.ERROR, status=500), Verdict.ERROR, ErrorKind.TRANSIENT),
+        (call(CallEnd.ERROR, status=200), Verdict.ERROR, ErrorKind.TRANSIENT),
+        (call(CallEnd.ERROR, status=401), Verdict.ERROR, ErrorKind.PERMANENT),
+    ],
+    ids=lambda value: f"{value.end} {value.status}" if isinstance(value, Call) else None,
+)
+def test_an_end_is_complete_only_where_the_last_call_ended_well(
+    last: Call, verdict: Verdict, kind: ErrorKind | None
+) -> None:
+    ruled = weigh(_COMPLETE, seen(call(CallEnd.TOOL), last))
+    assert (ruled.verdict, ruled.kind) == (verdict, kind)
+    assert (ruled.retry_after, ruled.busy) == ((7.0, True) if last.status == 429 else (0.0, False))
+    assert (ruled is _COMPLETE) == (verdict is Verdict.COMPLETE)
+    assert ruled.why is {Verdict.INCOMPLETE: Why.BROKE_OFF, Verdict.REFUSED: Why.REFUSED}.get(verdict)
+
+
+def test_an_end_that_broke_off_gets_the_kind_that_its_provider_gave_it() -> None:
+    ruled = weigh(_BROKE_OFF, seen(call(CallEnd.ERROR, status=529)))
+    assert (ruled.verdict, ruled.kind, ruled.busy) == (Verdict.ERROR, ErrorKind.TRANSIENT, True)
+    assert ruled.reason == "exit code 1; its last model call failed: HTTP 529"
+    assert weigh(_BROKE_OFF, seen(call(CallEnd.WELL))) is _BROKE_OFF
+    killed = Completion(verdict=Verdict.INCOMPLETE, why=Why.KILLED, reason="signal 9")
+    assert weigh(killed, seen(call(CallEnd.ERROR, status=429))) is killed
+
+
+def test_a_failed_call_that_was_tried_again_and_ended_well_does_not_count() -> None:
+    calls = [call(CallEnd.ERROR, status=500), call(CallEnd.CUT), call(CallEnd.LIMIT), call(CallEnd.WELL)]
+    assert objection(seen(*calls)) == ""
+
+
+def test_a_title_or_a_summary_beside_the_agents_loop_does_not_decide() -> None:
+    title = call(CallEnd.LIMIT, tools=False, model="small")
+    assert objection(seen(call(CallEnd.WELL), title)) == ""
+    assert objection(seen(title, call(CallEnd.LIMIT), call(CallEnd.WELL, tools=False))) != ""
+    assert objection(seen(call(CallEnd.WELL, tools=False), title)) != "", "without any tools the last one decides"
+
+
+def test_an_answer_given_by_a_tool_call_is_an_end_where_the_agent_says_that_it_ends_so() -> None:
+    assert objection(seen(call(CallEnd.TOOL)), ends_by_tool=True) == ""
+    assert objection(seen(call(CallEnd.CUT)), ends_by_tool=True) != ""
+
+
+def test_an_agent_that_passed_the_door_by_is_not_certifiable_and_believed_only_where_nobody_requires_more() -> None:
+    assert weigh(_COMPLETE, seen()) is _COMPLETE
+    assert weigh(_COMPLETE, None) is _COMPLETE
+    assert weigh(_COMPLETE, seen(), required=True).verdict is Verdict.INCOMPLETE
+    assert seen().to_dict() == {"calls": 0, "certifiable": False}
+
+
+def test_the_record_is_short_and_counts_what_it_leaves_out() -> None:
+    many = [call(CallEnd.TOOL, input_tokens=2, output_tokens=1)] * 100
+    record = Witnessed(calls=many, left_out=7).to_dict()
+    assert (record["calls"], record["ends"], record["input_tokens"]) == (107, {"tool": 100}, 200)
+    assert len(record["last"]) == MOST_RECORDED
+    assert record["decided"]["end"] == "tool"
+
+
+def test_of_a_providers_word_only_harmless_characters_are_kept() -> None:
+    assert word_of("max_output_tokens") == "max_output_tokens"
+    assert word_of("<b>secret prompt</b>\n" * 20) == " ".join(["b secret prompt b"] * 20)[:64]
+    assert word_of({"type": "x"}) == ""
