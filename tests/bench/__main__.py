@@ -11,7 +11,6 @@ from pathlib import Path
 from tests.bench.turns.measure import measure
 from tests.bench.turns.peers_home import NoPeers
 from tests.bench.turns.plan import Plan
-from tests.bench.turns.plots import write
 from tests.bench.turns.result import context, result
 from tests.bench.turns.rows import ROWS
 from tests.bench.turns.running import RowFailed
@@ -25,7 +24,6 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="default: 5")
     parser.add_argument("--rows", default=",".join(ROWS), help=f"some of {','.join(ROWS)}")
     parser.add_argument("--durability", choices=("everysec", "power"), default="everysec")
-    parser.add_argument("--plots", type=Path, help="also draw plots (SVG) into this folder")
     parser.add_argument("--json", type=Path, help="also write everything that was seen into this file")
     options = parser.parse_args()
     rows = tuple(options.rows.split(","))
@@ -40,8 +38,6 @@ def main() -> None:
     shown = result(where | {"seconds": time.monotonic() - started}, found)
     if options.json:
         options.json.write_text(json.dumps(shown, indent=1), encoding="utf-8")
-    if options.plots:
-        write(shown, options.plots)
     print(text(shown))
 
 
