@@ -1,7 +1,8 @@
-"""Ten troubles, each staged with real parts: every place gives the same reason why a turn waits.
+"""Troubles, each staged with real parts: every place gives the same reason why a turn waits.
 
 Asked are `turns doctor`, `turns list`, `turns show`, `turns top`, the overview, the list's page, the turn's page, the
-API and /readyz. What `turns show` says is what the others must say; figures may differ by the time that passes.
+API and /readyz. What `turns show` says is what the others must say; figures may differ by the time that passes. Where
+docs/operations.md has a row for the trouble, its command and its page show it.
 """
 
 from __future__ import annotations
@@ -11,30 +12,32 @@ import contextlib
 import html
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 
 from api_client.api_keys import make_token
-from api_client.client import TurnsClient
+from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnRequest
 from api_client.index.lists import Search
-from api_client.pauses import BREAKER, Pause
+from api_client.pauses import BREAKER
 from tests.fault.test_broker_disk import fill, small_disk
 from tests.html import Document
 from tests.installation import Installation, run, web
-from tests.integration.test_stuck import refuses
+from tests.integration.test_stuck import memory_full, refuses
 from tests.support import wait_until
 from worker.processes.broker import EmbeddedBroker
 
 __all__ = ["small_disk"]
 
 SCRIPT = """
+- when: Build
+  attempts:
+    - - write: {path: output/add.py, content: "def add(a, b:"}
+      - say: Done.
 - when: away
   attempts:
     - - error: {kind: transient, message: "HTTP 503: upstream is out"}
@@ -48,6 +51,21 @@ SCRIPT = """
     - - usage: {input_tokens: 10, output_tokens: 5, cost_usd: 0.9}
       - say: "Fine.\\n\\n<!-- STEP: what -->"
 """
+TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+TABLE = TEXT[TEXT.index("### Troubles and where they show") : TEXT.index("## Pause and drain")]
+#: A row of the table in docs/operations.md -> what its command says, and what its page does (patterns).
+SHOWN = {
+    "A phase waits for a person": (r"t0-\w+ .*build", r"parked Build add\.py"),
+    "The store's disk is full": (
+        r"MISCONF(?s:.*)make room on the store's disk",
+        "MISCONF.*make room on the store's disk",
+    ),
+    "The store's memory is full": ("OOM(?s:.*)raise maxmemory", "OOM.*raise maxmemory"),
+    "A worker is dead": (r"worker-\S+ +gone", r"worker-\S+ .*gone for"),
+    "A model is paused": ("model scripted .*maintenance", "model scripted.*maintenance"),
+    "A model's service fails": ("breaker scripted .*503", "breaker scripted.*errors in a row.*503"),
+    "A day's budget is spent": (r"all +0\.9000 +0\.50 +180% +spent", r"all ?0\.9000 ?0\.50 ?180% ?spent"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,31 +73,18 @@ class Trouble:
     """A trouble that was staged.
 
     Attributes:
-        settings: of the installation that has it.
-        turn_id: a turn that waits for that reason; one that ended where none does.
+        turn_id: a turn that waits for that reason; one that ended where none does; "" where no turn has it.
         code: of the reason. check: what doctor and /readyz call it where an alert stands for it.
+        row: its row in docs/operations.md.
     """
 
-    settings: Settings
-    turn_id: str
-    code: str
+    turn_id: str = ""
+    code: str = ""
     check: str = ""
+    row: str = ""
 
 
-async def ask(client: TurnsClient, text: str = "hello", session: str = "s", model: str = "scripted") -> str:
-    asked = ({"role": "user", "content": text},)
-    request = TurnRequest(model=model, messages=asked, session_id=session)
-    return await client.submitter.submit(request)
-
-
-async def runs(client: TurnsClient, turn_id: str) -> None:
-    async def running() -> bool:
-        return (await client.reader.get(turn_id)).state == "running"
-
-    await wait_until(running)
-
-
-Staged: TypeAlias = Callable[[Installation, Path], AbstractAsyncContextManager[Trouble]]
+Staged = Callable[[Installation, Path, contextlib.ExitStack], Awaitable[Trouble]]
 TROUBLES: dict[str, Staged] = {}
 
 
@@ -92,117 +97,123 @@ def staged(name: str) -> Callable[[Staged], Staged]:
 
 
 @staged("an open breaker")
-@asynccontextmanager
-async def _breaker(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
+async def _breaker(installation: Installation, *_: object) -> Trouble:
     away: dict[str, Any] = {"breaker_errors": 2, "breaker_seconds": 900.0, "transient_retries": 9}
-    used = installation.play(SCRIPT, transient_delay_seconds=0.05, **away)
+    installation.play(SCRIPT, transient_delay_seconds=0.05, **away)
     installation.worker()
-    client = installation.client
-    await ask(client, "away", "a")
+    await installation.ask("away", "a")
 
     async def is_open() -> bool:
-        return any(each.what == BREAKER for each in await client.pauses.in_force())
+        return any(each.what == BREAKER for each in await installation.client.pauses.in_force())
 
     await wait_until(is_open)
-    yield Trouble(settings=used, turn_id=await ask(client, session="b"), code="breaker")
+    return Trouble(turn_id=await installation.ask(session="b"), code="breaker", row="A model's service fails")
 
 
 @staged("a paused model")
-@asynccontextmanager
-async def _paused(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
-    used = installation.play(SCRIPT)
+async def _paused(installation: Installation, *_: object) -> Trouble:
+    installation.play(SCRIPT)
     installation.worker()
-    client = installation.client
-    await client.pauses.pause(Pause(what="model", name="scripted", reason="maintenance", by="anna"))
-    yield Trouble(settings=used, turn_id=await ask(client), code="pause")
+    assert installation.command("pause", "model", "scripted", "--reason", "maintenance").returncode == 0
+    return Trouble(turn_id=await installation.ask(), code="pause", row="A model is paused")
 
 
 @staged("a session's first turn at work")
-@asynccontextmanager
-async def _session(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
-    used = installation.play(SCRIPT, run_slots=4)
+async def _session(installation: Installation, *_: object) -> Trouble:
+    installation.play(SCRIPT, run_slots=4)
     installation.worker()
-    client = installation.client
-    await runs(client, await ask(client, "slow"))
-    yield Trouble(settings=used, turn_id=await ask(client), code="session")
+    await installation.until(await installation.ask("slow"), "running")
+    return Trouble(turn_id=await installation.ask(), code="session")
 
 
 @staged("back-off after 429")
-@asynccontextmanager
-async def _delay(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
-    used = installation.play(SCRIPT)
+async def _delay(installation: Installation, *_: object) -> Trouble:
+    installation.play(SCRIPT)
     installation.worker()
-    client = installation.client
-    yield Trouble(settings=used, turn_id=await ask(client, "limited"), code="delay")
+    return Trouble(turn_id=await installation.ask("limited"), code="delay")
 
 
 @staged("a spent budget")
-@asynccontextmanager
-async def _budget(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
-    used = installation.play(SCRIPT, budgets={"all": 0.5})
+async def _budget(installation: Installation, *_: object) -> Trouble:
+    installation.play(SCRIPT, budgets={"all": 0.5})
     installation.worker()
-    client = installation.client
-    turn_id = await ask(client)
-    await client.reader.result(turn_id, timeout=60)
-    yield Trouble(settings=used, turn_id=turn_id, code="budget")
+    return Trouble(turn_id=(await installation.answer()).turn_id, code="budget", row="A day's budget is spent")
 
 
 @staged("no worker")
-@asynccontextmanager
-async def _nobody(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
-    used = installation.play(SCRIPT)
-    client = installation.client
-    yield Trouble(settings=used, turn_id=await ask(client), code="no_worker", check="workers helix.run")
+async def _nobody(installation: Installation, *_: object) -> Trouble:
+    installation.play(SCRIPT)
+    return Trouble(turn_id=await installation.ask(), code="no_worker", check="workers helix.run")
 
 
 @staged("no worker for the model")
-@asynccontextmanager
-async def _unfit(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
+async def _unfit(installation: Installation, *_: object) -> Trouble:
     used = installation.play(SCRIPT)
-    installation.worker(
-        settings=replace(used, models={"another": used.models["scripted"], "scripted": "scripted:gone.yaml"})
-    )
-    client = installation.client
-    yield Trouble(settings=used, turn_id=await ask(client), code="unfit")
+    installation.worker(models={"another": used.models["scripted"], "scripted": "scripted:gone.yaml"})
+    return Trouble(turn_id=await installation.ask(), code="unfit")
 
 
 @staged("a sick host")
-@asynccontextmanager
-async def _sick(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
-    used = installation.play(SCRIPT)
+async def _sick(installation: Installation, *_: object) -> Trouble:
+    sessions = installation.play(SCRIPT).sessions_dir
     installation.worker()
-    used.sessions_dir.rename(used.sessions_dir.with_name("sessions-away"))
-    used.sessions_dir.write_text("no folder")
-    client = installation.client
+    sessions.rename(sessions.with_name("sessions-away"))
+    sessions.write_text("no folder")
 
     async def is_sick() -> bool:
-        return any(each.sick for each in await client.workers.reported())
+        return any(each.sick for each in await installation.client.workers.reported())
 
     await wait_until(is_sick)
-    yield Trouble(settings=used, turn_id=await ask(client), code="sick")
+    return Trouble(turn_id=await installation.ask(), code="sick")
 
 
 @staged("a full disk of the store")
-@asynccontextmanager
-async def _disk(installation: Installation, disk: Path) -> AsyncIterator[Trouble]:
-    with EmbeddedBroker(disk / "b") as broker:
-        used = installation.play(SCRIPT, broker_url=broker.url, store_url=broker.url)
-        client = installation.client
-        turn_id = await ask(client)
-        fill(disk / "filler")
-        await wait_until(lambda: refuses(broker))
-        yield Trouble(settings=used, turn_id=turn_id, code="store")
-        (disk / "filler").unlink()
+async def _disk(installation: Installation, disk: Path, until_judged: contextlib.ExitStack) -> Trouble:
+    broker = until_judged.enter_context(EmbeddedBroker(disk / "b"))
+    installation.play(SCRIPT, broker_url=broker.url, store_url=broker.url)
+    turn_id = await installation.ask()
+    fill(disk / "filler")
+    until_judged.callback((disk / "filler").unlink)
+    await wait_until(lambda: refuses(broker))
+    return Trouble(turn_id=turn_id, code="store", row="The store's disk is full")
 
 
 @staged("no free slot")
-@asynccontextmanager
-async def _slot(installation: Installation, _disk: Path) -> AsyncIterator[Trouble]:
-    used = installation.play(SCRIPT, run_slots=1)
+async def _slot(installation: Installation, *_: object) -> Trouble:
+    installation.play(SCRIPT, run_slots=1)
     installation.worker()
-    client = installation.client
-    await runs(client, await ask(client, "slow", "a"))
-    yield Trouble(settings=used, turn_id=await ask(client, session="b"), code="slot")
+    await installation.until(await installation.ask("slow", "a"), "running")
+    return Trouble(turn_id=await installation.ask(session="b"), code="slot")
+
+
+@staged("a full memory of the store")
+async def _memory(installation: Installation, folder: Path, until_judged: contextlib.ExitStack) -> Trouble:
+    broker = until_judged.enter_context(EmbeddedBroker(folder / "b"))
+    installation.change(broker_url=broker.url, store_url=broker.url)
+    memory_full(broker)
+    return Trouble(row="The store's memory is full")
+
+
+@staged("a parked phase")
+async def _parked(installation: Installation, *_: object) -> Trouble:
+    installation.play(SCRIPT)
+    (installation.settings.root / "work").mkdir()
+    installation.worker()
+    phase = Phase(id="build", description="Build add.py.", output_files=("add.py",), max_attempts=1)
+    [turn_id] = await installation.client.submitter.submit_phases([phase], directory="work")
+    await installation.until(turn_id, "parked")
+    return Trouble(row="A phase waits for a person")
+
+
+@staged("a dead worker")
+async def _dead(installation: Installation, *_: object) -> Trouble:
+    installation.worker().kill()
+
+    async def gone() -> bool:
+        return any(line.state == "gone" for line in (await installation.client.workers.standing()).workers)
+
+    await wait_until(gone, 120)
+    return Trouble(row="A worker is dead")
 
 
 def plain(text: str) -> str:
@@ -210,7 +221,7 @@ def plain(text: str) -> str:
     return re.sub(r"\d+(\.\d+)?", "#", " ".join(html.unescape(text).split()))
 
 
-async def asked(settings: Settings, *words: str) -> str:
+async def said(settings: Settings, *words: str) -> str:
     done = await asyncio.to_thread(run, settings, *words)
     assert done.returncode in {0, 1}, done.stderr
     return done.stdout
@@ -225,37 +236,59 @@ async def pages(settings: Settings, turn_id: str) -> dict[str, Any]:
         return {**shown, "api": api, "readyz": (await http.get("/readyz")).json()}
 
 
+def rows() -> dict[str, tuple[str, str]]:
+    """Row of docs/operations.md -> command, page."""
+    found = [line.split("|")[1:-1] for line in TABLE.splitlines() if line.startswith("| ") and "`" in line]
+    return {trouble.strip(): (command.strip(" `"), page.strip(" `")) for trouble, command, page in found}
+
+
+async def shown_as_documented(row: str, settings: Settings) -> None:
+    """Both cells of the row show the trouble."""
+    (command, page), (by_command, by_page) = rows()[row], SHOWN[row]
+    assert re.search(by_command, await said(settings, *command.split()[1:])), command
+    async with web(settings) as http:
+        shown = html.unescape(Document((await http.get(page)).text).text)
+    assert re.search(by_page, shown), f"{page}\n{shown}"
+
+
+def test_every_row_of_the_document_is_shown_here() -> None:
+    assert set(rows()) == set(SHOWN)
+
+
 @pytest.mark.parametrize("name", TROUBLES)
 async def test_every_place_gives_the_same_reason(
     name: str, installation: Installation, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
     disk = request.getfixturevalue("small_disk") if name == "a full disk of the store" else tmp_path
     installation.change(locale="en")
-    async with TROUBLES[name](installation, disk) as trouble:
+    with contextlib.ExitStack() as until_judged:
+        trouble = await TROUBLES[name](installation, disk, until_judged)
         turn_id, code, client = trouble.turn_id, trouble.code, installation.client
-        if code != "budget":  # that keeps no stored turn back
+        if turn_id and code != "budget":  # that keeps no stored turn back
 
             async def waits() -> bool:
                 found = await client.workers.waits([await client.reader.get(turn_id)])
                 return bool(found) and found[turn_id].reason == code
 
             await wait_until(waits)
-        await compared(trouble)
-        if code not in {"budget", "store"}:
-            client = installation.client
+        if trouble.row:
+            await shown_as_documented(trouble.row, installation.settings)
+        if turn_id:
+            await compared(trouble, installation.settings)
+        if "The store's" not in trouble.row:
             for each in (await client.lists.page(Search())).turns:
                 with contextlib.suppress(Exception):
                     await client.canceller.cancel(each.turn_id)
 
 
-async def compared(trouble: Trouble) -> None:
+async def compared(trouble: Trouble, used: Settings) -> None:
     """Ask every place, and compare."""
-    used, turn_id, code = trouble.settings, trouble.turn_id, trouble.code
-    wait = json.loads(await asked(used, "show", turn_id, "--json"))["waits"]
-    listed = {each["turn_id"]: each["waits"] for each in json.loads(await asked(used, "list", "--json"))["turns"]}
-    doctor = json.loads(await asked(used, "doctor", "--json"))["findings"]
+    turn_id, code = trouble.turn_id, trouble.code
+    wait = json.loads(await said(used, "show", turn_id, "--json"))["waits"]
+    listed = {each["turn_id"]: each["waits"] for each in json.loads(await said(used, "list", "--json"))["turns"]}
+    doctor = json.loads(await said(used, "doctor", "--json"))["findings"]
     seen = await pages(used, turn_id)
-    seen |= {"top": plain(await asked(used, "top", "--once"))}
+    seen |= {"top": plain(await said(used, "top", "--once"))}
     if code == "budget":
         assert (wait, listed[turn_id], seen["api"]) == (None, None, None)
         words = shown = "a day's budget is spent: all"
@@ -263,8 +296,8 @@ async def compared(trouble: Trouble) -> None:
         assert (wait["reason"], listed[turn_id]["reason"], seen["api"]["reason"]) == (code, code, code)
         words, shown = wait["words"], wait["words"].partition(": ")[0]
         assert plain(listed[turn_id]["words"]) == plain(seen["api"]["words"]) == plain(words)
-        assert plain(shown) in plain(await asked(used, "show", turn_id))
-        assert plain(shown) in plain(await asked(used, "list"))
+        assert plain(shown) in plain(await said(used, "show", turn_id))
+        assert plain(shown) in plain(await said(used, "list"))
         assert plain(shown) in seen["list's page"]
         assert plain(words) in seen["turn's page"]
         assert ("at work" in seen["turn's page"]) == (code == "slot"), "that says it of others"
@@ -273,13 +306,13 @@ async def compared(trouble: Trouble) -> None:
     assert plain(of_all) in seen["overview"]
     assert plain(of_all)[:80] in seen["top"]
     if code == "store":
-        [finding] = [each for each in doctor if each["check"] == "store"]
-        assert finding["state"] == "wrong"
+        [finding] = [each for each in doctor if each["state"] == "wrong"]
+        assert finding["check"] == "store", "what follows from a cause is not said"
         assert "MISCONF" in finding["message"]
         assert "MISCONF" in words
     else:
-        said = [each for each in doctor if each["check"] in {code, f"waits {code}", trouble.check}]
-        assert said, [each["check"] for each in doctor]
-        assert any(plain(of_all) in plain(each["message"]) for each in said), said
+        found = [each for each in doctor if each["check"] in {code, f"waits {code}", trouble.check}]
+        assert found, [each["check"] for each in doctor]
+        assert any(plain(of_all) in plain(each["message"]) for each in found), found
     assert {code, trouble.check} & set(seen["readyz"]["why"]), seen["readyz"]
     assert ("nothing is stuck" in seen["overview"]) == (code in {"session", "delay", "slot"})

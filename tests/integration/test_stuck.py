@@ -24,15 +24,12 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.web.app import create_app
-from tests.fault.test_broker_disk import fill, small_disk
 from tests.installation import run
 from tests.integration.test_engine import NO_MARKER, Bench, says
 from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.support import WAIT_SECONDS, wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.processes.broker import EmbeddedBroker, find_server
-
-__all__ = ["small_disk"]
 
 Trouble = Callable[[EmbeddedBroker], None]
 
@@ -117,16 +114,6 @@ async def everybody_says_now(settings: Settings, word: str, fix: str) -> None:
     async with TurnsClient(settings) as client:
         with pytest.raises(StoreUnavailable, match=word):
             await client.store.ask(client.store.redis.set(Keys(settings.namespace).written, "1"))
-
-
-async def test_a_store_whose_disk_is_full_is_said_to_be_so_everywhere_and_alone(
-    settings: Settings, small_disk: Path
-) -> None:
-    with EmbeddedBroker(small_disk / "b") as broker:
-        on_it = replace(settings, broker_url=broker.url, store_url=broker.url)
-        fill(small_disk / "filler")
-        wait_for(lambda: refuses(broker))
-        await everybody_says(on_it, "MISCONF", "make room on the store's disk")
 
 
 def refuses(broker: EmbeddedBroker) -> bool:
