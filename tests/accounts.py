@@ -1,7 +1,5 @@
 """Do the counters say what the logs say? Asked of a real store, with the chaos checker's own sums."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import redis

@@ -5,8 +5,6 @@ A test that fails twice is red. A test that fails beside others and passes alone
 in the last lines with the first failure above them. More than MOST_AGAIN failures are no coincidence and run once.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -4,8 +4,6 @@ Calls that may block are seen by Python's audit events, however fast they were: 
 took (``loops/loop.py`` measures that in a running worker). What computes for too long: ``tests/long_steps.py``.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import threading

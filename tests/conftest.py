@@ -1,7 +1,5 @@
 """Fixtures: a real broker, settings with short timings, and an installation of real processes."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -5,8 +5,6 @@ JSON. The other is schemathesis, from the relay's own OpenAPI document. Asked fo
 503, an answer to everything, and flat memory. Exit code 1 when one of them is missed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

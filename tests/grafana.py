@@ -4,8 +4,6 @@ A wrong type, an unknown field or option, and a value that Grafana does not know
 has the packages @grafana/schema and typescript from npm.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Says whether work grows with its input or with the input's square, on a machine of any speed."""
 
-from __future__ import annotations
-
 import gc
 import time
 from collections.abc import Callable

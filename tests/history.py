@@ -3,8 +3,6 @@
 Every record, log and counter is one that the real commands wrote; only ids, sessions and times of the copies differ.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections import Counter

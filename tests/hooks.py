@@ -1,7 +1,5 @@
 """A receiver of webhooks: a real HTTP server that keeps what it is sent."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections import Counter

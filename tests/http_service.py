@@ -1,7 +1,5 @@
 """A stand-in for a service over HTTP: a real server on loopback, answered by a function."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -1,7 +1,5 @@
 """One installation of a test's own: its settings, the real processes it starts, a client, and its store."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import io

@@ -6,8 +6,6 @@ did, and counts only when the same function does it again and again. On the mach
 50 ms, what ``worker/turns/loops/loop.py`` reports, and the longest step of a turn takes a twentieth of it.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 import traceback

@@ -1,7 +1,5 @@
 """Asking what belongs to an event loop from a test's own thread: each question is answered by one loop beside it."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """The environment in which tests run: the same in every shell, editor and CI."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -3,8 +3,6 @@
 Faster: every duration of the rules (``for: 1m``, ``[30m]``) is divided; what the rules compare stays as it is.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

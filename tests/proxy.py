@@ -1,7 +1,5 @@
 """A proxy between a part and the broker that loses replies: the command is carried out, its answer never arrives."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

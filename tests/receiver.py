@@ -1,7 +1,5 @@
 """A receiver of traces: a real OTLP/HTTP server of this test's own, which decodes what it is sent."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Callable
 from typing import Any

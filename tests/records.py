@@ -1,7 +1,5 @@
 """Reading what the commands store as a test wants it: records with their texts, logs event by event, all counters."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any

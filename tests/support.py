@@ -1,7 +1,5 @@
 """What tests of real processes need: an agent that plays a script, waiting for a condition, finding what is left."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import inspect

@@ -5,8 +5,6 @@ quick files until its time is used up; ``make test-all`` goes on with the rest, 
 without a record counts as quick, one whose record is null (known as slow, and not measured yet) as long.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping

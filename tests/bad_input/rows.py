@@ -4,8 +4,6 @@ A row is a number, what comes in, and the tests that hold it: ``file::test``, re
 must exist; a row without one must say why. ``differs`` says where what is built is not what was first proposed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

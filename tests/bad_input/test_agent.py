@@ -1,7 +1,5 @@
 """Rows 45, 67, 69 and 71: what an agent writes and says steers nothing but its own answer."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Rows 11, 20, 33, 34 and 38: what the other tests of the relay leave open, over the wire where that matters."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

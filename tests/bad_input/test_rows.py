@@ -1,7 +1,5 @@
 """Every row of bad input has a test that exists, or says why not."""
 
-from __future__ import annotations
-
 import ast
 from functools import cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rows 62 to 65: what others put into the store or the broker stops no worker, and costs no other turn."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncIterator, Callable

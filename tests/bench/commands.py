@@ -4,8 +4,6 @@ A real worker and a real client, as in ``make bench``: turns whose first answer 
 MONITOR. What reapers and workers ask in any case, turns or not, is listed apart.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import tempfile

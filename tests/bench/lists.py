@@ -1,7 +1,5 @@
 """``python -m tests.bench.lists``: how long lists take with 100,000 finished turns and 1,000 that wait."""
 
-from __future__ import annotations
-
 import asyncio
 import statistics
 import tempfile

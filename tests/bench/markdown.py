@@ -3,8 +3,6 @@
 A usual answer has 4 kB; all rules may cost 3 ms of CPU there.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -4,8 +4,6 @@ Two workers of eight slots with the default settings of leases and reapers. Once
 killed; for each turn that it held: seconds from the SIGKILL to its agent's next start. Until the queue is empty.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

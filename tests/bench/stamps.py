@@ -1,7 +1,5 @@
 """Engine and client write down when they pass the steps of a turn, by a clock they share. For ``tests.bench.wait``."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 import os

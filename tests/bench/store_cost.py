@@ -5,8 +5,6 @@ answer is rejected: sent, and inside Lua (MONITOR). No worker and no agent: one 
 A server for this run alone.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import statistics

@@ -5,8 +5,6 @@ goes through its own writer; no agent runs. The readers are a process of their o
 ``POST /v1/chat/completions`` and read what a page reads, draft included.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ A small process holds the read end of a pipe whose other end only the bench has.
 has the bench's folder in its environment or on its command line, and removes the folder.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The bench runs and says something about every row. What it says is nobody's test."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

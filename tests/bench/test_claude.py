@@ -1,7 +1,5 @@
 """What the bench of the real CLI says follows from what it measured; tests/claude/test_bench.py lets it run."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Short work handed to a thread: our threads beside ``ThreadPoolExecutor``. ``python -m tests.bench.threads``."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import functools

@@ -4,8 +4,6 @@ Turns that are rejected once, on a store of its own. Client and worker stamp eac
 (``stamps.py``); the stamps themselves take 1 to 2 µs each.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tempfile

@@ -5,8 +5,6 @@ may. Once all turns are held it looks at them three times: in calm, with a slow 
 loops. Then the agents answer, and every turn must pass with the one agent that was started for it.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

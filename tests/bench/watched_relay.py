@@ -1,7 +1,5 @@
 """``python -m tests.bench.watched_relay FILE``: a relay that notes when its event loop stood still, and how long."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 import time

@@ -1,7 +1,5 @@
 """Looking at our own pages in a real browser: the installation they are looked at in, and the browser's steps."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The real Open WebUI before the real relay, workers and broker. ``make e2e-openwebui`` installs what is needed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from functools import partial

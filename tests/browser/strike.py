@@ -3,8 +3,6 @@
 Returns when another process stands in its place, and answers at the URL where one is given.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

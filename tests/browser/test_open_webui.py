@@ -1,7 +1,5 @@
 """What people see in the real Open WebUI, and what it stores."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A real Open WebUI as a process of its own, and the browser that drives it. ``make e2e-openwebui`` installs both."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The final reads of a run: everything the store holds, what the relays say, the files, the logs, what still runs."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

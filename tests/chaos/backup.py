@@ -1,7 +1,5 @@
 """A backup in the middle of the faults, and its restore when all is over: what is in it, nobody is asked twice."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import subprocess

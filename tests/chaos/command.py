@@ -1,7 +1,5 @@
 """``python -m tests.chaos``: kill an installation at random under load, and judge from its history what came of it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -5,8 +5,6 @@ Each line has ``t`` (CLOCK_MONOTONIC, ns: one clock for the whole machine), ``wa
 happen). A timeout is ``info``, never ``fail``. The agents write their own file, the witness. Standard library only.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

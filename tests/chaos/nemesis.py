@@ -1,7 +1,5 @@
 """The nemesis: carries out the planned faults on real processes, connections and messages, and heals what lasts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """What a chaos run is asked for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 #: The part of the load's time during which things break.

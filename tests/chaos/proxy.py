@@ -4,8 +4,6 @@
 ``unix:PATH`` or ``HOST:PORT``. Orders are lines of JSON on the unix socket CONTROL, see ``_obey``.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

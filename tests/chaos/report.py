@@ -1,7 +1,5 @@
 """What a judgement says, as tables or JSON, and as an exit code."""
 
-from __future__ import annotations
-
 import click
 
 from tests.chaos.checker import INVARIANTS, MUST_BE_ZERO, Judgement

@@ -1,7 +1,5 @@
 """One chaos run: load and faults, heal, load without faults, quiet, final reads. Writes a history; judges nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

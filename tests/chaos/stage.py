@@ -3,8 +3,6 @@
 Every part reaches the broker through a link of its own of the proxy, and every client reaches the relays through one.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Connections of the laboratory to the store, which may hang at any moment, also while a connection is closed."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import AsyncIterator
 from typing import Any

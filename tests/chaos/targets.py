@@ -1,7 +1,5 @@
 """Finding the processes a fault may hit: what runs below the installation's own processes, by what it is."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path

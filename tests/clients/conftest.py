@@ -1,7 +1,5 @@
 """Other OpenAI clients, as people install them, before a real relay and a real worker. ``make e2e-clients``."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 from base64 import b64encode

@@ -4,8 +4,6 @@ One line says what is installed and how long it took; what the installers print 
 a client that cannot be installed are skipped.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """aider, a coding agent that speaks chat completions: the answer of a turn becomes a change of a file."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

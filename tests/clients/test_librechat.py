@@ -3,8 +3,6 @@
 LibreChat itself needs MongoDB and is not run here; every request of a custom endpoint goes through this package.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

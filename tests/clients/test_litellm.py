@@ -1,7 +1,5 @@
 """LiteLLM as a proxy in front of the relay: the openai client asks it, and it asks us."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

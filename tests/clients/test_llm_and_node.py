@@ -1,7 +1,5 @@
 """The command llm, and OpenAI's own client for Node."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from pathlib import Path

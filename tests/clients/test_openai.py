@@ -1,7 +1,5 @@
 """OpenAI's own client for Python, as this project uses it, against a real relay and a real worker."""
 
-from __future__ import annotations
-
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path

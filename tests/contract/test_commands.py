@@ -1,7 +1,5 @@
 """How a Lua command's text is put together: what it uses of the common files, and nothing else."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable

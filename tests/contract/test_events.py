@@ -1,7 +1,5 @@
 """The wire form of events, and the table in the documentation."""
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -1,7 +1,5 @@
 """Turn ids, requests and records as they are stored."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import fields
 

@@ -3,8 +3,6 @@
 Numbers in brackets as in ``rules``.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

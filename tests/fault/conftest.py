@@ -1,7 +1,5 @@
 """What tests with real deaths share: a script the agents play, a place to meet them, and a judge of what came of it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any

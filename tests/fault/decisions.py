@@ -1,7 +1,5 @@
 """What pretend workers decide, as the real ``Move``s the ledger sends. A schedule chooses which, and when."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache

@@ -1,7 +1,5 @@
 """Guards of the engine and of the record, each broken once: for each a test must go red."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 _TURNS = "worker/turns/"

@@ -5,8 +5,6 @@ once another one has taken over; meanwhile turns are submitted all the time. At 
 up. Real processes; no worker, since what is judged is the acknowledgement.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The interleaver: runs schedules by the thousand on a real server, many side by side."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial

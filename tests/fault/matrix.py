@@ -3,8 +3,6 @@
 Points are armed by files while the processes run (``failpoints.py``), so no case pays for the start of a worker.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

@@ -3,8 +3,6 @@
 Replies are lists of texts and numbers as the commands give them; ``Turn.record`` holds the fields of the turn's hash.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -5,8 +5,6 @@
 costs its tests, and not the start of an interpreter with all it imports.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import json

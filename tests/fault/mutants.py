@@ -1,7 +1,5 @@
 """The guards of the Lua commands, each broken once. The interleaver must notice every one."""
 
-from __future__ import annotations
-
 from tests.fault.scripts import Mutant
 
 MUTANTS = [

@@ -4,8 +4,6 @@ Numbers in brackets are the invariants of the design's fault facts: 1 at most on
 4 no invention, 6 one accepted commit per claim, 7 a late worker never commits, 8 session order, 9 counters, 11 log.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple

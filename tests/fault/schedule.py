@@ -4,8 +4,6 @@ One seed is one schedule: who steps next, what is lost, doubled, reordered or re
 every step ``rules`` judges it; at the end everything is healed and drained, and ``aftermath`` judges what is left.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Generator

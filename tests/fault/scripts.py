@@ -4,8 +4,6 @@ The one place where the commands read the server's clock is replaced by the last
 ``Mutant`` replaces one more text, so that a test can show that it would notice.
 """
 
-from __future__ import annotations
-
 import hashlib
 from dataclasses import dataclass
 from pathlib import Path

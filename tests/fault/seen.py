@@ -1,7 +1,5 @@
 """What the interleaver knows of a turn: one look at what is stored, and what it was told so far."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """A real Sentinel set-up from the embedded server's binary: a master, replicas and three sentinels on loopback."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """An accepted answer and its files: a cancel is in time or too late, and a death on the way is finished by others."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A run that finished is not paid for again: who takes its turn over adopts it, fenced like everything else."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """Agents that flood, hang, leave children behind, refuse to end or kill their worker: their turn's trouble alone."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """The broker's disk: full, its file cut or damaged, its last writes gone."""
 
-from __future__ import annotations
-
 import contextlib
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """A broker that is down, frozen, slow, full, read-only or empty: callers hear it at once, and later all goes on."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

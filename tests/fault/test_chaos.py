@@ -1,7 +1,5 @@
 """``make chaos``, as everybody runs it: a minute of load and kills with a fixed seed loses and doubles nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

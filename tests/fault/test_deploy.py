@@ -1,7 +1,5 @@
 """Workers that are stopped, restarted and replaced on purpose: no turn is lost, none is struck, none waits for long."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import signal

@@ -1,7 +1,5 @@
 """The guards of the engine and of the record, broken one by one in a copy of the sources: a test notices each."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -4,8 +4,6 @@ So it goes when the power fails under a server that syncs every second, or when 
 Real broker, worker and readers: whatever the store forgot, a reader's text ends right and holds nothing twice.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 from collections.abc import AsyncIterator

@@ -3,8 +3,6 @@
 And a worker leaves to others what it has no slot for.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """A worker is killed while its agent goes on from a break: the answer is whole all the same, and the attempts count."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The guard, with real processes: nothing of a run outlives the run, its lease, its guard or its worker."""
 
-from __future__ import annotations
-
 import math
 import os
 import resource

@@ -7,8 +7,6 @@
 A schedule that breaks a rule is printed whole, with its seed; the same seed gives the same schedule.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

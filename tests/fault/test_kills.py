@@ -1,7 +1,5 @@
 """Real processes, really killed in the middle of a turn: it ends exactly once, and no event is missing or doubled."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,7 +1,5 @@
 """A command is executed and its reply is lost: the sender repeats it, and it is answered, not executed again."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

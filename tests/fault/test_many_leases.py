@@ -1,7 +1,5 @@
 """Many leases over a slow link: they are renewed in one command, so that no healthy run is taken for a lost one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """Hundreds of turns on one installation: one poisons it while the broker flaps; expired, they leave nothing behind."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections import Counter

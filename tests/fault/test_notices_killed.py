@@ -1,7 +1,5 @@
 """A thousand webhooks while their senders are killed: each arrives at least once, and the SDK of OpenAI accepts it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

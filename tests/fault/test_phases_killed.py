@@ -1,7 +1,5 @@
 """Phases through everything that is real, and workers killed in the middle of a phase's run and of its verification."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

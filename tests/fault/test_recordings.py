@@ -1,7 +1,5 @@
 """What an agent said is recorded while it says it: its worker may die at any moment, and none of it is lost."""
 
-from __future__ import annotations
-
 import errno
 import os
 import secrets

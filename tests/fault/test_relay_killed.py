@@ -1,7 +1,5 @@
 """The relay killed while it streams: the turn goes on, and a reader that comes back misses nothing."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

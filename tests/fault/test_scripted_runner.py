@@ -1,7 +1,5 @@
 """The scripted runner with its real agent process: how it ends, what is left, what its witness saw."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import math

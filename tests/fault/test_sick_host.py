@@ -3,8 +3,6 @@
 The sick host is a real worker in a mount namespace and a host name of its own, for whom the project becomes read-only.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

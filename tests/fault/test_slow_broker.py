@@ -1,7 +1,5 @@
 """A broker that takes two seconds a command: callers are told, agents may be stopped, nothing is lost or blamed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

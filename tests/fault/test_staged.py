@@ -1,7 +1,5 @@
 """Each fault that once broke a promise, staged again at the size of a test."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.fault.staged import STAGES, stage_of

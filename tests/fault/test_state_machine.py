@@ -4,8 +4,6 @@ Hypothesis chooses the commands, with stale tokens, repeated numbers, wrong link
 directions, and shrinks what it finds to the shortest history.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator

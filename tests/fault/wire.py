@@ -5,8 +5,6 @@ so that the server works on one while Python works on the other. A schedule's ch
 who runs beside it.
 """
 
-from __future__ import annotations
-
 import socket
 from collections.abc import Callable, Generator
 from itertools import cycle

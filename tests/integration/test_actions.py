@@ -1,7 +1,5 @@
 """Bulk actions and the audit log, against a real store; nobody runs the turns here."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

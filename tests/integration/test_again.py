@@ -1,7 +1,5 @@
 """A test that fails beside others runs once more, alone (tests/again.py)."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

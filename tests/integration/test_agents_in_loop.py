@@ -1,7 +1,5 @@
 """Agents that are watched by the worker's event loop: they cost no thread, and none holds up the loop."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading

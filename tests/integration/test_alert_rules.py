@@ -3,8 +3,6 @@
 Needs promtool: on PATH, or named by PROMTOOL (``make alerts``).
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

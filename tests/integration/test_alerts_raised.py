@@ -5,8 +5,6 @@ are as they are, which takes an hour and more. That an alert comes within two mi
 ``test_alert_rules.py``, where the clock is that of the test.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """What the engine makes of answers that are asked for again: as the economy bench plays it."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Back-up of a running installation and restore into an empty one, as docs/operations.md describes them."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import gzip

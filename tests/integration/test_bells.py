@@ -1,7 +1,5 @@
 """All readers of a client share one connection that listens, miss nothing, and leave no channel behind."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A whole turn whose agent runs in a box: it is recorded, and the box dies with its worker."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The embedded broker with its real server."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import shutil

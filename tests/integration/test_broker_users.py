@@ -1,7 +1,5 @@
 """The broker as compose/broker starts it: each role can do all its work, and nothing more."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

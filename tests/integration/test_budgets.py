@@ -1,7 +1,5 @@
 """A budget's hard stop with two real relays and a real worker, and where people see what was spent."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

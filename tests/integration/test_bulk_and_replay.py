@@ -1,7 +1,5 @@
 """Bulk actions on a page, and replays by another model or with another message, over a real store."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -1,7 +1,5 @@
 """``turns export`` and ``turns bundle`` over a real turn: everything is there, and nothing that must not be."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import zipfile

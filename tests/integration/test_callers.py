@@ -1,7 +1,5 @@
 """Strangers at a real relay: idle connections, guesses, and a proxy that nobody trusts; and what the doctor says."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import stat

@@ -1,7 +1,5 @@
 """Each trouble of an installation calls somebody: real workers, a real relay and receiver, and the trouble itself."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

@@ -3,8 +3,6 @@
 A new version of either that changes one of these turns the test red that names it.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """The message that a submit pushes is the one that the installed Celery sends, byte for byte."""
 
-from __future__ import annotations
-
 import base64
 import json
 import uuid

@@ -1,7 +1,5 @@
 """What make chaos finds running after all was stopped (tests/chaos/aftermath.py)."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The commands about turns against a real store; nobody runs the turns here."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -3,8 +3,6 @@
 Only what a container would give is put in its place: folders, host names, ports, and the server's binary.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

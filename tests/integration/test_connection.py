@@ -1,7 +1,5 @@
 """The connection that a loop shares to a real store, and what it uses of redis-py beyond its documents."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence

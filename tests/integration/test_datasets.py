@@ -1,7 +1,5 @@
 """``turns export --rejected`` and ``turns import-feedback`` over turns that real workers carried out."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The demo, as the README promises it: every turn comes out as expected, and nothing is left running."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The engine on a real store, without Celery: which outcome follows from what the agent does."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

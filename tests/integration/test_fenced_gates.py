@@ -1,7 +1,5 @@
 """Gates run what an agent wrote: in a box, or for operators alone ("low user to code", CVE-2026-47101 of LiteLLM)."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The guard of flow versions on a real store: what it rolls back by itself, and what it leaves (ADR-034)."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace

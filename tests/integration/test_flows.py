@@ -1,7 +1,5 @@
 """Flow versions over real workers: shares, a rollback by command and by the guard, and the comparison (ADR-034)."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter

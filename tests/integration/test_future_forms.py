@@ -3,8 +3,6 @@
 The later version is played by hand: words, fields, events and whole forms of the log that this one does not know.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """The gates over real files and with real processes: what is wrong is named with file and line; nothing is followed."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys

@@ -1,7 +1,5 @@
 """``turns gc``: what is old goes, what is live stays, and stopping in the middle loses nothing."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """An agent that dies in mid-answer goes on from there: a real relay, real workers, real agents that really die."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -3,8 +3,6 @@
 ``records-v1.json`` is of the first version, ``records-v2.json`` of the next: it stored all texts apart from the record.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path

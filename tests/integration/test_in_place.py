@@ -1,7 +1,5 @@
 """Links carried on in place: the same turn as with announcements, by one holder, as long as this process has slots."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import AsyncIterator
 from dataclasses import replace

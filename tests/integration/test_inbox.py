@@ -1,7 +1,5 @@
 """Parked turns on a real store: who decides what, once, and what follows."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

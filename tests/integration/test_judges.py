@@ -1,7 +1,5 @@
 """Validators in child processes: one that hangs, dies or cannot be made costs a verdict, never a worker."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

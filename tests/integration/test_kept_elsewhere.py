@@ -1,7 +1,5 @@
 """The next message of a session goes to the worker that keeps its agent, and to any other where it has no slot."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The engine on a real store: text and files that no issue named survive whatever the agent says when asked again."""
 
-from __future__ import annotations
-
 from api_client.contract.turn import Outcome
 from tests.integration.test_engine import NO_MARKER, Bench, Play, says
 from tests.unit.enforcement.samples import ADR

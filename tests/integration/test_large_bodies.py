@@ -1,7 +1,5 @@
 """Large bodies at a real relay: nobody waits behind another owner's, and nobody's unfinished ones shut others out."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 

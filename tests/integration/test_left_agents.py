@@ -1,7 +1,5 @@
 """A runner of a package that breaks after it started its agent: nothing of it works on beside what follows."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Iterator

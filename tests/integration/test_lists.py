@@ -1,7 +1,5 @@
 """Lists of turns over a real store: command, API and page find the same turns, and nobody else's."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterator

@@ -1,7 +1,5 @@
 """Log lines of real processes, at their finest: a turn is found by its ids, and no secret or text is in them."""
 
-from __future__ import annotations
-
 import json
 import secrets
 import subprocess

@@ -1,7 +1,5 @@
 """The files that one chat message passes, by a traced turn of a real installation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.house.__main__ import check_out

@@ -1,7 +1,5 @@
 """Metrics equal the log: whole turns through real workers, then counters, ``turns stats``, /v1/stats and /metrics."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """A model that cannot work is found by `turns doctor`, refused by `turns up`, and explained by `turns show`."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

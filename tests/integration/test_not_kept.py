@@ -1,7 +1,5 @@
 """A turn whose runs no worker can keep: each hand-over waits longer, and after the last one it ends and says why."""
 
-from __future__ import annotations
-
 import pytest
 
 from api_client.contract.turn import Outcome

@@ -1,7 +1,5 @@
 """Did anything get lost? Counted from totals and structures: real workers, and a record that is really taken away."""
 
-from __future__ import annotations
-
 import json
 
 from api_client.client import TurnsClient

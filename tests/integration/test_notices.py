@@ -1,7 +1,5 @@
 """Calls for help by real workers: webhooks that OpenAI's SDK verifies, a command, retries, what was given up."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

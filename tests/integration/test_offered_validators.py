@@ -1,7 +1,5 @@
 """A rule of an installed package: offered to every request of a real installation, active only where asked for."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

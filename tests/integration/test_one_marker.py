@@ -1,7 +1,5 @@
 """One answer everywhere, but for its own marker: relay streamed or not, both APIs, /v1/turns and response.md."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ API and /readyz. What `turns show` says is what the others must say; figures may
 docs/operations.md has a row for the trouble, its command and its page show it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import html

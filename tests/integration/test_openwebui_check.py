@@ -1,7 +1,5 @@
 """``turns openwebui check`` against a real relay, a real worker, and what an Open WebUI sent."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

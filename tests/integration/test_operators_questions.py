@@ -1,7 +1,5 @@
 """Every question of docs/operations.md, asked over one real history by the command and on the page the table names."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

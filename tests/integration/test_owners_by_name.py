@@ -1,7 +1,5 @@
 """Operators read and name owners by their names; what failed is counted for each. Real workers, real commands."""
 
-from __future__ import annotations
-
 import pytest
 
 from api_client import api_keys as ring

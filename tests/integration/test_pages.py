@@ -1,7 +1,5 @@
 """The pages operators look at, over a real store: what they show, to whom, and what they refuse."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pausing from the command line, the API and the page, with a real worker: who waits, who is told, and what goes on."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """Phases as turns on a real store, with real gates and folders: success, feedback, escalation, decisions."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import AsyncIterator, Iterator

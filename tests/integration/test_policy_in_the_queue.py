@@ -1,7 +1,5 @@
 """Turns obey the policy file: a relay that reads it, real workers that read it from the store."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

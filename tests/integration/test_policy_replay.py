@@ -1,7 +1,5 @@
 """``turns replay-policy`` over turns that real workers carried out, and the pure comparison behind it."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Session templates through the queue: read at the submit, kept under their hash, found by workers on other hosts."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Readiness is a probe that was claimed, and a worker that claims nothing is started again."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

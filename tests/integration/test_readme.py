@@ -1,7 +1,5 @@
 """README's own words work: the client's example after the step that makes keys."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

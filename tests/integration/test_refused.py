@@ -1,7 +1,5 @@
 """A model that refuses ends its turn as ``refused``: real workers, and the cause where people look."""
 
-from __future__ import annotations
-
 import json
 
 from api_client.contract.turn import Outcome

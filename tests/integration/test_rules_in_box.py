@@ -1,7 +1,5 @@
 """Rules that run programs and ask models: real programs, a real box where there is one, a real agent process."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Rules in shadow judge live turns, are counted and shown, and change nothing: same load with and without them."""
 
-from __future__ import annotations
-
 import random
 import signal
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The number of shards lies in the store: another one is refused, and no turn is out of everybody's sight."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

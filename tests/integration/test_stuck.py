@@ -1,7 +1,5 @@
 """What is stuck, as doctor, overview, top, /readyz and /metrics say it, over a real store in each trouble."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """What operators see in Flower: the task events of real workers, as Flower itself reads them."""
 
-from __future__ import annotations
-
 import re
 import threading
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """``turns top`` and the live line of ``turns watch``, over a real store and in a real terminal."""
 
-from __future__ import annotations
-
 import json
 import os
 import pty

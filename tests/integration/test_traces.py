@@ -1,7 +1,5 @@
 """Turns as OpenTelemetry traces: real workers, the real command, a real OTLP/HTTP receiver."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

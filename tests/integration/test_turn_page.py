@@ -1,7 +1,5 @@
 """What a turn's page has besides its story: its session's other turns, its owner, its export, the workers that died."""
 
-from __future__ import annotations
-
 import io
 import json
 import zipfile

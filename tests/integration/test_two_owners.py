@@ -4,8 +4,6 @@ Real relay and worker processes, real HTTP. The class hit Open WebUI as CVE-2026
 it) and this project in phases (two owners shared one folder): each test here names what must not cross.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

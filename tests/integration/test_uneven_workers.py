@@ -1,7 +1,5 @@
 """A worker that cannot carry out a turn leaves it to others: over a real store, one link after the other."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace

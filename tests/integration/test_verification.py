@@ -1,7 +1,5 @@
 """Phases run and verified in one process, with real agent processes."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -3,8 +3,6 @@
 A real relay, store and worker. ``FUZZ_EXAMPLES=500`` sends that many requests to each route instead of a few.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The inbox and phases over HTTP, and what a caller hears of a turn that waits for a person."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A relay killed in the middle of an answer on a page: Regenerate brings the answer of the one run there was."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """What one owner may take of a relay and its store (the class "resource exhaustion"); real store, real relays."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

@@ -1,7 +1,5 @@
 """The official client is the referee: it drives a real server, streamed and not, with good turns and bad ones."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any

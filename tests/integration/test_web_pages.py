@@ -3,8 +3,6 @@
 No worker runs: the tests finish turns by cancelling them, or leave them waiting.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator

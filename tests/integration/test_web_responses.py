@@ -1,7 +1,5 @@
 """OpenAI's Responses API, the official client as referee: each form over a fake turn, the rest over a real worker."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A reader that stops reading: it costs no memory, is dropped, and misses nothing when it comes back."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

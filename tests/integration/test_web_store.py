@@ -1,7 +1,5 @@
 """The relay with the real client and store, in this process and as a process of its own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Whole turns through everything that is real: the openai client, the relay, Celery workers, the scripted agent."""
 
-from __future__ import annotations
-
 import openai
 import pytest
 

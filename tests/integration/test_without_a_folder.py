@@ -1,7 +1,5 @@
 """An answer whose agent did not work in the session's folder: it is published all the same, and only by the holder."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A host whose clock is wrong: its worker is shown, and counted on, as any other."""
 
-from __future__ import annotations
-
 import time as clocks
 from pathlib import Path
 

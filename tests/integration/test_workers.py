@@ -1,7 +1,5 @@
 """Which worker does what, which one is dead, and ordering them: real workers, real processes."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """An agent with a shell in a box: what it gets at is what docs/security.md says, and nothing more."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """One trial of the probe: the targets it tries to reach, real ones, and what it reached."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import math

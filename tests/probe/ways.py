@@ -4,8 +4,6 @@ Run by ``tests.probe.trial`` as an agent is: by the guard, in its delivery's fol
 only, and not destructive: what it opens for writing it does not write, what it makes it takes away again.
 """
 
-from __future__ import annotations
-
 import contextlib
 import ctypes
 import json

@@ -4,8 +4,6 @@ pip-audit asks; it lives in a private environment. Where no advisory database ca
 never "clean": a database that does not even know a vulnerability from 2014 is none.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

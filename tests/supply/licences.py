@@ -1,7 +1,5 @@
 """``make licences``: docs/licences.md, from what the installed packages of the lock say of themselves."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections import defaultdict

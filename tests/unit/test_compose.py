@@ -1,7 +1,5 @@
 """compose.yaml and the Dockerfile: what can be checked without a container engine."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

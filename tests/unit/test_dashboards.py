@@ -1,7 +1,5 @@
 """Dashboard, alerts and scrape configuration name what /metrics really says, and nothing else."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

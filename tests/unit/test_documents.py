@@ -1,7 +1,5 @@
 """The pages lead somewhere: links to files and headings that exist, and names of files that exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

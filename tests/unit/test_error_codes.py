@@ -1,7 +1,5 @@
 """One table of errors: complete, in both languages, and what the documents and the command line say."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json

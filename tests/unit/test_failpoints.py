@@ -1,7 +1,5 @@
 """Failpoints: unarmed they do nothing; armed they fire once, in the process and at the pass that was named."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

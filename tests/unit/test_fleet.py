@@ -1,7 +1,5 @@
 """What is said to be stuck, and what is not."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

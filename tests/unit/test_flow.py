@@ -1,7 +1,5 @@
 """Which flow version a session has: by share, kept, and moved only where it must be."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Values that are frozen for the type checker alone: made, compared, hashed and copied as frozen ones."""
 
-from __future__ import annotations
-
 import pickle
 from dataclasses import field, replace
 

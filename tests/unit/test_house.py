@@ -1,7 +1,5 @@
 """How the product is cut into folders."""
 
-from __future__ import annotations
-
 import ast
 from pathlib import Path, PurePosixPath
 

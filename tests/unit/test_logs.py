@@ -1,7 +1,5 @@
 """Log lines: ours and the libraries', in one form."""
 
-from __future__ import annotations
-
 import ast
 import io
 import json

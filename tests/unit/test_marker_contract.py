@@ -1,7 +1,5 @@
 """One marker for worker and relay: how it looks, which spans an answer has, and what readers see because of them."""
 
-from __future__ import annotations
-
 import ast
 import sys
 from pathlib import Path

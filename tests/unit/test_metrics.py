@@ -1,7 +1,5 @@
 """From counters to figures, and which buckets answer for a span of time."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """A noun of operators is declared once: terminal, JSON, API, page, button and rights follow."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

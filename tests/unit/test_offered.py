@@ -1,7 +1,5 @@
 """What is offered and what is active: names from the metadata of installed packages, no code of theirs."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

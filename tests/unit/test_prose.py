@@ -1,7 +1,5 @@
 """The lint of the project's English."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path, PurePosixPath
 

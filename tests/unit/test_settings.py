@@ -1,7 +1,5 @@
 """Settings: read once, with every problem at once; shown with their origin; documented from the same table."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace

@@ -1,7 +1,5 @@
 """The store's client on an event loop."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from typing import Any

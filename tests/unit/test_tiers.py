@@ -1,7 +1,5 @@
 """The closing lines of a test run, and what is in the wheel that is tested."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

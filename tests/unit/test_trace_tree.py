@@ -1,7 +1,5 @@
 """A turn's log as spans: what the tree looks like, and that nobody's text gets into it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

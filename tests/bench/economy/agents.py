@@ -1,7 +1,5 @@
 """Five behaviours of a model. Each knows what it means to say, and reacts to the words of the feedback alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

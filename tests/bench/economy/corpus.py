@@ -1,7 +1,5 @@
 """The broken answers: 16 kinds of fault, German and English, six sizes, and eight mixed ones."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from random import Random

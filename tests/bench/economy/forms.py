@@ -1,7 +1,5 @@
 """The forms in which obedient models send what they were asked for: prose around, fences, headings of all kinds."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

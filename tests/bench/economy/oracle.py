@@ -1,7 +1,5 @@
 """The judge of the judge: regular expressions and ``yaml.safe_load``, nothing of ``worker.enforcement``."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

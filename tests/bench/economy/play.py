@@ -1,7 +1,5 @@
 """Plays a case against an agent: with our rules, and as the seeds' policy would have it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path

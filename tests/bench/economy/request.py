@@ -1,7 +1,5 @@
 """What a model reads in a feedback: which parts are asked for, where to go on, or that all is asked for again."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 

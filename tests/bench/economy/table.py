@@ -1,7 +1,5 @@
 """The bench's figures: one row per behaviour, as a table and JSON-ready."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The bench itself: its broken answers are broken, its oracle sees it, it plays as ``ResponseEnforcer`` does."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What issue 12 promises, measured by the bench: nothing wrong passes, nothing good is lost, little is asked for."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.bench.economy.__main__ import POLICIES, measure

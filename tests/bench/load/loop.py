@@ -1,7 +1,5 @@
 """A closed loop: so many turns in flight, for so long; stamps what the listener hears."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

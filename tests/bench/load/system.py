@@ -1,7 +1,5 @@
 """What the closed loop asks of the system it loads."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The work: what the agent says for each kind of turn, the same in every row."""
 
-from __future__ import annotations
-
 import re
 
 _TEXT = """\

@@ -1,7 +1,5 @@
 """The design card's chain in plain Celery: run, validate; a rejected answer replaces the chain's end by another one."""
 
-from __future__ import annotations
-
 import time
 
 from celery import Celery, Task, chain

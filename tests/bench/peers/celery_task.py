@@ -1,7 +1,5 @@
 """One lean Celery task a turn: no result, no events, threads."""
 
-from __future__ import annotations
-
 from celery import Celery
 
 from tests.bench.peers.ledger import URL, Ledger

@@ -1,7 +1,5 @@
 """The client process of a peer: ``python -m tests.bench.peers.client ROW HOST PORT``."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import os

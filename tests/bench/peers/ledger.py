@@ -1,7 +1,5 @@
 """What every peer writes: each attempt before the next, the answer before the last event, events over pub/sub."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any

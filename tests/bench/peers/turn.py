@@ -1,7 +1,5 @@
 """A whole turn as one task: attempt after attempt until one is accepted."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 

@@ -4,8 +4,6 @@ Reads answers as JSON from standard input, and writes for each peer the CPU of j
 ten rules, written as its public interface wants validators. Imports nothing of helix-turns.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

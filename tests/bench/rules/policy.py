@@ -1,7 +1,5 @@
 """Ten rules that start no process and ask no model, and answers of about 4 kB."""
 
-from __future__ import annotations
-
 #: Ten rules that start no process and ask no model; all are judged in place.
 POLICY = """
 locale: en

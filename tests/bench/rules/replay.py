@@ -4,8 +4,6 @@ Run: ``python -m tests.bench.rules.replay [ATTEMPTS]``. The engine carries out t
 once, and their records are copied; then the real command judges them by ten rules.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -3,8 +3,6 @@
 Run: ``python -m tests.bench.rules.splits [SPLITS]``.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What the figures mean for an installation: a model of a few lines, each from one measured figure."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What processes and store have spent, read from /proc and INFO."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The rounds: every row once in each, in another order each time."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """The client process of helix-turns: ``python -m tests.bench.turns.our_client HOST PORT MODEL [--follow]``."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from typing import Any

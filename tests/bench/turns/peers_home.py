@@ -1,7 +1,5 @@
 """Where the other queues are installed: an environment of the bench, outside of the project's."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 import subprocess

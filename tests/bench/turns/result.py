@@ -1,7 +1,5 @@
 """From the figures of each round to medians, spreads and ratios."""
 
-from __future__ import annotations
-
 import os
 import platform
 import statistics

@@ -1,7 +1,5 @@
 """The rows: how each system's worker and client are started."""
 
-from __future__ import annotations
-
 import os
 import sys
 from dataclasses import dataclass, field

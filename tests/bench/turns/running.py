@@ -1,7 +1,5 @@
 """One row at work: an emptied store, its worker processes, its client process."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The result as Markdown tables, ratios first."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ It imports nothing of the engine. Each rule reads ``Facts`` and yields ``Problem
 missing gets no good verdict but ``unknown``.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence

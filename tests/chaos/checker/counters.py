@@ -1,7 +1,5 @@
 """Invariant 9: every counter is what the logs add up to, in the totals and in the sum of minutes, hours and days."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence

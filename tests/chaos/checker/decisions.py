@@ -1,7 +1,5 @@
 """Invariant 19: a decision on a parked turn is applied once, as it was made; a time-out comes when it is due."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 

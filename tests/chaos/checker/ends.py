@@ -1,7 +1,5 @@
 """Invariants 1 to 4: each acknowledged turn ends, once, nothing follows, and nothing is invented."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 

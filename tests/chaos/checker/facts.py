@@ -3,8 +3,6 @@
 Standard library only: the checker shares no code with what it judges.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections import defaultdict

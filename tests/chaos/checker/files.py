@@ -1,7 +1,5 @@
 """Invariant 13: the session's folder holds the accepted answer and its mark, and nobody else's."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterator

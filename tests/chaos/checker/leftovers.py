@@ -1,7 +1,5 @@
 """Invariants 15 and 16: nothing is left behind, and no cap is overrun, whatever the faults."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

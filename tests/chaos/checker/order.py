@@ -1,7 +1,5 @@
 """Invariant 8: in a session, turns run one at a time and in the order they were submitted."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Invariant 18: a parked turn holds nothing: no agent of it runs, and others start as if it were not there."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple

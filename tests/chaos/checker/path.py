@@ -1,7 +1,5 @@
 """Invariants 5, 6, 7 and 11: each log is a legal path, each delivery and each attempt ends once, nobody comes late."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from itertools import pairwise

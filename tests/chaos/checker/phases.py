@@ -3,8 +3,6 @@
 A verification that is lost is made again, so its events may come twice; what they decide may not differ.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """The rare events a run must have met: a run in which nothing happened proves nothing."""
 
-from __future__ import annotations
-
 from tests.chaos.checker.facts import Facts, decided_by
 from tests.chaos.checker.parked import parkings, waits
 from tests.chaos.checker.recovery import HARMLESS

@@ -1,7 +1,5 @@
 """Invariant 10: what each reader of events saw is the log: in order, once each, without a gap, from where it began."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.chaos.checker.facts import FINISHED, Facts, Line, Problem, TurnFacts, digest

@@ -6,8 +6,6 @@ starts at the kill. Where faults *overlap*, the clock of the bound starts at the
 cost the turn another lease.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Invariant 21: a backup taken in the middle has every turn that was acknowledged before, as it was, and its files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.chaos.checker.facts import FINISHED, Facts, Problem

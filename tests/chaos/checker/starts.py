@@ -6,8 +6,6 @@ lasted. Documented besides: a poison turn's agent kills its worker and with it t
 stood still for a quarter of a lease may have cost a lease.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Invariant 12: the text a client received is the accepted attempt's text, and nothing of a rejected or lost one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

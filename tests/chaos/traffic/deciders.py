@@ -4,8 +4,6 @@ A decision is sent again under its own id until a relay says yes or no; now and 
 at the same time. Which of the two counted is for the checker to see.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import random

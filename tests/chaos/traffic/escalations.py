@@ -3,8 +3,6 @@
 They are kinds of turns as in ``repertoire``, with what their user asks for when all fails, and what is decided.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

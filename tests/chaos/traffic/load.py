@@ -3,8 +3,6 @@
 Each writes what it asked and what it saw into the history. A request without an answer is ``info``: it may have worked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Faults of the broker's messages and of its memory: lost, doubled and late announcements, forgotten scripts."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable

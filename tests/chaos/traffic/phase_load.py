@@ -1,7 +1,5 @@
 """The users of phases in a chaos run: they hand phases in, follow them, and decide when one is parked."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

@@ -4,8 +4,6 @@ A description names its kind, as a message does (``repertoire``): ``[p1-0-0] pha
 verifier's prompt too, so the rules of the verifiers come first in the script.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any

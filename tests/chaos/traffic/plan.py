@@ -1,7 +1,5 @@
 """The plan of a chaos run: who asks what when, and what breaks when. Pure: the same seed makes the same plan."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, replace
 

@@ -3,8 +3,6 @@
 A message names its kind, so that the script finds it: ``[k-17] forgetful: ...``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any

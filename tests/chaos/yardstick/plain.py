@@ -1,7 +1,5 @@
 """The yardstick: the same load and the same faults on a plain Celery chain, judged on loss and doubles alone."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ Each module of STAGES has ``def stage(long: bool) -> Seen``: it stages its fault
 suits a test (``long=False``, at most a minute) or a proof (``long=True``, a few minutes).
 """
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The second host is a worker with a host name of its own in a memory cgroup that 
 kernel kills them. Where no cgroup can be made, each agent there gets a real SIGKILL as soon as it has begun.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

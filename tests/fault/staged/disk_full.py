@@ -5,8 +5,6 @@ the file system is filled at some moment under load, the broker is killed some m
 broker started again; then each acknowledged turn is looked up, and each end that a client was shown is compared.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

@@ -3,8 +3,6 @@
 Each round freezes workers at the same moment for different times. One more worker stays awake and takes what it may.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

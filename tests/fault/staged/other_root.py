@@ -1,7 +1,5 @@
 """Phases with a worker on another HELIX_ROOT: they run where their folder is, and every place says what is wrong."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Archives made by somebody who means harm, or spoilt on their way: each is refused, and the place stays as it was."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io

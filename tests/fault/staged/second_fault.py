@@ -5,8 +5,6 @@ of S3's data, S3 is frozen: S1 must not be promoted, for it lacks what S2 and S3
 sentinels; of the product its client, and the watch that each worker process runs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import signal

@@ -1,7 +1,5 @@
 """A store behind a slow link, 200 ms for each command: no worker reports that it lost a turn that it ended itself."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

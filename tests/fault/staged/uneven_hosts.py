@@ -4,8 +4,6 @@ Each turn passes on the worker that can; while none can, its turns wait, are sai
 the script is back.
 """
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile

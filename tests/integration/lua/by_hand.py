@@ -1,7 +1,5 @@
 """Turns played by hand: no worker process, no agent; the test itself claims and commits."""
 
-from __future__ import annotations
-
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.tasks import RUN, Link

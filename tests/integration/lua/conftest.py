@@ -1,7 +1,5 @@
 """A client and a worker's ledger on one store."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from dataclasses import replace
 

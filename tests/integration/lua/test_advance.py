@@ -1,7 +1,5 @@
 """A holder goes on with the next link under the token it has: commit and claim in one command."""
 
-from __future__ import annotations
-
 import pytest
 import redis
 

@@ -1,7 +1,5 @@
 """Announcing again never piles up messages, and what was lost is announced all the same."""
 
-from __future__ import annotations
-
 import asyncio
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """One command renews the leases of many turns, each by its own token."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

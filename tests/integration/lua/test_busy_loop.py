@@ -1,7 +1,5 @@
 """Leases beside the loop that does the work: a busy one costs nobody a turn, one that stands still loses its turns."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager

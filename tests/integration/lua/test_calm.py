@@ -1,7 +1,5 @@
 """Since when reapers have looked without a pause lies in the store; without it nobody takes a lease."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from unittest.mock import Mock
 

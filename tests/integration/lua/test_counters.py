@@ -1,7 +1,5 @@
 """Counters: appended by the command that changes the turn, folded by reapers, and at every moment what readers see."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import redis

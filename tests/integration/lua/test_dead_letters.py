@@ -1,7 +1,5 @@
 """Dead letters: kept until they are dropped."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

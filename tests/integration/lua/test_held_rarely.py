@@ -1,7 +1,5 @@
 """Pauses and breakers where they meet what is rare: lost probes, seals, deadlines, a breaker behind a pause."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Pauses and breakers on a real store: what they hold back, how it is told, and how it goes on by itself."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What a turn's holder can do, and what is refused to everybody else: claim, beat, append, commit, cancel."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

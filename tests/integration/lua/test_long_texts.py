@@ -1,7 +1,5 @@
 """Long texts lie apart from the record, each once, and every reader finds them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

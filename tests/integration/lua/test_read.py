@@ -1,7 +1,5 @@
 """What a reader of one turn sees, whenever it comes."""
 
-from __future__ import annotations
-
 import pytest
 import redis
 

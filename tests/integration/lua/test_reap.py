@@ -1,7 +1,5 @@
 """What a reaper finds: turns nobody claimed, nobody holds any more, or that came to their end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from unittest.mock import AsyncMock
 

@@ -1,7 +1,5 @@
 """The retry rate, from the counters that each command adds to."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 

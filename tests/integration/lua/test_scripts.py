@@ -1,7 +1,5 @@
 """Every Lua script of the product: the server compiles it, and it keeps the house's line length."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

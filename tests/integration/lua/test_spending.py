@@ -1,7 +1,5 @@
 """A day's budgets on a real store: what is set aside, charged once, and when new turns are refused."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from dataclasses import replace

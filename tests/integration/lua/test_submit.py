@@ -1,7 +1,5 @@
 """What submit.lua stores, joins and refuses."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace

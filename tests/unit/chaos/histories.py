@@ -1,7 +1,5 @@
 """A small good history, made by hand, and how to spoil it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """Good histories spoiled by hand: one fault each, and the invariant and the figure that must notice it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

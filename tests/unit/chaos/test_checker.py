@@ -1,7 +1,5 @@
 """The checker lets a good history pass and finds what is wrong with each of the bad ones, made by hand."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The proxy between the parts: it passes on, and delays, stalls, deafens and cuts when told to."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """A seed is a plan: who asks what when, and what breaks when."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """docs/cli.md speaks of every command and option."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

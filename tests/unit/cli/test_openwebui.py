@@ -1,7 +1,5 @@
 """Settings for Open WebUI: complete, of this installation, and readable by what reads them."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import struct

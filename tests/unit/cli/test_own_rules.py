@@ -1,7 +1,5 @@
 """``turns policy``, and ``turns validate`` with a policy and as a linter."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """A turn's events as lines of a terminal."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

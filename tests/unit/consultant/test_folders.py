@@ -1,7 +1,5 @@
 """What a worker writes in a session's folder: a kill between any two steps leaves nothing half written."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """The session folder of ADR-034: written whole, once, in the old format; its step never steers anything."""
 
-from __future__ import annotations
-
 import json
 import re
 from base64 import b64encode

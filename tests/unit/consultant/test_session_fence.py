@@ -1,7 +1,5 @@
 """A holder of a session's folder that is frozen anywhere and wakes up late changes nothing of what came after it."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Answers the tests share."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from worker.enforcement import ValidationIssue

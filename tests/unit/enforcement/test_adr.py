@@ -1,7 +1,5 @@
 """ADR structure on a real parse (ADR-038 section 3)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A text that broke off anywhere: what the agent sends is joined there, byte for byte, and talk is never joined."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The content guard (docs/enforcement.md): a reply removes no text that no issue named, or the turn does not pass."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from itertools import count

@@ -1,7 +1,5 @@
 """The outline of a Markdown text, with markdown-it-py as the referee."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files that an ADR names (ADR-038 section 4)."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

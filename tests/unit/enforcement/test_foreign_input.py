@@ -1,7 +1,5 @@
 """Answers are foreign input: no exception escapes, and time grows with the text, not with its square."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

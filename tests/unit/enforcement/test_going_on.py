@@ -1,7 +1,5 @@
 """Going on after a break: what is asked for, and what comes put behind the text so far."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -3,8 +3,6 @@
 tests/integration/test_judges.py has the same for the engine.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """The policy (docs/enforcement.md): a pure decision over the attempts so far."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Replies as models write them (docs/enforcement.md): each form is understood, and prose around it never lands."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

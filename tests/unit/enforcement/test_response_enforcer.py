@@ -1,7 +1,5 @@
 """ADR-038's Python API (section 5)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace

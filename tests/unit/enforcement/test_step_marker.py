@@ -1,7 +1,5 @@
 """The step marker: found tolerantly, judged strictly (ADR-038 section 2)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The interface of a validator, how validators are run, and how they are found by name."""
 
-from __future__ import annotations
-
 import json
 import re
 import string

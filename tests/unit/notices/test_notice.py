@@ -1,7 +1,5 @@
 """A notice's id, its form, and its signature as OpenAI's own verifier sees it."""
 
-from __future__ import annotations
-
 import socket
 import time
 from dataclasses import replace

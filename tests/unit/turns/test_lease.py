@@ -1,7 +1,5 @@
 """A lease by its holder's own clock: how long a turn is surely ours, and what is read when it is no longer."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from types import SimpleNamespace

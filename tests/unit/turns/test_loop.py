@@ -1,7 +1,5 @@
 """The worker's event loop: what holds it up is reported, and what may hold it up fails the tests of the engine."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import contextvars

@@ -1,7 +1,5 @@
 """An announcement that still waits in its queue is not made again, and one that was lost is."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any
 from uuid import UUID

@@ -1,7 +1,5 @@
 """An agent's events on their way into the log: at once while it runs, and with the commit when it has ended."""
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import time

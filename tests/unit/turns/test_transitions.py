@@ -1,7 +1,5 @@
 """What follows from verifications that come to no end: the tries of one attempt are not the next one's."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any

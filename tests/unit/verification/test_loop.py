@@ -1,7 +1,5 @@
 """The loop of run, verify and feedback: three runs, and errors that say so on every way out."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re

@@ -1,7 +1,5 @@
 """Phases and phases.yaml: what is right is read, and everything that is wrong is told at once, with its line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """A verifier's verdict: only a strict one with the right nonce counts; whatever else comes is "not verified"."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

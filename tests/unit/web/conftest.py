@@ -1,7 +1,5 @@
 """The relay in this process, over a fake client."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 
 import httpx2

@@ -1,7 +1,5 @@
 """Who is let in, and as whom."""
 
-from __future__ import annotations
-
 import hashlib
 import hmac
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From a request to the turn that is asked for: sessions, owners, defaults."""
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

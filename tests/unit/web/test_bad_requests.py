@@ -1,7 +1,5 @@
 """Bad input: the exact status, field and code for each, and nothing submitted."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import tracemalloc

@@ -4,8 +4,6 @@ Each text that anybody can send is a mebibyte of the patterns that hurt most. Wh
 event loop's own thread between two looks at it: while it works on one text nobody else is served.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

@@ -1,7 +1,5 @@
 """Keys in a file: hashed, revocable while the relay runs, each with its owner, right, models and limit."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import hmac

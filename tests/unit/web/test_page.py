@@ -1,7 +1,5 @@
 """Text that is shown as it comes and can be taken back: what a reader sees after every frame."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

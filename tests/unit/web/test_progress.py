@@ -1,7 +1,5 @@
 """The status line never lies: it ends with text, with the turn and with the stream; its last words are the proof."""
 
-from __future__ import annotations
-
 import json
 import time
 from dataclasses import replace

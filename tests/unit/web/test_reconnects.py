@@ -3,8 +3,6 @@
 The reader keeps the text by the function docs/events.md gives to programs, over the frames the relay really sends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

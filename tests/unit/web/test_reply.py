@@ -1,7 +1,5 @@
 """What a chat client receives for a turn's events. The referee is OpenAI's own chunk type."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

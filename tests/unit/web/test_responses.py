@@ -1,7 +1,5 @@
 """Responses: what their bodies may ask for, and that their events have the same numbers each time."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

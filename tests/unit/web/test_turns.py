@@ -1,7 +1,5 @@
 """The routes of the turn itself, and its events."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

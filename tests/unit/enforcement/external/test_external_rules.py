@@ -1,7 +1,5 @@
 """Rules that run programs or ask models, by services that a test provides; tests/integration has the real ones."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

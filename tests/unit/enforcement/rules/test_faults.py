@@ -4,8 +4,6 @@ Where an answer, an option or a program brings a rule itself into trouble, it do
 is bounded (test_rules.py, ../test_foreign_input.py), its own code is broken, and it is called a rule of no known bound.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Rules and the code that decides take time that grows with text and issues, not with their square."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

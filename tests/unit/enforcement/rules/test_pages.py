@@ -1,7 +1,5 @@
 """docs/rules/ has one page for each rule, and the page is right: its policy, its two answers, its tables."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

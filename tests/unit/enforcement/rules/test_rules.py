@@ -1,7 +1,5 @@
 """The corners of each rule; docs/rules/ has the common cases."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
