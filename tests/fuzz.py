@@ -77,7 +77,6 @@ class Found:
         self._lock = threading.Lock()
 
     def note(self, status: int, content: bytes, asked: str, seconds: float) -> None:
-        """One answer."""
         with self._lock:
             self.statuses[status] += 1
             self.slowest = max(self.slowest, seconds)
@@ -85,7 +84,6 @@ class Found:
                 self.faults.append(f"{status} {content[:200]!r} to {asked[:300]}")
 
     def broken(self, error: Exception, asked: str) -> None:
-        """No answer."""
         with self._lock:
             self.faults.append(f"{type(error).__name__} to {asked[:300]}")
 

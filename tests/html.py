@@ -10,8 +10,6 @@ _VOID = {"area", "base", "br", "col", "hr", "img", "input", "link", "meta", "sou
 
 @dataclass
 class Element:
-    """A tag with its attributes, and all text inside."""
-
     tag: str
     attributes: dict[str, str]
     text: str = ""
@@ -31,7 +29,6 @@ class Document(HTMLParser):
 
     @property
     def text(self) -> str:
-        """What the page says, with single spaces."""
         return " ".join(self.all("body")[0].text.split())
 
     def all(self, tag: str, **attributes: str) -> list[Element]:

@@ -331,12 +331,10 @@ class Installation:
 
     @cached_property
     def store(self) -> redis.Redis:
-        """The store itself."""
         return redis.Redis.from_url(self.settings.redis_url)
 
     @property
     def keys(self) -> Keys:
-        """The names in the store."""
         return Keys(self.settings.namespace)
 
     async def close(self) -> None:
@@ -367,7 +365,6 @@ def installed(settings: Settings) -> Iterator[Installation]:
 
 
 def asked(text: str, session: str = "s", *, model: str = "scripted", **more: Any) -> TurnRequest:
-    """A request of one message."""
     return TurnRequest(model=model, messages=({"role": "user", "content": text},), session_id=session, **more)
 
 

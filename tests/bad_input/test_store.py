@@ -97,7 +97,6 @@ async def test_62_an_extra_field_is_left_alone(
 
 
 def message(task: str = RUN, *, content_type: str = "application/json", body: str = "", **kwargs: Any) -> bytes:
-    """A message as Celery puts it into a queue."""
     import base64
 
     payload = body or base64.b64encode(json.dumps([[], kwargs, {}]).encode()).decode()

@@ -18,7 +18,6 @@ from tests.bench.turns.tables import text
 
 
 def main() -> None:
-    """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="rejected once only, on four rows: 40 s a round")
     parser.add_argument("--rounds", type=int, default=5, help="default: 5")

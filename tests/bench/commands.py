@@ -82,7 +82,6 @@ def table(seen: Iterable[tuple[bool, str]], turns: int) -> list[str]:
 
 
 def main() -> None:
-    """Print the table."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="turns-bench-", ignore_cleanup_errors=True) as name:
         folder = Path(name)

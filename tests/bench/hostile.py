@@ -48,7 +48,6 @@ Request = tuple[str, dict[str, str], bytes]
 
 
 def main() -> None:
-    """Measure both, and print."""
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as broker:
         root = Path(folder) / "root"
         root.mkdir()

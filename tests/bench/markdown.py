@@ -50,7 +50,6 @@ def best(work: Callable[[str], object], text: str) -> float:
 
 
 def main() -> None:
-    """Print a row per size."""
     rules = [Length(max_chars=10**6), Language(), LinksRule(), Structure(sections=("Abschnitt 1",)), CodeBlocks()]
     rules += [Citations(), Forbidden(), Regex(must="Abschnitt")]
     own = build_validators(["step_marker", "adr_structure", "file_existence"], root=Path("/nonexistent-project"))

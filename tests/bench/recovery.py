@@ -86,7 +86,6 @@ async def measure(folder: Path, queued: int) -> tuple[list[float], int]:
 
 
 def main() -> None:
-    """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.recovery", description=__doc__)
     parser.add_argument("--queued", type=int, default=500)
     options = parser.parse_args()

@@ -172,7 +172,6 @@ async def _rejected_once(client: TurnsClient, ledger: Ledger, session: str) -> N
 
 
 async def main() -> None:
-    """Print both tables."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as server:
         url = f"unix://{server.socket}"

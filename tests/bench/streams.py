@@ -230,7 +230,6 @@ class Readers:
         self.turn_ids: list[str] = self._received()
 
     def streams(self) -> list[Stream]:
-        """What they got."""
         found: list[Stream] = self._received()
         return found
 

@@ -47,7 +47,6 @@ async def _measure() -> dict[tuple[int, str], list[float]]:
 
 
 def main() -> None:
-    """Measure in turn, and print medians."""
     print("| in flight | threads | CPU us a call |\n|---|---|---|")
     for (in_flight, name), seen in sorted(asyncio.run(_measure()).items()):
         print(f"| {in_flight} | {name} | {statistics.median(seen):.0f} |")

@@ -56,7 +56,6 @@ def table(turns: list[Steps]) -> list[tuple[float, str]]:
 
 
 def main() -> None:
-    """Measure one row of ours and print a table."""
     name, turns = (*sys.argv[1:], *("ours", "500")[len(sys.argv) - 1 :])[:2]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(_NAMED), *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory(prefix="turns-wait-", ignore_cleanup_errors=True) as folder:

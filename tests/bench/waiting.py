@@ -207,7 +207,6 @@ async def measure(folder: Path, turns: int, round_trip: float, load: int, second
 
 
 def show(found: dict[str, Any]) -> None:
-    """Print the table."""
     print(
         f"{found['turns']:,} turns wait in one process; goals: {MOST_MB} MB, {MOST_ROUND_TRIPS} round trips/s, no fence"
     )

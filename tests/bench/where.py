@@ -86,7 +86,6 @@ def by_thread(before: Seen, after: Seen, turns: int) -> dict[str, Spent]:
 
 
 def main() -> None:
-    """Measure one row of ours and print a table."""
     name, turns = (*sys.argv[1:], *("ours", "1000")[len(sys.argv) - 1 :])[:2]
     os.environ["PYTHONPATH"] = os.pathsep.join([str(_NAMED), *filter(None, [os.environ.get("PYTHONPATH")])])
     with tempfile.TemporaryDirectory(prefix="turns-where-", ignore_cleanup_errors=True) as folder:

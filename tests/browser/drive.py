@@ -54,8 +54,6 @@ _OBSERVE = """marks => {
 
 
 class Visitor:
-    """Somebody at the page."""
-
     def __init__(self, page: Page, address: str, folder: Path, user: dict[str, str] | None = None) -> None:
         page.set_default_timeout(PATIENCE_SECONDS * 1000)
         self.page, self.address, self.folder, self.user = page, address, folder, user
@@ -228,7 +226,6 @@ class Visitor:
         return str(found.last.inner_text()).strip() if found.count() else ""
 
     def _ids(self) -> list[Any]:
-        """Which answers the page shows."""
         answers = self.page.locator("[id^=message-]:has(.chat-assistant)")
         found: list[Any] = answers.evaluate_all("all => all.map(one => one.id)")
         return found
@@ -253,7 +250,6 @@ class Visitor:
         return next(filter(None, texts), "")
 
     def chats(self) -> int:
-        """How many chats are stored."""
         return len(self._call("/api/v1/chats/"))
 
     def _call(self, path: str, body: dict[str, Any] | None = None) -> Any:

@@ -29,15 +29,12 @@ CHROMIUM = {
 
 
 class Visitor:
-    """Somebody at a browser."""
-
     def __init__(self, browser: Browser) -> None:
         self._browser = browser
         self._page: Page | None = None
         self._problems: list[str] = []
 
     def do(self, name: str, *arguments: Any) -> Any:  # noqa: C901 one line per kind of step
-        """One step."""
         if name == "new":
             self._page = self._browser.new_context(**arguments[0]).new_page()
             self._page.on("console", lambda said: self._note(said.type, said.text))

@@ -44,7 +44,6 @@ def script(name: str, folder: Path) -> Path:
 
 
 def answers(url: str) -> bool:
-    """True when a GET brings 200."""
     try:
         return httpx2.get(url, timeout=2).status_code == 200
     except httpx2.TransportError:
@@ -98,11 +97,9 @@ def lines_of(seen: dict[str, Any]) -> list[tuple[str, bool]]:
 
 
 def answers_of(seen: dict[str, Any]) -> list[Any]:
-    """The stored answers, one for each time it was asked."""
     return [message for message in seen["stored"]["messages"] if message["role"] == "assistant"]
 
 
 def answer_of(seen: dict[str, Any]) -> Any:
-    """The stored answer."""
     [answer] = answers_of(seen)
     return answer

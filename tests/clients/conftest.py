@@ -86,7 +86,6 @@ def relay_settings(relay: RelayProcess) -> Settings:
 
 @pytest.fixture
 def url(relay: RelayProcess) -> str:
-    """The relay's address, with /v1."""
     return f"{relay.url}/v1"
 
 
@@ -122,12 +121,10 @@ def started(*command: str | Path, home: Path, **more: str) -> subprocess.Popen[s
 
 
 async def selected(settings: Settings, wanted: Search = EVERY) -> list[Found]:
-    """The turns that match, else all."""
     async with TurnsClient(settings) as client:
         return await select(client.lists, wanted)
 
 
 async def requests(settings: Settings) -> list[TurnRequest]:
-    """What was asked of each turn."""
     async with TurnsClient(settings) as client:
         return [(await client.reader.get(turn.turn_id)).request for turn in await select(client.lists, EVERY)]

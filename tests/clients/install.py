@@ -24,7 +24,6 @@ _NODE = {"node": "openai@6.49.0", "librechat": "@librechat/agents@3.2.21"}
 
 
 def main(folder: Path) -> None:
-    """Install what is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "install.log").open("a") as log:
         run = partial(subprocess.run, stdout=log, stderr=subprocess.STDOUT, check=True)

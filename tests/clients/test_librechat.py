@@ -18,7 +18,6 @@ INSTALLED = LIBRECHAT / "node_modules" / "@librechat" / "agents"
 
 
 def placed() -> Path:
-    """The client, where it finds the package."""
     client = LIBRECHAT / "client.mjs"
     client.write_text((Path(__file__).parent / "librechat.mjs").read_text())
     return client

@@ -109,7 +109,6 @@ def test_llm_says_that_its_relay_died_and_is_answered_when_asked_again(
 
 
 def placed() -> Path:
-    """The client, where it finds the package."""
     client = NODE / "client.mjs"
     client.write_text(NODE_SCRIPT)
     return client

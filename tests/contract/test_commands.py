@@ -15,8 +15,6 @@ Link = Callable[[str], Script]
 
 @pytest.fixture
 def link(tmp_path: Path) -> Link:
-    """Builds a command of this text."""
-
     def build(text: str) -> Script:
         path = tmp_path / "command.lua"
         path.write_text(text)
@@ -28,13 +26,11 @@ def link(tmp_path: Path) -> Link:
 
 
 def declared(script: Script) -> set[str]:
-    """The names that the whole text declares."""
     found = re.findall(r"^local (?:function )?(\w+(?:, \w+)*)", script.text, re.MULTILINE)
     return {name for names in found for name in names.split(", ")}
 
 
 def fields(script: Script) -> set[str]:
-    """The fields of the record that the command reads."""
     [listed] = re.findall(r"^local found = redis.call\('HMGET', TURN, (.*)\)$", script.text, re.MULTILINE)
     return set(re.findall(r"\w+", listed))
 

@@ -54,7 +54,6 @@ class Meeting:
         return {"models": {"scripted": f"scripted:{self.script}"}, "witness": str(self.witness)}
 
     def go(self) -> None:
-        """Let the agents finish."""
         (self.directory / "go").touch()
 
     def runs(self) -> list[dict[str, object]]:

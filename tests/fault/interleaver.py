@@ -46,7 +46,6 @@ class Interleaver:
         run_all(groups)
 
     def close(self) -> None:
-        """Close the connections."""
         for wire in self._wires:
             wire.close()
 

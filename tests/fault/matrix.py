@@ -82,11 +82,9 @@ class Stage(Installation):
 
     @property
     def url(self) -> str:
-        """The relay's address."""
         return self.relays[0].url
 
     def start_relay(self) -> None:
-        """Start the relay, where none runs."""
         if not self.relays:
             self.relay(log=self.settings.root / ".helix" / "relay.log")
         elif self.relays[0].ended():
@@ -98,7 +96,6 @@ class Stage(Installation):
         wait_for(lambda: not processes_with(f"HELIX_NAMESPACE={self.settings.namespace}"))
 
     def arm(self, point: str, order: str) -> None:
-        """Arm a point."""
         put(self.points / point, order)
 
     def disarm(self) -> None:

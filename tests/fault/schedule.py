@@ -91,7 +91,6 @@ class Schedule:
             raise Violation(f"seed {self.seed}: {violation}\n{self.trace()}") from violation
 
     def trace(self) -> str:
-        """The schedule as it went, a line per command."""
         return "\n".join(
             f"{number:3} {now - _START_MS:>9} ms  turn {turn.number} {name:7} {_short(args)} -> {_short(reply)}"
             for number, (now, name, turn, args, reply) in enumerate(self._trace)

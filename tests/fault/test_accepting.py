@@ -28,7 +28,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 
 def published(stage: Stage, session_id: str) -> str:
-    """The session's answer; empty when there is none."""
     folder = stage.settings.sessions_dir / session_id / "output"
     answer, done = folder / "response.md", folder / ".done"
     assert answer.exists() == done.exists()

@@ -39,7 +39,6 @@ class Points:
         put(self.folder / point, order)
 
     async def passed(self, point: str, at: int = 1) -> int:
-        """The process that passed it."""
         mark = self.folder / f"{point}.{at}"
         return int(await wait_until(lambda: mark.exists() and mark.read_text()))
 

@@ -25,13 +25,11 @@ def settings_on(settings: Settings, broker: EmbeddedBroker) -> Settings:
 
 
 def log_of(broker: EmbeddedBroker) -> Path:
-    """The file every write is appended to."""
     [found] = (broker.directory / "appendonlydir").glob("*.incr.aof")
     return found
 
 
 def fill(path: Path) -> None:
-    """Take all the room there is."""
     with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
         while file.write(bytes(4096)):
             pass

@@ -69,7 +69,6 @@ def start(agents: Processes, tmp_path: Path) -> Callable[..., AgentProcess]:
 
 
 def line(agent: AgentProcess, seconds: float = WAIT_SECONDS) -> str:
-    """The next output."""
     return bytes(wait_for(lambda: agent.read(0.1), seconds)).decode().strip()
 
 

@@ -24,7 +24,6 @@ runs:
 
 @pytest.fixture
 async def turn_id(installation: Installation, tmp_path: Path) -> str:
-    """A finished turn."""
     installation.worker()
     client = installation.client
     request = asked(PROMPT, "s", max_attempts=2)

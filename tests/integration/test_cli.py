@@ -21,7 +21,6 @@ Run = Callable[..., subprocess.CompletedProcess[str]]
 
 @pytest.fixture
 def run(installation: Installation) -> Run:
-    """Runs ``turns`` under the test's settings."""
     return installation.run
 
 

@@ -35,7 +35,6 @@ class Future:
         self.seq = int(self._redis.hget(self._keys.turn(turn_id), "seq") or 0)  # type: ignore[arg-type]
 
     def event(self, kind: str, **data: Any) -> str:
-        """The next event, on the wire."""
         self.seq += 1
         told = {"seq": self.seq, "epoch": self._epoch, "at": 1_795_000_000_000 + self.seq, "kind": kind, "data": data}
         return json.dumps({**told, "signed": "by a later version"})

@@ -42,7 +42,6 @@ class Chat:
         return await self._at.client.submitter.submit(request)
 
     async def say(self, text: str = "hello") -> Turn:
-        """Ask, and wait for the answer."""
         turn = await self._at.result(await self.ask(text))
         assert turn.outcome in ("passed", "passed_after_retry"), turn
         self._messages.append({"role": "assistant", "content": turn.response})

@@ -243,7 +243,6 @@ def run(words: list[str], settings: Settings, folder: Path) -> str:
 
 
 async def shown(settings: Settings, pages: set[str], history: History) -> dict[str, str]:
-    """What each page says, with the addresses of its links."""
     found = {}
     async with web(settings) as http:
         for page in pages:

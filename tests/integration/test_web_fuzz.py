@@ -39,7 +39,6 @@ def relay(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> I
 
 @pytest.fixture(scope="module")
 def turn_id(relay: RelayProcess) -> str:
-    """A turn that has finished."""
     answer = httpx2.post(f"{relay.url}/v1/chat/completions", json=ASKED, headers=KEY, timeout=120)
     assert answer.status_code == 200, answer.text
     return answer.headers["x-turn-id"]

@@ -139,7 +139,6 @@ WELL = WorkerReport(
 
 
 def turn(**more: Any) -> Row:
-    """A turn that was just submitted."""
     fields: dict[str, Any] = {
         "turn_id": ID, "due": (NOW + 4) * 1000, "state": TurnState.QUEUED, "created_at": int((NOW - 1) * 1000),
         "session_id": "s", "held": False, "task": "turn.run", "not_before": 0, "announced": 1, "announced_at": 0,

@@ -32,7 +32,6 @@ def measure(policy: str) -> dict[str, list[Played]]:
 
 
 def main() -> None:
-    """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.economy", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of tables")
     parser.add_argument("--kinds", action="store_true", help="say for each behaviour which kinds of fault ended badly")

@@ -65,21 +65,17 @@ class Answer:
         return bool(self.title)
 
     def head(self) -> str:
-        """The header with its ``---`` lines."""
         return f"---\n{self.header}\n---"
 
     def section(self, title: str) -> str:
-        """A section as it stands in the answer."""
         return _shown(title, dict(self.sections)[title])
 
     def text(self) -> str:
-        """The whole answer."""
         head = self.head() if self.header else ""
         blocks = [self.intro, head, self.title, *(_shown(*one) for one in self.sections), self.marker]
         return "\n\n".join(block for block in blocks if block) + "\n"
 
     def without(self, *titles: str) -> Answer:
-        """The answer without these sections."""
         return replace(self, sections=tuple(one for one in self.sections if one[0] not in titles))
 
     def with_body(self, title: str, body: str) -> Answer:
@@ -93,7 +89,6 @@ def facts(text: str) -> set[str]:
 
 
 def adr(number: int, lang: str, size: int) -> Answer:
-    """A good ADR of about ``size`` characters."""
     write = _Writer(number, lang)
     titles = TITLES[lang] if size > 500 else [t for n, t in enumerate(TITLES[lang]) if n != 2]
     header = f'adr_id: "{number:03}"\ntitle: "{_NAME[lang]}"\nstatus: Proposed'
@@ -118,7 +113,6 @@ def adr(number: int, lang: str, size: int) -> Answer:
 
 
 def chat(number: int, lang: str, size: int) -> Answer:
-    """A good answer without an ADR."""
     write = _Writer(number, lang)
     body = [("", write.prose(max(size - 60, 40)))] if size < 1500 else [("", write.prose(size - 500))]
     if size >= 1500:
@@ -155,12 +149,10 @@ class _Writer:
         return "\n".join(lines)
 
     def table(self) -> str:
-        """A small table."""
         rows = "\n".join(f"| {n} | {self._sentence()} |" for n in range(1, 3))
         return f"| Nr | Text |\n|---|---|\n{rows}"
 
     def code(self) -> str:
-        """A small block of code."""
         self._count += 1
         fact = f"#{self._number:03}-{self._count:03}"
         return f"```python\ndef find(query: str) -> list[str]:\n    return cache.get(query)  # {fact}\n```"

@@ -31,7 +31,6 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Such as ``017 section_empty de 4000``."""
         return f"{self.number:03} {self.kind} {self.good.lang} {self.size}"
 
 
@@ -159,7 +158,6 @@ _MIXED = (
 
 
 def cases() -> Iterator[Case]:
-    """All 200, in a fixed order."""
     plan = [(*kind, size, lang) for kind in _KINDS for size in SIZES for lang in LANGS]
     plan += [(*mixed, lang) for mixed in _MIXED for lang in LANGS]
     for number, (kind, fault, make, small, size, lang) in enumerate(plan, 1):

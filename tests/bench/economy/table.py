@@ -47,7 +47,6 @@ class Row:
 
 
 def row(agent: str, played: Sequence[Played]) -> Row:
-    """The row of one behaviour."""
     small = [one for one in played if one.case.small]
     asked = [one for one in played if one.runs > 1]
     return Row(
@@ -81,7 +80,6 @@ _HEADS = (
 
 
 def table(rows: Iterable[Row]) -> str:
-    """The rows as a Markdown table."""
     lines = ["| model | " + " | ".join(_HEADS) + " |", "|---|" + "---:|" * len(_HEADS)]
     for one in rows:
         cells = (

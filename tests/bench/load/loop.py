@@ -36,7 +36,6 @@ class Loop:
     _turns: dict[str, _Turn] = field(default_factory=dict)
 
     async def open(self, host: str, port: int) -> None:
-        """Subscribe."""
         self._prefix = len(self.system.pattern.partition("*")[0])
         self._suffix = len(self.system.pattern.partition("*")[2])
         self._listener = await Listener.listen(host, port, self.system.pattern, self._heard)

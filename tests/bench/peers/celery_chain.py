@@ -26,7 +26,6 @@ def links(turn: str, kind: str, number: int) -> chain:
 
 @app.task(name="chain.run")
 def run(turn: str, kind: str, number: int) -> str:
-    """Run the agent."""
     if number == 1:
         _ledger().publish(turn, "started")
     if kind == work.HELD:

@@ -12,5 +12,4 @@ _ledger = Ledger()
 
 @app.task(name="task.turn")
 def turn(name: str, kind: str) -> None:
-    """Carry a turn out."""
     play(_ledger, name, kind)

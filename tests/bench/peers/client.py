@@ -17,8 +17,6 @@ Submit = Callable[[str, str], Awaitable[None]]
 
 
 class Peer(System):
-    """A queue, reached by the call its manual gives for it."""
-
     pattern = "events:*"
 
     def __init__(self, submit: Submit) -> None:
@@ -90,7 +88,6 @@ async def submitter(row: str) -> Submit:
 
 
 async def main(row: str, host: str, port: int) -> None:
-    """Serve orders until the input ends."""
     await loop.run(Peer(await submitter(row)), host, port)
 
 

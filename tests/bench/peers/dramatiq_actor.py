@@ -15,5 +15,4 @@ _ledger = Ledger()
 
 @dramatiq.actor(max_retries=3)
 def turn(name: str, kind: str) -> None:
-    """Carry a turn out."""
     play(_ledger, name, kind)

@@ -43,15 +43,12 @@ class AsyncLedger:
         self._redis = redis.asyncio.Redis.from_url(URL)
 
     async def publish(self, turn: str, kind: str, **data: Any) -> None:
-        """As ``Ledger.publish``."""
         await self._redis.publish(f"events:{turn}", _event(kind, data))
 
     async def keep_attempt(self, turn: str, number: int, text: str, ok: bool) -> None:
-        """As ``Ledger.keep_attempt``."""
         await self._redis.rpush(f"attempts:{turn}", _event("attempt", {"number": number, "text": text, "ok": ok}))
 
     async def keep_answer(self, turn: str, text: str) -> None:
-        """As ``Ledger.keep_answer``."""
         await self._redis.set(f"answer:{turn}", text)
 
 

@@ -16,7 +16,6 @@ _ledger = AsyncLedger()
 
 
 async def turn(_: Any, *, name: str, kind: str) -> None:
-    """Carry a turn out."""
     await play_async(_ledger, name, kind)
 
 

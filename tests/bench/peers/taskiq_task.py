@@ -13,5 +13,4 @@ _ledger = AsyncLedger()
 
 @broker.task(task_name="taskiq.turn")
 async def turn(name: str, kind: str) -> None:
-    """Carry a turn out."""
     await play_async(_ledger, name, kind)

@@ -32,7 +32,6 @@ def peers(texts: list[str]) -> dict[str, float]:
 
 
 def main() -> None:
-    """Measure and print."""
     numbers = [int(word) for word in sys.argv[1:] if word.isdecimal()]
     count = numbers[0] if numbers else 10_000
     chosen = choose(read_policy(POLICY), Subject(), root=Path())

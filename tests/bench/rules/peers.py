@@ -96,7 +96,6 @@ def pydantic_ai(texts: list[str]) -> Callable[[], None]:
 
 
 def main() -> None:
-    """Measure and write."""
     texts = json.load(sys.stdin)
     found = {}
     for name, make in (("Guardrails", guardrails), ("pydantic-ai", pydantic_ai)):

@@ -70,7 +70,6 @@ def replayed(settings: Settings, policy: Path) -> tuple[dict[str, object], float
 
 
 async def main() -> None:
-    """Record, copy, judge, print."""
     attempts = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as broker:
         root = Path(folder) / "root"

@@ -42,7 +42,6 @@ def called_real(splits: int, seed: int = 16) -> int:
 
 
 def main() -> None:
-    """Split and print."""
     splits = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
     called = called_real(splits)
     print(f"{splits} A/A splits of {SESSIONS} sessions: {called} called different ({called / splits:.1%})")

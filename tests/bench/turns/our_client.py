@@ -58,7 +58,6 @@ class Ours(System):
 
 
 async def main(host: str, port: int, model: str, follows: bool) -> None:
-    """Serve orders until the input ends."""
     await loop.run(Ours(load(), model), host, port, follows=follows)
 
 

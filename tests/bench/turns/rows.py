@@ -103,13 +103,11 @@ def worker_command(row: Row, peers: Path | None, *, waiting: bool) -> list[str]:
 
 
 def client_command(row: Row, peers: Path | None, host: str, port: int) -> list[str]:
-    """The client's command line."""
     more = ("bench", *(("--follow",) if row.follows else ())) if row.ours else ()
     return [_python(row, peers), *row.client, host, str(port), *more]
 
 
 def environment(row: Row, directory: Path, url: str, durability: str, *, waiting: bool) -> dict[str, str]:
-    """The environment of the row's processes."""
     if not row.ours:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HELIX_", "PYTHONPATH"))}
         return kept | {"PYTHONPATH": str(ROOT), "BENCH_URL": url} | (row.more if waiting else {})

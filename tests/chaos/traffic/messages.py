@@ -56,7 +56,6 @@ class Messages:
         await self._faults[fault.kind](fault.pick)
 
     async def close(self) -> None:
-        """Close the connections."""
         await store.close(self._redis)
 
     async def _lose(self, _: float) -> None:

@@ -31,5 +31,4 @@ def header_with(files: str) -> str:
 
 
 def codes(issues: Sequence[ValidationIssue]) -> list[str]:
-    """The codes, in order."""
     return [issue.code for issue in issues]

@@ -80,7 +80,6 @@ async def test_a_good_output_passes_at_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("attempt", [2, 3])
 async def test_feedback_is_told_to_the_next_run_in_the_file_and_in_words(tmp_path: Path, attempt: int) -> None:
-    """A negative verdict leads to another run, and that run is told what was wrong."""
     phase = Phase(tmp_path, [bad("a.py:3: falsch", feedback="Zeile 3 ändern.")] * (attempt - 1) + [GOOD])
     verified = await phase.go()
     assert verified.attempt == attempt
@@ -92,7 +91,6 @@ async def test_feedback_is_told_to_the_next_run_in_the_file_and_in_words(tmp_pat
 
 
 async def test_three_rejections_fail_with_the_last_errors(tmp_path: Path) -> None:
-    """ "3/3" at the end, archived, and nothing left for the next run to find."""
     phase = Phase(tmp_path, [bad("eins"), bad("zwei"), bad("drei", "vier")])
     failed = await phase.fail()
     assert failed.errors == ["drei", "vier"]
@@ -103,7 +101,6 @@ async def test_three_rejections_fail_with_the_last_errors(tmp_path: Path) -> Non
 
 
 async def test_when_every_run_fails_the_errors_are_those_of_the_runs(tmp_path: Path) -> None:
-    """Errors from the run failures, and nothing was verified."""
     phase = Phase(tmp_path, [GOOD], failing=(1, 2, 3))
     failed = await phase.fail()
     assert failed.errors == ["run 3 failed: the agent was killed by signal 9"]
@@ -112,7 +109,6 @@ async def test_when_every_run_fails_the_errors_are_those_of_the_runs(tmp_path: P
 
 
 async def test_a_run_that_failed_leaves_feedback_too(tmp_path: Path) -> None:
-    """The next run is told that the run before it failed."""
     phase = Phase(tmp_path, [GOOD], failing=(1,))
     await phase.go()
     assert "run 1 failed: the agent was killed" in phase.asked[1]
@@ -121,7 +117,6 @@ async def test_a_run_that_failed_leaves_feedback_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, -1])
 async def test_no_attempts_is_a_clear_error_and_runs_nothing(tmp_path: Path, count: int) -> None:
-    """max_retries=0 says so at once."""
     phase = Phase(tmp_path, [GOOD])
     with pytest.raises(ValueError, match="max_retries must be at least 1"):
         await phase.go(count)
@@ -135,7 +130,6 @@ async def test_max_retries_counts_runs(tmp_path: Path) -> None:
 
 
 async def test_a_verifier_that_crashes_is_an_error_that_says_so_and_costs_no_run_of_the_agent(tmp_path: Path) -> None:
-    """The crash is told; the agent, who cannot repair it, is not asked again."""
     phase = Phase(tmp_path, [RuntimeError("no such model")])
     failed = await phase.fail()
     assert failed.errors == ["the verifier failed: RuntimeError: no such model"]
@@ -143,20 +137,17 @@ async def test_a_verifier_that_crashes_is_an_error_that_says_so_and_costs_no_run
 
 
 async def test_an_answer_without_a_verdict_is_asked_for_again_not_passed(tmp_path: Path) -> None:
-    """No verdict is not verified."""
     phase = Phase(tmp_path, [bad("the verifier gave no verdict", ground=Ground.NO_VERDICT), GOOD])
     verified = await phase.go()
     assert (verified.attempt, len(phase.asked)) == (2, 1)
 
 
 async def test_a_failure_without_errors_still_says_so(tmp_path: Path) -> None:
-    """The exception's text never fails, and is never empty."""
     assert (await Phase(tmp_path, [bad()]).fail()).errors == ["the verification failed without saying why"]
     assert "no error was reported" in str(PhaseVerificationFailed("p", []))
 
 
 async def test_stale_feedback_goes_before_the_first_run(tmp_path: Path) -> None:
-    """What another run left is not this run's feedback."""
     (tmp_path / "feedback.md").write_text("von gestern")
     phase = Phase(tmp_path, [GOOD])
     await phase.go()
@@ -164,7 +155,6 @@ async def test_stale_feedback_goes_before_the_first_run(tmp_path: Path) -> None:
 
 
 async def test_feedback_that_cannot_be_written_ends_the_loop_and_says_so(tmp_path: Path) -> None:
-    """send()'s False is not ignored."""
     phase = Phase(tmp_path, [bad("falsch")])
     phase.feedback = FeedbackChannel(tmp_path / "gone")
     failed = await phase.fail()
@@ -180,8 +170,6 @@ async def test_a_verification_that_was_stopped_ends_the_loop(tmp_path: Path) -> 
 
 
 async def test_between_two_runs_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """There is no pause for the feedback to be noticed; it is there before the next run starts."""
-
     async def no_sleep(*_: object) -> None:
         raise AssertionError("the loop slept")
 
@@ -200,7 +188,6 @@ def channel(tmp_path: Path) -> FeedbackChannel:
 
 
 async def test_feedback_names_attempt_time_issues_and_what_to_do(channel: FeedbackChannel) -> None:
-    """The real maximum, an aware time, UTF-8 whatever the locale."""
     assert await channel.send("- a.py:3: Größe fehlt", 2, 5)
     text = channel.feedback_path.read_bytes().decode("utf-8")
     assert "**Attempt**: 2/5" in text
@@ -219,7 +206,6 @@ async def test_feedback_is_also_written_in_german(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("attempt", [0, -1, 4])
 async def test_an_attempt_beyond_the_maximum_is_refused(channel: FeedbackChannel, attempt: int) -> None:
-    """Never "Attempt 4/3"."""
     with pytest.raises(ValueError, match="attempts count from 1 to their maximum"):
         await channel.send("x", attempt, 3)
     assert not channel.has_pending_feedback()
@@ -244,7 +230,6 @@ async def test_new_feedback_replaces_the_old_as_a_whole_and_leaves_nothing_besid
 async def test_a_write_that_fails_is_told_and_keeps_what_was_there(
     channel: FeedbackChannel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """send() says False when nobody can read the feedback."""
     await channel.send("erste", 1)
 
     def full(*_: object, **__: object) -> None:
@@ -274,7 +259,6 @@ async def test_a_link_in_its_place_is_replaced_and_never_followed(channel: Feedb
 
 
 async def test_the_last_feedback_is_archived(channel: FeedbackChannel) -> None:
-    """After the final failure it lies in logs/, not where the next run would take it for its own."""
     await channel.send("letzte", 3)
     kept = channel.archive()
     assert kept is not None

@@ -27,7 +27,6 @@ def test_a_fenced_verdict_between_words_is_read() -> None:
 
 
 def test_the_verdict_inside_the_clis_envelope_is_read() -> None:
-    """The envelope is unwrapped, then the fenced JSON is parsed."""
     answer = f"```json\n{verdict(success=False, errors=['a.py:3: falsch'])}\n```"
     envelope = json.dumps({"type": "result", "subtype": "success", "is_error": False, "result": answer})
     assert read_verdict(envelope, NONCE).errors == ["a.py:3: falsch"]
@@ -98,7 +97,6 @@ def test_a_verdict_quoted_from_a_file_does_not_count_beside_the_verifiers_own() 
     ],
 )
 def test_errors_of_any_shape_become_sentences(errors: object, told: list[str]) -> None:
-    """Null and objects are normalised; a rejection always has an error."""
     found = read_verdict(verdict(success=False, errors=errors, feedback="Mehr Tests."), NONCE)
     assert found.errors == told
     assert ", ".join(found.errors)
@@ -118,7 +116,6 @@ def test_a_hostile_answer_is_read_in_bounded_time(text: str) -> None:
 
 @given(st.text())
 def test_no_text_without_the_nonce_verifies(text: str) -> None:
-    """Whatever a verifier says, without the nonce it is not verified."""
     with pytest.raises(NoVerdict):
         read_verdict(text, NONCE)
 
@@ -137,7 +134,6 @@ json_values = st.recursive(
     )
 )
 def test_only_a_true_success_without_errors_verifies(said: dict[str, Any]) -> None:
-    """Every shape gives a verdict with defined errors, or none."""
     try:
         found = read_verdict(json.dumps(said), NONCE)
     except NoVerdict:

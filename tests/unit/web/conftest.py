@@ -17,7 +17,6 @@ def turns() -> FakeTurns:
 
 @pytest.fixture
 async def http(turns: FakeTurns) -> AsyncIterator[httpx2.AsyncClient]:
-    """A caller on this machine, without a key."""
     async with caller(app_with(turns)) as client:
         yield client
 

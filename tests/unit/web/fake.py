@@ -38,7 +38,6 @@ def event(seq: int, kind: str, **data: Any) -> Event:
 
 
 def passed(text: str) -> list[Event | None]:
-    """The shortest good turn."""
     return [
         event(1, "turn.queued", position=0),
         event(2, "attempt.started", attempt=1, delivery=1, max_attempts=3, worker="w"),
@@ -51,7 +50,6 @@ def passed(text: str) -> list[Event | None]:
 
 
 def finished(seq: int, outcome: str, *, response: str = "", error: dict[str, Any] | None = None) -> Event:
-    """The last event."""
     success = Outcome(outcome).success
     data = {"outcome": outcome, "success": success, "attempts": 1, "deliveries": 1, "response": response}
     return event(seq, "turn.finished", **data, step="what", step_source="marker", error=error or {})
@@ -74,8 +72,6 @@ class FakeRepeats:
 
 
 class FakeAudit:
-    """Remembers the lines."""
-
     def __init__(self) -> None:
         self.lines: list[tuple[str, str, str]] = []
 
@@ -142,8 +138,6 @@ class FakeBrowsers:
 
 
 class FakeOpenWebUISeen:
-    """Stands for ``OpenWebUISeen``."""
-
     def __init__(self) -> None:
         self.seen: list[SeenRequest] = []
 
@@ -157,8 +151,6 @@ def answering(answer: Any) -> AsyncMock:
 
 
 class FakeStore:
-    """An empty store that answers."""
-
     namespace = "fake"
     note, noted = answering(None), answering("")
 

@@ -10,8 +10,6 @@ from typing import Any
 
 @dataclass
 class Reader:
-    """The page of one reader."""
-
     parts: list[str] = field(default_factory=list)
     content: str = ""
     reasoning: str = ""
@@ -22,7 +20,6 @@ class Reader:
 
     @property
     def text(self) -> str:
-        """What the page shows as the answer."""
         return "".join(self.parts) + self.content
 
     def read(self, payloads: Iterable[Any]) -> Reader:

@@ -3,7 +3,6 @@
 import itertools
 import json
 import math
-from itertools import pairwise
 from typing import Any
 
 import httpx2
@@ -221,11 +220,6 @@ def test_the_whole_completion_is_one_of_openais() -> None:
     text = "Antwort <!-- STEP: done -->"
     completion = PLAIN.completion(text, read_spans(None, text))
     assert ChatCompletion.model_validate(completion, strict=True).choices[0].message.content == "Antwort"
-
-
-def test_numbers_of_the_events_stay_in_order() -> None:
-    seqs = [item.seq for item in LONG_WAY if item]
-    assert all(after == before + 1 for before, after in pairwise(seqs))
 
 
 # Frames that no reader can split in the wrong place, and markers that do not show.

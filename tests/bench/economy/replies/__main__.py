@@ -9,7 +9,6 @@ from tests.bench.economy.replies.corpus import Trial, counted, drafts, not_the_p
 
 
 def main() -> None:
-    """Parse the command line, measure, print."""
     parser = argparse.ArgumentParser(prog="python -m tests.bench.economy.replies", description=__doc__)
     parser.add_argument("--show", action="store_true", help="list what ended badly, without the held-out third")
     options = parser.parse_args()
