@@ -13,7 +13,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from tests.installation import web
-from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
+from tests.integration.engine import GOOD, NO_MARKER, Bench, says
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
 

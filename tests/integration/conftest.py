@@ -14,7 +14,7 @@ import uvicorn
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from tests.accounts import disagreements
-from tests.integration.test_engine import Bench
+from tests.integration.engine import Bench
 from tests.support import wait_for
 from tests.unit.web.fake import FakeTurns, app_with
 

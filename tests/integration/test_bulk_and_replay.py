@@ -18,7 +18,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.web.app import create_app
 from tests.html import Document
-from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
+from tests.integration.engine import GOOD, NO_MARKER, Bench, says
 from tests.integration.test_lists import command
 from tests.unit.web.conftest import caller
 
@@ -65,12 +65,8 @@ async def finished(bench: Bench, owner: str, number: int, **more: object) -> lis
     found = []
     for count in range(number):
         session = f"{owner}-{count}"
-        turn_id = await bench.submit(
-            says(NO_MARKER), owner=owner_of_name(owner), session_id=session, max_attempts=1,
-            policy={"step_marker": ("fail",)}, **more,
-        )  # fmt: skip
-        bench.carry_out(turn_id, session_id=session)
-        found.append(turn_id)
+        asked = {"owner": owner_of_name(owner), "session_id": session, "policy": {"step_marker": ("fail",)}, **more}
+        found.append((await bench.outcome(says(NO_MARKER), max_attempts=1, **asked)).turn_id)
     return found
 
 

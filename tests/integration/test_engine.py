@@ -1,169 +1,22 @@
 """The engine on a real store, without Celery: which outcome follows from what the agent does."""
 
-import contextlib
 import json
 import os
 import shutil
 import threading
-from collections.abc import Callable, MutableMapping
+from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
-import redis
 from structlog.testing import capture_logs
 
-from api_client.client import TurnsClient
-from api_client.contract.events import Event
-from api_client.contract.keys import Keys
-from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, JUDGED_BY, QUEUES, RUN, RUN_QUEUE, Link
-from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.turns.record import ledger as product
-from tests.blocking import nothing_blocks
-from tests.on_loop import Ledger
-from tests.support import wait_for, wait_until
+from api_client.contract.tasks import RUN, Link
+from api_client.contract.turn import Outcome, TurnState
+from tests.integration.engine import ADR, FIRST, GOOD, JUDGE, NO_MARKER, Bench, Play, ends, says, waits_for_stop, writes
+from tests.support import wait_until
 from worker.enforcement.child import MOST_CHARACTERS
 from worker.files.workspace import MAX_FILE, check_session_done
-from worker.logs import configure_logging
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
-from worker.turns.judges import judge_case, repair_case
-from worker.turns.leases.host import Host, obstacle
-from worker.turns.leases.lease import LeaseKeeper
-from worker.turns.loops.loop import Loop
-from worker.turns.loops.threads import Threads
-from worker.turns.parts import EngineParts
-from worker.turns.service import Slots, TurnService
-
-GOOD = "Alles klar.\n\n<!-- STEP: done -->"
-NO_MARKER = "Alles klar."
-ADR = (
-    "---\nadr_id: '1'\ntitle: Cache\nstatus: Proposed\n---\n\n# ADR-1\n\n## Kontext\n\nText.\n\n<!-- STEP: generate -->"
-)
-
-FIRST, JUDGE = Link(RUN, 1), Link(JUDGED_BY[RUN], 1)
-
-Play = Callable[[Order, Emit, Stop], RunResult]
-
-
-def says(text: str) -> Play:
-    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
-        emit(AgentEvent(kind="output", text=text))
-        return RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="exit 0"), text=text)
-
-    return play
-
-
-def writes(spoil: Callable[[Path], object], text: str = GOOD) -> Play:
-    """Spoils its ``output/response.md`` and says where the answer is."""
-
-    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
-        spoil(order.directory / "output" / "response.md")
-        return says(text)(order, emit, stop)
-
-    return play
-
-
-def ends(verdict: Verdict, kind: ErrorKind | None = None) -> Play:
-    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
-        emit(AgentEvent(kind="output", text="Das Fel"))
-        completion = Completion(verdict=verdict, kind=kind, reason="the agent died", retry_after=0.01)
-        return RunResult(completion=completion, text="Das Fel")
-
-    return play
-
-
-def waits_for_stop(order: Order, emit: Emit, stop: Stop) -> RunResult:
-    emit(AgentEvent(kind="output", text="Ich arbeite ..."))
-    wait_for(lambda: stop.reason)
-    return RunResult(completion=Completion(verdict=Verdict.CANCELLED, reason=stop.reason))
-
-
-class ScriptedByTest:
-    """A runner that plays what the test says, one play per run."""
-
-    name = "scripted"
-    needs_folder = True
-
-    def __init__(self) -> None:
-        self.plays: list[Play] = []
-        self.orders: list[Order] = []
-
-    def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        self.orders.append(order)
-        return self.plays.pop(0)(order, emit, stop)
-
-
-class Bench:
-    """A service whose announcements are carried out one after the other, as Celery would."""
-
-    def __init__(self, settings: Settings, client: TurnsClient) -> None:
-        configure_logging(settings)  # as a worker does: tracebacks with every local variable take their time
-        self.settings, self.client, self.runner = settings, client, ScriptedByTest()
-        self.announced: list[tuple[Link, str, str]] = []
-        self.isolated: list[tuple[Link, str, str]] = []
-        self.slots = Slots({RUN_QUEUE: 4, CHECK_QUEUE: 2})
-        self.told: list[MutableMapping[str, object]] = []
-        self.ledger = Ledger(settings, "w")
-        self.trouble = ""
-        self.host = Host(settings.sessions_dir, lambda folder: self.trouble or obstacle(folder))
-        self.leases = LeaseKeeper(settings, "w")
-        self.leases.start()
-        self.loop = Loop()
-        self.loop.start()
-        self._watch = contextlib.ExitStack()
-        self._watch.enter_context(nothing_blocks(self.loop))
-        self.on_loop = product.Ledger(settings, "w")
-        self.service = TurnService(
-            EngineParts(
-                settings=settings,
-                ledger=self.on_loop,
-                leases=self.leases,
-                threads=Threads(4, 2),
-                host=self.host,
-                runners=lambda spec: (self.runner, ""),
-                judges=SimpleNamespace(judge=judge_case, repair=repair_case),
-                announce=lambda *what: self.announced.append(what),
-                isolate=lambda *what: self.isolated.append(what),
-            )
-        )
-
-    async def submit(self, *plays: Play, **more: object) -> str:
-        self.runner.plays += plays
-        values: dict[str, object] = {
-            "model": "scripted",
-            "messages": ({"role": "user", "content": "Wie geht das?"},),
-            "session_id": "s",
-            **more,
-        }
-        return await self.client.submitter.submit(TurnRequest(**values))  # type: ignore[arg-type]
-
-    def carry_out(self, turn_id: str, link: Link = FIRST, session_id: str = "s") -> None:
-        self.announced.append((link, turn_id, session_id))
-        while self.announced:
-            self.carry_out_one(*self.announced.pop(0))
-
-    def carry_out_one(self, link: Link, turn_id: str, session_id: str = "s") -> None:
-        seat = self.slots.enter(QUEUES[link.task])
-        try:
-            self.loop.result_of(self.service.carry_out(link, turn_id, session_id, seat=seat))
-        finally:
-            seat.leave()
-
-    def close(self) -> None:
-        self._watch.close()
-        self.loop.result_of(self.on_loop.close())
-        self.loop.close()
-        self.leases.close()
-
-    async def outcome(self, *plays: Play, **more: object) -> Turn:
-        turn_id = await self.submit(*plays, **more)
-        self.carry_out(turn_id)
-        return await self.client.reader.get(turn_id)
-
-    async def events(self, turn: Turn) -> list[Event]:
-        return [event async for event in self.client.reader.follow(turn.turn_id) if event is not None]
-
 
 SPOILERS = [
     lambda path: path.write_bytes(b"x" * (MAX_FILE + 1)),
@@ -461,6 +314,6 @@ async def test_a_turn_whose_record_the_store_lost_is_reported_as_lost(bench: Ben
     working = threading.Thread(target=work)
     working.start()
     await wait_until(lambda: bench.runner.orders)
-    redis.Redis.from_url(bench.settings.redis_url).delete(Keys(bench.settings.namespace).turn(turn_id))
+    bench.store.delete(bench.keys.turn(turn_id))
     working.join(60)
     assert "turn.record_lost" in [line["event"] for line in bench.told]

@@ -16,7 +16,7 @@ from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Outcome
-from tests.integration.test_engine import GOOD, Bench, says
+from tests.integration.engine import GOOD, Bench, says
 from tests.support import wait_until
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -67,7 +67,7 @@ async def test_a_turn_of_an_earlier_version_is_found_and_finished(state: str, be
     assert turn.response
     if not state.startswith("queued"):
         assert turn.outcome in {Outcome.PASSED, Outcome.PASSED_AFTER_RETRY}
-    keys, store = keys_of(bench.settings.namespace, turn_id), redis.Redis.from_url(bench.settings.redis_url)
+    keys, store = keys_of(bench.settings.namespace, turn_id), bench.store
     kept = [name for name in (keys.turn(turn_id), keys.log(turn_id), keys.texts(turn_id)) if store.pttl(name) == -1]
     assert kept == [], "nobody clears these"
 

@@ -11,7 +11,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RETRY, RUN, RUN_QUEUE, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
 from api_client.turns.record.changes import Claim
-from tests.integration.test_engine import GOOD, NO_MARKER, Bench, ends, says
+from tests.integration.engine import GOOD, NO_MARKER, Bench, ends, says
 from tests.support import wait_for
 from worker.runners.base import Emit, Order, RunResult, Stop, Verdict
 from worker.turns.service import Slots

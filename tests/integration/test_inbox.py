@@ -9,7 +9,7 @@ from api_client.contract.issues import BadRequest, NotParked, TurnNotFound
 from api_client.contract.policy import Escalation
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
-from tests.integration.test_engine import ADR, GOOD, NO_MARKER, Bench, says
+from tests.integration.engine import ADR, GOOD, NO_MARKER, Bench, says
 from tests.support import wait_until
 
 WHOLE_ADR = ADR.replace(

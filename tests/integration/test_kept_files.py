@@ -1,7 +1,7 @@
 """The engine on a real store: text and files that no issue named survive whatever the agent says when asked again."""
 
 from api_client.contract.turn import Outcome
-from tests.integration.test_engine import NO_MARKER, Bench, Play, says
+from tests.integration.engine import NO_MARKER, Bench, Play, says
 from tests.unit.enforcement.samples import ADR
 from worker.runners.base import Emit, Order, RunResult, Stop
 

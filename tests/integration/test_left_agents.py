@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from api_client.contract.turn import Outcome, TurnState
-from tests.integration.test_engine import GOOD, Bench, Play, says
+from tests.integration.engine import GOOD, Bench, Play, says
 from tests.support import wait_for
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.runners.guard import marks

@@ -8,20 +8,18 @@ from typing import Any
 
 import httpx2
 import pytest
-import redis
 from click.testing import CliRunner
 
 from api_client import api_keys as keys
 from api_client.client import TurnsClient
 from api_client.contract.issues import BadRequest, HelixError, TurnNotFound
-from api_client.contract.keys import Keys
 from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
 from api_client.index.lists import Cursor, Search, find_turn
 from api_client.web.app import create_app
 from tests.html import Document
 from tests.installation import asked, environ_of
-from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
+from tests.integration.engine import GOOD, NO_MARKER, Bench, says
 from tests.unit.web.conftest import caller
 from worker.cli import cli
 
@@ -50,9 +48,7 @@ async def known(bench: Bench) -> dict[str, str]:
 
 async def ended(bench: Bench, *plays: Any, session_id: str, text: str = "Hallo", **more: Any) -> str:
     message = ({"role": "user", "content": text},)
-    turn_id = await bench.submit(*plays, messages=message, session_id=session_id, **more)
-    bench.carry_out(turn_id, session_id=session_id)
-    return turn_id
+    return (await bench.outcome(*plays, messages=message, session_id=session_id, **more)).turn_id
 
 
 def command(settings: Settings, *arguments: str, code: int = 0) -> str:
@@ -178,17 +174,16 @@ def bench_request(session_id: str) -> Any:
 async def copies(bench: Bench, number: int, *, each_ms: int = 1) -> set[str]:
     """That many finished turns, ``each_ms`` of them within one millisecond."""
     first = await bench.outcome(says(GOOD))
-    names, at = Keys(bench.settings.namespace), int(first.finished_at * 1000)
+    names, at = bench.keys, int(first.finished_at * 1000)
     made = [f"t0-{count:032x}" for count in range(number)]
-    with redis.Redis.from_url(bench.settings.redis_url) as store:
-        pipe = store.pipeline(transaction=False)
-        for count, turn_id in enumerate(made):
-            for part in ("", ":texts"):
-                pipe.copy(names.turn(first.turn_id) + part, names.turn(turn_id) + part)
-            finished = at - 10 - count // each_ms
-            pipe.hset(names.turn(turn_id), mapping={"id": turn_id, "finished_at": finished})
-            pipe.zadd(names.finished, {turn_id: finished})
-        pipe.execute()
+    pipe = bench.store.pipeline(transaction=False)
+    for count, turn_id in enumerate(made):
+        for part in ("", ":texts"):
+            pipe.copy(names.turn(first.turn_id) + part, names.turn(turn_id) + part)
+        finished = at - 10 - count // each_ms
+        pipe.hset(names.turn(turn_id), mapping={"id": turn_id, "finished_at": finished})
+        pipe.zadd(names.finished, {turn_id: finished})
+    pipe.execute()
     return {first.turn_id, *made}
 
 
@@ -230,9 +225,7 @@ async def test_a_search_that_takes_too_long_ends_its_page_and_goes_on_without_a_
 async def test_turns_that_are_cleared_away_meanwhile_hide_no_other(bench: Bench) -> None:
     made = await copies(bench, 1300)
     first = await bench.client.lists.page(Search(sort="oldest"), count=600, seconds=60)
-    with redis.Redis.from_url(bench.settings.redis_url) as store:
-        for turn in first.turns[:300]:
-            store.zrem(Keys(bench.settings.namespace).finished, turn.turn_id)
+    bench.store.zrem(bench.keys.finished, *(turn.turn_id for turn in first.turns[:300]))
     rest = await bench.client.lists.page(Search(sort="oldest"), after=first.next, count=2000, seconds=60)
     assert {turn.turn_id for turn in (*first.turns, *rest.turns)} == made
 

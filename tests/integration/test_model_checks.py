@@ -12,7 +12,7 @@ import pytest
 from api_client.contract.settings import Settings
 from tests.http_service import Asked, HttpService, Reply
 from tests.installation import run
-from tests.integration.test_engine import Bench
+from tests.integration.engine import Bench
 from worker.cli.checks.agents import models
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 

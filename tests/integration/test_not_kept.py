@@ -3,7 +3,7 @@
 import pytest
 
 from api_client.contract.turn import Outcome
-from tests.integration.test_engine import FIRST, GOOD, Bench, Play, says
+from tests.integration.engine import FIRST, GOOD, Bench, Play, says
 from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Stop, Verdict
 from worker.turns.transitions import after_run
 from worker.turns.transitions.after_run import MOST_HAND_OVERS

@@ -10,7 +10,6 @@ import redis
 
 from api_client import api_keys as keys
 from api_client.api_keys import make_token
-from api_client.contract.keys import Keys
 from api_client.contract.owners import owner_of_key, owner_of_name
 from api_client.contract.policy import DecisionKind, Escalation
 from api_client.contract.settings import Settings
@@ -21,7 +20,7 @@ from api_client.web.app import create_app
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.installation import web
-from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, Play, ends, says
+from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, Play, ends, says
 from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.integration.test_phases import BAD_CODE, PhaseBench, writes
 from tests.on_loop import Ledger
@@ -60,13 +59,6 @@ async def browser(settings: Settings) -> AsyncIterator[Browser]:
         await lifespan.__aexit__(None, None, None)
 
 
-async def play(bench: Bench, *plays: Play, session_id: str = "s", **more: object) -> Turn:
-    """A turn, played to its end."""
-    turn_id = await bench.submit(*plays, session_id=session_id, **more)
-    bench.carry_out(turn_id, session_id=session_id)
-    return await bench.client.reader.get(turn_id)
-
-
 async def read(http: httpx2.AsyncClient, address: str, status: int = 200) -> Document:
     answer = await http.get(address)
     assert answer.status_code == status, answer.text
@@ -75,8 +67,8 @@ async def read(http: httpx2.AsyncClient, address: str, status: int = 200) -> Doc
 
 
 async def test_the_overview_answers_an_operators_questions(bench: Bench, browser: Browser) -> None:
-    await play(bench, says(NO_MARKER), says(GOOD), session_id="a")
-    await play(bench, says(GOOD), session_id="b")
+    await bench.outcome(says(NO_MARKER), says(GOOD), session_id="a")
+    await bench.outcome(says(GOOD), session_id="b")
     waiting = await bench.submit(session_id="c")
     running = await bench.submit(session_id="d")
     bench.ledger.claim(running, "d", FIRST)
@@ -101,7 +93,7 @@ async def test_the_overview_answers_an_operators_questions(bench: Bench, browser
 
 
 async def test_a_turns_page_tells_why_it_was_asked_again(bench: Bench, browser: Browser) -> None:
-    turn = await play(bench, says(NO_MARKER), says(GOOD))
+    turn = await bench.outcome(says(NO_MARKER), says(GOOD))
     page = await read(await browser(), f"/turns/{turn.turn_id}")
     for expected in ("passed after retry", "Wie geht das?", "MISSING_STEP_MARKER", "Feedback sent to the agent", GOOD):
         assert " ".join(expected.split()) in page.text
@@ -119,10 +111,9 @@ async def test_a_turns_page_tells_why_it_was_asked_again(bench: Bench, browser: 
 async def test_what_anybody_wrote_is_text_and_never_markup(bench: Bench, browser: Browser) -> None:
     session = f"s{HOSTILE}"
     messages = ({"role": "system", "content": HOSTILE}, {"role": "user", "content": HOSTILE})
-    first = await bench.submit(says(HOSTILE), says(HOSTILE + GOOD), messages=messages, session_id=session)
-    bench.carry_out(first, session_id=session)
-    second = await bench.submit(ends(Verdict.INCOMPLETE), messages=messages, session_id=session, max_attempts=1)
-    bench.carry_out(second, session_id=session)
+    asked = {"messages": messages, "session_id": session}
+    first = (await bench.outcome(says(HOSTILE), says(HOSTILE + GOOD), **asked)).turn_id
+    second = (await bench.outcome(ends(Verdict.INCOMPLETE), **asked, max_attempts=1)).turn_id
     http = await browser()
     for address in (f"/turns/{first}", f"/turns/{second}", "/turns", "/overview"):
         page = await read(http, address)
@@ -138,7 +129,7 @@ async def test_what_anybody_wrote_is_text_and_never_markup(bench: Bench, browser
 
 
 async def test_every_answer_forbids_what_a_page_does_not_need(bench: Bench, browser: Browser) -> None:
-    turn = await play(bench, says(GOOD))
+    turn = await bench.outcome(says(GOOD))
     http = await browser()
     for address in ("/overview", "/turns", f"/turns/{turn.turn_id}", "/turns/none", "/"):
         headers = (await http.get(address)).headers
@@ -157,7 +148,7 @@ async def test_every_answer_forbids_what_a_page_does_not_need(bench: Bench, brow
 
 
 async def test_who_has_not_signed_in_is_asked_to_and_comes_back(bench: Bench, browser: Browser) -> None:
-    turn = await play(bench, says(GOOD), owner=owner_of_key("key-one"))
+    turn = await bench.outcome(says(GOOD), owner=owner_of_key("key-one"))
     http = await browser("key-one")
     http.cookies.clear()
     for address in ("/overview", "/turns", "/", f"/turns/{turn.turn_id}?x=1"):
@@ -187,8 +178,8 @@ async def test_signing_in_leads_nowhere_but_to_our_pages(browser: Browser, elsew
 
 
 async def test_an_owner_sees_only_turns_asked_with_the_own_key(bench: Bench, browser: Browser) -> None:
-    mine = await play(bench, says(GOOD), owner=owner_of_key("key-one"), session_id="mine")
-    theirs = await play(bench, says(GOOD), owner=owner_of_key("key-two"), session_id="theirs")
+    mine = await bench.outcome(says(GOOD), owner=owner_of_key("key-one"), session_id="mine")
+    theirs = await bench.outcome(says(GOOD), owner=owner_of_key("key-two"), session_id="theirs")
     waiting = await bench.submit(owner=owner_of_key("key-two"), session_id="waiting")
     http = await browser("key-one")
     listed = (await http.get("/turns")).text
@@ -255,7 +246,7 @@ async def test_a_dead_letter_is_dropped_by_its_button_and_only_by_an_operator(be
 
 
 async def test_what_is_no_dead_letter_is_not_dropped(bench: Bench, browser: Browser) -> None:
-    turn, http = await play(bench, says(GOOD)), await browser()
+    turn, http = await bench.outcome(says(GOOD)), await browser()
     page = await read(http, f"/turns/{turn.turn_id}")
     refused = await http.post(f"/turns/{turn.turn_id}/drop", data=page.form(f"/turns/{turn.turn_id}/replay"))
     assert refused.status_code == 409
@@ -264,7 +255,7 @@ async def test_what_is_no_dead_letter_is_not_dropped(bench: Bench, browser: Brow
 
 async def parked(bench: Bench, *plays: Play, **more: object) -> Turn:
     """A turn that waits for a person."""
-    return await play(bench, says(NO_MARKER), *plays, **ASKS_A_PERSON, **more)  # type: ignore[arg-type]
+    return await bench.outcome(says(NO_MARKER), *plays, **ASKS_A_PERSON, **more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -355,7 +346,7 @@ async def test_a_form_without_the_visitors_own_token_changes_nothing(bench: Benc
 
 
 async def test_an_operators_key_sees_all_until_it_is_revoked(bench: Bench, settings: Settings) -> None:
-    theirs = await play(bench, says(GOOD), owner=owner_of_key("key-two"))
+    theirs = await bench.outcome(says(GOOD), owner=owner_of_key("key-two"))
     waiting = await bench.submit(owner=owner_of_key("key-two"), session_id="w")
     path = settings.keys_path
     key = keys.add(path, keys.ApiKey(name="ops", hash="", owner="ops", right="operator"))
@@ -398,11 +389,10 @@ async def test_without_keys_the_pages_serve_this_machine_only(settings: Settings
                 assert Document(answer.text).all("h1")[0].text == "Not allowed"
 
 
-async def test_the_list_is_filtered_and_paged_without_a_gap(bench: Bench, browser: Browser, settings: Settings) -> None:
-    first = await play(bench, says(GOOD), session_id="one")
-    failed = await play(bench, ends(Verdict.INCOMPLETE), session_id="two", max_attempts=1)
-    store = redis.Redis.from_url(settings.redis_url)
-    names = Keys(settings.namespace)
+async def test_the_list_is_filtered_and_paged_without_a_gap(bench: Bench, browser: Browser) -> None:
+    first = await bench.outcome(says(GOOD), session_id="one")
+    failed = await bench.outcome(ends(Verdict.INCOMPLETE), session_id="two", max_attempts=1)
+    store, names = bench.store, bench.keys
     at = int((await bench.client.reader.get(first.turn_id)).finished_at * 1000)
     copies = [f"t0-{number:032x}" for number in range(120)]
     for number, turn_id in enumerate(copies):  # many of them within one millisecond
@@ -429,9 +419,9 @@ async def test_the_list_is_filtered_and_paged_without_a_gap(bench: Bench, browse
     assert to_one.headers["location"] == f"/turns/{first.turn_id}"
 
 
-async def test_a_damaged_record_hides_no_other(bench: Bench, browser: Browser, settings: Settings) -> None:
-    turn = await play(bench, says(GOOD))
-    store, names = redis.Redis.from_url(settings.redis_url), Keys(settings.namespace)
+async def test_a_damaged_record_hides_no_other(bench: Bench, browser: Browser) -> None:
+    turn = await bench.outcome(says(GOOD))
+    store, names = bench.store, bench.keys
     damaged = {f"t0-{number:032x}": turn.finished_at * 1000 for number in range(3)}
     store.zadd(names.finished, damaged)
     store.set(names.turn("t0-" + "0" * 32), "no hash")

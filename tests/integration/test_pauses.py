@@ -18,8 +18,8 @@ from api_client.pauses import Pause
 from api_client.web.app import create_app
 from tests.installation import Installation, asked, run, web
 from tests.integration.conftest import async_client
+from tests.integration.engine import GOOD
 from tests.integration.lua.test_held_turns import time_passes
-from tests.integration.test_engine import GOOD
 from tests.integration.test_web_pages import HI, PAGE, serving
 from tests.support import playing, put, wait_until
 from tests.unit.web.conftest import caller

@@ -20,7 +20,7 @@ from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.turns.record.changes import Claim, Fenced
 from api_client.turns.submitter import requests_of
 from tests.accounts import disagreements
-from tests.integration.test_engine import Bench, Play, ends, says
+from tests.integration.engine import Bench, Play, ends, says
 from worker.enforcement.policies import read_policy
 from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
 

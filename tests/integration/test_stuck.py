@@ -23,7 +23,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.web.app import create_app
 from tests.installation import run
-from tests.integration.test_engine import NO_MARKER, Bench, says
+from tests.integration.engine import NO_MARKER, Bench, says
 from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.support import WAIT_SECONDS, wait_for, wait_until
 from tests.unit.web.conftest import caller
@@ -180,13 +180,11 @@ def told(settings: Settings, **more: Any) -> None:
 
 
 async def test_what_waits_behind_a_parked_turn_alarms_nobody_however_long_it_waits(bench: Bench) -> None:
-    parked = await bench.submit(says(NO_MARKER), session_id="asks", **ASKS_A_PERSON)
-    bench.carry_out(parked, session_id="asks")
+    parked = (await bench.outcome(says(NO_MARKER), session_id="asks", **ASKS_A_PERSON)).turn_id
     behind = await bench.submit(session_id="asks")
-    with redis.Redis.from_url(bench.settings.redis_url) as server:
-        for turn_id in (parked, behind):
-            server.hincrby(Keys(bench.settings.namespace).turn(turn_id), "created_at", -1_000_000)
-        server.hincrby(Keys(bench.settings.namespace).turn(parked), "parked_at", -1_000_000)
+    for turn_id in (parked, behind):
+        bench.store.hincrby(bench.keys.turn(turn_id), "created_at", -1_000_000)
+    bench.store.hincrby(bench.keys.turn(parked), "parked_at", -1_000_000)
     told(bench.settings)
     standing = await bench.client.workers.standing()
     assert (standing.alerts, standing.waiting, standing.stuck) == ((), (), 0)
@@ -201,11 +199,10 @@ async def test_a_turn_that_could_run_and_does_not_is_stuck_for_everybody(bench: 
     turn_id = await bench.submit(session_id="forgotten")
     told(bench.settings)
     assert not (await bench.client.workers.standing()).alerts
-    with redis.Redis.from_url(bench.settings.redis_url) as server:  # announced, and not overdue: a reaper looks at it
-        keys = Keys(bench.settings.namespace)
-        server.hset(keys.turn(turn_id), mapping={"announced": 0, "announced_at": int((time.time() - 1000) * 1000)})
-        server.hincrby(keys.turn(turn_id), "created_at", -1_000_000)
-        server.zadd(keys.due, {turn_id: int((time.time() + 600) * 1000)})
+    turn, announced = bench.keys.turn(turn_id), int((time.time() - 1000) * 1000)
+    bench.store.hset(turn, mapping={"announced": 0, "announced_at": announced})  # not overdue: a reaper looks at it
+    bench.store.hincrby(turn, "created_at", -1_000_000)
+    bench.store.zadd(bench.keys.due, {turn_id: int((time.time() + 600) * 1000)})
     words = "1 turns could run and have waited for"  # 16 minutes, or more on a slow machine
     [alert] = (await bench.client.workers.standing()).alerts
     assert re.match(rf"{words} \d\d min", alert.message)

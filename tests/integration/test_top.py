@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from api_client.contract.settings import Settings
 from api_client.overview import overview
 from tests.installation import environ_of, turns
-from tests.integration.test_engine import FIRST, GOOD, NO_MARKER, Bench, says
+from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, says
 from tests.support import wait_for
 from worker.cli.figures.stats import frame
 

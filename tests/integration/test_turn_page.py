@@ -11,7 +11,6 @@ from click.testing import CliRunner
 
 from api_client.api_keys import make_token
 from api_client.contract.issues import NotFinished, SettingsError
-from api_client.contract.keys import Keys
 from api_client.contract.owners import owner_of_key
 from api_client.contract.process_exit import ProcessExit
 from api_client.contract.settings import Settings, load
@@ -20,8 +19,8 @@ from api_client.store.audit import Audit
 from api_client.web.pages.render import facts, with_code
 from tests.html import Document
 from tests.installation import environ_of, web
-from tests.integration.test_engine import GOOD, Bench, says
-from tests.integration.test_pages import Browser, browser, dead_letter, play, read
+from tests.integration.engine import GOOD, Bench, says
+from tests.integration.test_pages import Browser, browser, dead_letter, read
 from worker.cli import cli
 from worker.cli.turns.turn import packed
 from worker.runners.base import Emit, Order, RunResult, Sent, Stop
@@ -41,8 +40,8 @@ def links(page: Document, **attributes: str) -> list[str]:
 async def test_a_turns_page_leads_to_its_neighbours_in_the_session_and_to_its_export(
     bench: Bench, browser: Browser
 ) -> None:
-    first, second, third = [await play(bench, says(GOOD), session_id="talk") for _ in range(3)]
-    await play(bench, says(GOOD), session_id="other")
+    first, second, third = [await bench.outcome(says(GOOD), session_id="talk") for _ in range(3)]
+    await bench.outcome(says(GOOD), session_id="other")
     http = await browser()
     page = await read(http, f"/turns/{second.turn_id}")
     assert links(page, rel="prev") == [f"/turns/{first.turn_id}"]
@@ -60,7 +59,7 @@ async def test_an_operator_downloads_the_bundle_of_a_turn_without_what_was_writt
 ) -> None:
     for name, value in environ_of(settings).items():
         monkeypatch.setenv(name, value)
-    turn = await play(bench, says(GOOD))
+    turn = await bench.outcome(says(GOOD))
     async with web(settings, pack=partial(packed, settings)) as http:
         assert f"/turns/{turn.turn_id}/bundle" not in links(Document((await http.get(f"/turns/{turn.turn_id}")).text))
         assert (await http.get(f"/turns/{turn.turn_id}/bundle")).status_code == 403, "it shows settings"
@@ -78,7 +77,7 @@ async def test_an_operator_downloads_the_bundle_of_a_turn_without_what_was_writt
 async def test_a_finished_turns_page_leads_to_its_trace_where_traces_have_a_page(
     bench: Bench, settings: Settings
 ) -> None:
-    ended, waits = await play(bench, says(GOOD)), await bench.submit(says(GOOD), session_id="waits")
+    ended, waits = await bench.outcome(says(GOOD)), await bench.submit(says(GOOD), session_id="waits")
     async with web(replace(settings, trace_page="http://127.0.0.1:16686/trace/{trace_id}?uiFind=turn")) as http:
         page = Document((await http.get(f"/turns/{ended.turn_id}")).text)
         other = Document((await http.get(f"/turns/{waits}")).text)
@@ -99,9 +98,9 @@ async def test_a_dead_letter_names_the_workers_that_died_with_it(
     turn_id = await dead_letter(bench, "local")
     client = bench.client
     long_ago = {"worker": "w", "pid": "6", "code": "-15"}  # the name had another process before
-    await client.store.redis.xadd(Keys(settings.namespace).exits, long_ago, id="1-1")  # type: ignore[arg-type]
+    await client.store.redis.xadd(bench.keys.exits, long_ago, id="1-1")  # type: ignore[arg-type]
     for ended in (ProcessExit(worker="other", pid=8, code=3), ProcessExit(worker="w", pid=7, code=-9)):
-        await client.store.redis.xadd(Keys(settings.namespace).exits, ended.to_fields())  # type: ignore[arg-type]
+        await client.store.redis.xadd(bench.keys.exits, ended.to_fields())  # type: ignore[arg-type]
     done = await asyncio.to_thread(CliRunner().invoke, cli, ["dead", "list", "--json"], env=environ_of(settings))
     [told] = json.loads(done.stdout)
     assert told["turn_id"] == turn_id
@@ -123,7 +122,7 @@ async def test_what_was_really_sent_is_on_the_page_and_its_instructions_are_the_
     def plays(order: Order, emit: Emit, stop: Stop) -> RunResult:
         return replace(says(GOOD)(order, emit, stop), sent=sent)
 
-    turn = await play(bench, plays, owner=owner_of_key("key-one"))
+    turn = await bench.outcome(plays, owner=owner_of_key("key-one"))
     page = await read(await browser(), f"/turns/{turn.turn_id}")
     assert "House rules." in page.text
     assert "Sent with sk-***" in page.text
@@ -179,7 +178,7 @@ def test_facts_of_any_depth_are_names_and_values_and_commands_are_code() -> None
 async def test_only_a_dead_letter_is_replayed_as_one(bench: Bench, settings: Settings) -> None:
     import asyncio
 
-    turn = await play(bench, says(GOOD))
+    turn = await bench.outcome(says(GOOD))
     done = await asyncio.to_thread(CliRunner().invoke, cli, ["dead", "replay", turn.turn_id], env=environ_of(settings))
     assert isinstance(done.exception, NotFinished)
     assert "is not a dead letter" in str(done.exception)

@@ -11,7 +11,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import Outcome
-from tests.integration.test_engine import FIRST, GOOD, Bench, says
+from tests.integration.engine import FIRST, GOOD, Bench, says
 from worker.agents.ability import Ability
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 
@@ -45,8 +45,7 @@ async def test_a_set_up_error_goes_to_another_worker_once_and_ends_the_turn_wher
     assert kinds[-1] == "attempt.lost"
     assert turn.avoid == "w-"
     another_reports(bench.settings, sick="no room")
-    with redis.Redis.from_url(bench.settings.redis_url) as store:  # the time for others is over
-        store.hset(Keys(bench.settings.namespace).turn(turn_id), "not_before", 0)
+    bench.store.hset(bench.keys.turn(turn_id), "not_before", 0)  # the time for others is over
     bench.runner.plays = [wrong_set_up]
     bench.carry_out(turn_id, session_id="t")
     assert (await bench.client.reader.get(turn_id)).outcome == Outcome.ERROR, "the other one cannot take it"
@@ -66,17 +65,16 @@ async def test_a_turn_of_a_model_that_cannot_be_run_here_is_not_claimed_and_not_
 async def test_a_turn_that_is_left_to_a_worker_that_can_is_due_again_soon_and_else_as_before(bench: Bench) -> None:
     give_ability(bench, replace(bench.settings, models={"another": "scripted"}))
     turn_id = await bench.submit(says(GOOD))
-    with redis.Redis.from_url(bench.settings.redis_url, decode_responses=True) as store:
 
-        def due_in() -> float:
-            due = store.zscore(Keys(bench.settings.namespace).due, turn_id)
-            assert isinstance(due, float)
-            return due / 1000 - time.time()
+    def due_in() -> float:
+        due = bench.store.zscore(bench.keys.due, turn_id)
+        assert isinstance(due, float)
+        return due / 1000 - time.time()
 
-        store.zadd(Keys(bench.settings.namespace).due, {turn_id: (time.time() + 600) * 1000})
-        another_reports(bench.settings, models=["another"])
-        bench.carry_out_one(FIRST, turn_id)
-        assert due_in() > 300, "nobody can: it is not announced again and again"
-        another_reports(bench.settings, models=["scripted"])
-        bench.carry_out_one(FIRST, turn_id)
-        assert due_in() < 300
+    bench.store.zadd(bench.keys.due, {turn_id: (time.time() + 600) * 1000})
+    another_reports(bench.settings, models=["another"])
+    bench.carry_out_one(FIRST, turn_id)
+    assert due_in() > 300, "nobody can: it is not announced again and again"
+    another_reports(bench.settings, models=["scripted"])
+    bench.carry_out_one(FIRST, turn_id)
+    assert due_in() < 300

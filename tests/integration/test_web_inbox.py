@@ -19,7 +19,7 @@ from api_client.contract.tasks import RESUME, Link
 from api_client.store.audit import by_key
 from api_client.turns.submitter import Submitter
 from tests.installation import Installation, web
-from tests.integration.test_engine import GOOD, NO_MARKER, Bench, says
+from tests.integration.engine import GOOD, NO_MARKER, Bench, says
 from tests.integration.test_web_pages import PAGE, serving
 from tests.support import wait_until
 from tests.unit.web.openwebui import Reader

@@ -4,14 +4,12 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from tests.accounts import disagreements
-from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
+from tests.integration.engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
 from worker.files.workspace import HELD, Place, check_session_done
 from worker.turns import folders
 from worker.turns.parts import EngineParts
@@ -128,8 +126,7 @@ async def test_a_holder_that_dies_behind_the_seal_is_followed_by_one_that_publis
         with pytest.raises(SystemError):
             bench.carry_out_one(JUDGE, turn_id)
     assert not check_session_done(session(bench))
-    record = Keys(bench.settings.namespace).turn(turn_id)
-    redis.Redis.from_url(bench.settings.redis_url).hset(record, "lease_until", 1)
+    bench.store.hset(bench.keys.turn(turn_id), "lease_until", 1)
     bench.ledger.recall(0)
     assert bench.ledger.reap(turn_id, may_take=True).link == str(JUDGE)
     bench.carry_out(turn_id, JUDGE)

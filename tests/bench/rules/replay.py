@@ -22,7 +22,7 @@ from tests.bench.economy.corpus import cases
 from tests.bench.economy.play import lay_out
 from tests.bench.rules.policy import POLICY
 from tests.installation import environ_of, turns
-from tests.integration.test_engine import Bench, says
+from tests.integration.engine import Bench, says
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
 from worker.runners.scripted import runner
