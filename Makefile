@@ -98,6 +98,20 @@ e2e-claude: $(READY) ## Install the real Claude CLI (170 MB, once), test with it
 	  $(BIN)/python -m tests.again tests/claude --ignore tests/claude/test_endings.py $(PYTEST_ARGS) && $(BIN)/python -m tests.claude; \
 	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi
 
+AGENTS := .helix-tools/agents
+AGENT_PACKAGES := codex=@openai/codex@0.169.0 opencode=opencode-ai@1.18.33 qwen=@qwen-code/qwen-code@0.24.4 \
+  kimi=@moonshot-ai/kimi-code@2.1.0 gemini=@google/gemini-cli@0.61.0 node=node@24
+.PHONY: agents e2e-agents
+agents: # Kimi needs a newer Node than most systems have: a package has one. What cannot be had is skipped.
+	@command -v npm >/dev/null || { echo "skipped: npm is not installed"; exit 0; }; \
+	for each in $(AGENT_PACKAGES); do name=$${each%%=*}; package=$${each#*=}; folder=$(AGENTS)/$$name-$${package##*@}; \
+	  test -d $$folder && continue; echo "Installing $$package into $$folder ..."; \
+	  { npm install --prefix $$folder.part --no-audit --no-fund --loglevel error $$package && mv $$folder.part $$folder; } \
+	    || { rm -rf $$folder.part; echo "skipped: $$package could not be installed from the package registry (see above)"; }; done
+
+e2e-agents: $(READY) agents ## Run the real Codex, opencode, Qwen, Kimi and Gemini against stubs (installs 1.2 GB, once)
+	@AGENTS=1 $(BIN)/python -m tests.again tests/agents $(PYTEST_ARGS)
+
 bench-claude: $(READY) ## Measure the real Claude CLI through us beside the bare one (BENCH_ARGS="--rounds 1": a minute)
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.bench.claude $(BENCH_ARGS); \
 	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi

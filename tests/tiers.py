@@ -25,6 +25,7 @@ TIERS = {
     "browser": "browser",
     "clients": "clients",
     "claude": "claude",
+    "agents": "agents",
 }
 #: The short crash round: the guard, and a turn that is hit at these boundaries (tests/fault/test_crash_matrix.py).
 SHORT = {

@@ -451,7 +451,7 @@ url = "http://x"
         ('[owner.anna]\npolicies = "a.yaml"', "owner.anna.policies: no such setting; did you mean 'policy'?"),
         ('[model.m]\nrunner = ""', "model.m.runner: a block names its runner"),
         ('[model.m]\nrunner = "scripted"\nmodel = 5', "model.m.runner: a block names its runner"),
-        ('[model.m]\nrunner = "openai_http"\nurl = 5', "model.m.url: a text, for claude_cli and openai_http"),
+        ('[model.m]\nrunner = "openai_http"\nurl = 5', "model.m.url: must be a text"),
         ('config = "other.toml"', "config: no such setting"),
         ('[flow.v2]\nmax_failure_rate = "0.2"', "flow.v2.max_failure_rate: must be a share of all turns"),
         ('[model.m]\nrunner = "scripted"\nstream = "loud"', "model.m.stream: must be one of"),

@@ -14,6 +14,8 @@ from api_client.contract.settings import Settings
 from worker.agents.registry import build_runner
 from worker.files import session
 from worker.runners.claude.cli_program import find_program
+from worker.runners.claude.runner import ClaudeCliRunner
+from worker.runners.programs.runner import ProgramRunner
 from worker.runners.scripted import runner as script
 
 log = structlog.get_logger()
@@ -71,8 +73,13 @@ class Ability:
 
 
 def _obstacle(settings: Settings, model: str) -> str:
-    if (why := never_works(settings, model)) or settings.models[model].partition(":")[0] != "claude_cli":
+    if why := never_works(settings, model):
         return why
+    runner, option = build_runner(settings.models[model])
+    if isinstance(runner, ProgramRunner):
+        return runner.missing(option, settings.of_model(model))
+    if runner.name != ClaudeCliRunner.name:
+        return ""
     try:
         find_program(settings.of_model(model))
     except SettingsError as error:
@@ -84,7 +91,7 @@ def never_works(settings: Settings, model: str) -> str:
     """Return why no turn of this model can ever pass, from the settings and the files here alone; empty when it may."""
     runner, _, option = settings.models[model].partition(":")
     try:
-        build_runner(settings.models[model])
+        built, rest = build_runner(settings.models[model])
         if runner == "scripted" and option:
             script.load(settings.root / option)
         for flow in settings.flow_version:
@@ -93,6 +100,8 @@ def never_works(settings: Settings, model: str) -> str:
         return error.problems[0]
     except script.ScriptError as error:
         return f"its script cannot be played: {error}"
+    if isinstance(built, ProgramRunner):
+        return built.problem(rest, settings.of_model(model))
     if runner == "openai_http" and not settings.of_model(model).openai_url:
         return "HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file"
     if runner == "openai_http" and not option:

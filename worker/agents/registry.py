@@ -1,6 +1,7 @@
 """Which runners there are, and how ``HELIX_MODELS`` names them: ``runner`` or ``runner:option``.
 
-Ours, and users' own from entry points of the group ``helix_turns.runners``.
+Ours, and users' own from entry points of the group ``helix_turns.runners``. A name with a dot is that of a
+module, and the option that of a function in it: a Python agent.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 
 from api_client.contract.issues import SettingsError
+from worker.runners.acp.runner import AcpRunner
 from worker.runners.base import Runner
 from worker.runners.claude.runner import ClaudeCliRunner
+from worker.runners.codex.runner import CodexRunner
+from worker.runners.command.runner import CommandRunner
 from worker.runners.http.runner import OpenAiHttpRunner
+from worker.runners.python.runner import PythonRunner
 from worker.runners.scripted.runner import ScriptedRunner
 
 GROUP = "helix_turns.runners"
@@ -21,6 +26,10 @@ _BUILT_IN: dict[str, Callable[[], Runner]] = {
     "scripted": ScriptedRunner,
     "claude_cli": ClaudeCliRunner,
     "openai_http": OpenAiHttpRunner,
+    "codex": CodexRunner,
+    "acp": AcpRunner,
+    "command": CommandRunner,
+    "python": PythonRunner,
 }
 
 
@@ -46,6 +55,8 @@ def _shared(name: str) -> Runner:
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
     installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in installed and "." in name:
+        return PythonRunner(name)
     if name not in installed:
         raise SettingsError([f"HELIX_MODELS: no runner {name!r}; there are: {', '.join(runner_names())}"])
     try:

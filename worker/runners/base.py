@@ -257,6 +257,7 @@ class Transcript:
         self.error: dict[str, Any] = {}
         self.refusal: dict[str, Any] = {}
         self.usage: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {}
         self.skipped = 0
         self._pieces: list[str] = []
         self._length = 0
@@ -268,8 +269,8 @@ class Transcript:
 
     @property
     def evidence(self) -> dict[str, Any]:
-        """Return whether there was a result, and how many lines meant nothing."""
-        return {"result": self.result, "skipped_lines": self.skipped}
+        """Return whether there was a result, how many lines meant nothing, and what the agent says about itself."""
+        return {**self.facts, "result": self.result, "skipped_lines": self.skipped}
 
     def take_line(self, line: bytes) -> list[AgentEvent]:
         """Read one line; one that is not a JSON object is skipped and counted. Returns what others should hear of it.
@@ -305,6 +306,8 @@ class Transcript:
                 self.refusal = event
             case "usage" if isinstance(event.get("usage"), dict):
                 self.usage.update(event["usage"])
+            case "evidence" if isinstance(event.get("facts"), dict):
+                self.facts.update(event["facts"])
             case "output":
                 self._length += len(text)
                 if self._length > MAX_ANSWER:

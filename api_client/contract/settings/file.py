@@ -21,11 +21,12 @@ from api_client.contract.settings.table import STATE_DIR, Settings
 
 #: Where the file is looked for under ``HELIX_ROOT`` when ``HELIX_CONFIG`` names none. Agents neither read nor write it.
 FILE_NAME = f"{STATE_DIR}/helix.toml"
-#: Keys of a block that mean another setting for each runner.
+#: Keys of a block that mean another setting for each runner: for the Claude CLI, and for all others that ask a model.
 _BY_RUNNER = {
-    "url": {"claude_cli": "claude_api_url", "openai_http": "openai_url"},
-    "key_file": {"claude_cli": "claude_api_key", "openai_http": "openai_api_key"},
+    "url": {"claude_cli": "claude_api_url", "": "openai_url"},
+    "key_file": {"claude_cli": "claude_api_key", "": "openai_api_key"},
 }
+_ASK_NOBODY = {"scripted"}
 _LIST = 'a list of texts: ["a", "b"]'
 #: Said by the environment alone: it is what finds this file.
 _NOT_HERE = {"root", "config"}
@@ -123,7 +124,7 @@ def _fill(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Proble
         kinds = _settings(folder, per_model=True) | _of_runner(runner, folder)
         kinds |= {"vision": _vision, "stream": one_of(STREAM_MODES), "prices": _prices}
         values = _values(found, block, kinds, "model", name)
-        file.model_settings[name] = {_BY_RUNNER.get(key, {}).get(runner, key): each for key, each in values.items()}
+        file.model_settings[name] = {_meant(key, runner): each for key, each in values.items()}
     return found.problems
 
 
@@ -166,15 +167,21 @@ def _of_runner(runner: str, folder: Path) -> dict[str, Kind]:
 
     def of(key: str, kind: Kind) -> Kind:
         def read(value: Any) -> Any:
-            if runner not in _BY_RUNNER[key]:
+            if runner in _ASK_NOBODY:
                 raise ValueError(f"{runner} takes none")
             if not isinstance(value, str):
-                raise ValueError(f"a text, for {' and '.join(_BY_RUNNER[key])}")
+                raise ValueError("must be a text")
             return kind(value)
 
         return read
 
     return {"url": of("url", web_address), "key_file": of("key_file", partial(_secret, folder=folder, parse=str))}
+
+
+def _meant(key: str, runner: str) -> str:
+    """The setting that a key of a block means for this runner."""
+    meanings = _BY_RUNNER.get(key, {"": key})
+    return meanings.get(runner, meanings[""])
 
 
 def _in_the_open(_value: Any, name: str) -> None:

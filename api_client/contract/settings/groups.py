@@ -197,8 +197,26 @@ class Agents:
     claude_warm_mb: int = setting(
         1024, integer(0, 10**7), "Memory that those of a worker process may hold together, in MiB; 0: any amount."
     )
+    agent_path: str = setting(
+        "",
+        text,
+        "The program of codex, acp and command agents, or the Python of your own; none: by name.",
+        per_model=True,
+    )
+    agent_env: tuple[str, ...] = setting(
+        (),
+        foreign_names,
+        "Names of the worker's own environment that these agents are given, such as HTTPS_PROXY.",
+        per_model=True,
+    )
+    agent_allow: tuple[str, ...] = setting(
+        (),
+        names,
+        "Kinds of tools that an acp agent may use when it asks, such as execute,fetch (docs/agents.md); else no.",
+        per_model=True,
+    )
     openai_url: str = setting(
-        "", web_address, "Base address of an OpenAI-compatible service, with /v1, for openai_http:MODEL."
+        "", web_address, "Base address of an OpenAI-compatible service, with /v1, for openai_http:MODEL and agents."
     )
     openai_api_key: str = setting("", text, "Key for that service.", secret=True)
 

@@ -37,7 +37,7 @@ def test_all_models_of_a_runner_share_one_object() -> None:
 
 
 def test_an_unknown_runner_is_refused_with_those_there_are() -> None:
-    with pytest.raises(SettingsError, match=r"no runner 'clade'; there are: claude_cli, .*openai_http, .*scripted"):
+    with pytest.raises(SettingsError, match=r"no runner 'clade'; there are: acp, claude_cli, .*scripted"):
         build_runner("clade:x")
 
 

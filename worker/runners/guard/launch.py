@@ -47,6 +47,7 @@ class Launch:
         argv, env, stdin: the command, its whole environment, what it reads; None: what it is written while it runs.
         binds: what it needs in a box besides the system and its own folder. box: ``HELIX_BOX``.
         wanted: it does what a model says, so it is put into a box wherever one can be made.
+        blank_lines: the empty lines of its output count too.
         outbound: its service, reached through a door that notes how each model call ended (``Ending.witnessed``), and
             what else it may reach from its own network; None for nothing.
         bounds: what it may use of the machine. writes: the folders it writes besides its own.
@@ -61,6 +62,7 @@ class Launch:
     binds: Sequence[Bind] = ()
     box: str = "off"
     wanted: bool = False
+    blank_lines: bool = False
     bounds: Bounds = field(default_factory=Bounds)
     writes: Sequence[Path] = ()
     outbound: Outbound | None = None
@@ -137,7 +139,9 @@ def begin(
         return Ending(exit=Exit(error=str(error), passing=True))
     reach("agent.started")
     footprint = Footprint(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
-    return Begun(Supervision(agent, order, stop, hearing(emit, take_line), footprint), level)
+    supervision = Supervision(agent, order, stop, hearing(emit, take_line), footprint)
+    supervision.blank_lines = launch.blank_lines
+    return Begun(supervision, level)
 
 
 def ended_before(found: Finished) -> Ending:
@@ -219,6 +223,9 @@ class Play(Reading):
 class ProcessRunner:
     """Base of runners with a process. A subclass says what a run is: ``prepare``."""
 
+    #: Whether the empty lines of its agents' output count too.
+    blank_lines = False
+
     def __init__(self, agents: Processes | None = None, settings: Settings | None = None) -> None:
         self._agents = agents or processes.shared()
         self._given = settings
@@ -245,8 +252,9 @@ class ProcessRunner:
         if found is None or not isinstance(reading, Reading):
             return None
         try:
-            for line in filter(bytes.strip, found.output.split(b"\n")):
-                reading.take_line(line)
+            for line in found.output.removesuffix(b"\n").split(b"\n"):
+                if self.blank_lines or line.strip():
+                    reading.take_line(line)
             result = reading.conclude(ended_before(found), lambda _: None)
         except (AnswerTooLong, OSError) as error:
             log.warning("run.not_adopted", mark=order.mark, error=str(error)[:200])

@@ -121,6 +121,8 @@ class Supervision:
         self.process = process
         #: Set by ``on_line`` where its owner has heard all it waits for: it is watched no more, and may live on.
         self.settled = False
+        #: Whether ``on_line`` hears of empty lines too.
+        self.blank_lines = False
         self._footprint = footprint or Footprint(Bounds())
         self._limits = limits
         self._stop = stop
@@ -206,12 +208,12 @@ class Supervision:
 
     def hear_rest(self) -> None:
         """Nothing more comes: take the last line, which may lack its end. Raises as ``hear``."""
-        self._hand_on([bytes(self._rest)])
+        self._hand_on([bytes(self._rest)] if self._rest else [])
 
     def _hand_on(self, lines: list[bytes]) -> None:
         try:
             for line in lines:
-                if line.strip():
+                if self.blank_lines or line.strip():
                     self._on_line(line)
         except LimitReached as limit:
             self._limit(str(limit))

@@ -1,0 +1,133 @@
+"""The real programs against a stub of their service: `make e2e-agents` installs and runs them."""
+
+import json
+import os
+import signal
+import zipfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents.running import RUNNERS, Agent, Asked, program_of, with_node
+from tests.agents.stub import Reply, Services, calls, fails, says
+from tests.support import processes_with, wait_for
+from worker.runners.guard.processes import Processes
+
+pytestmark = pytest.mark.long
+
+#: What a service may answer -> the verdicts that are right for it. Kept short: the kit has them all.
+ENDINGS: dict[str, tuple[Reply, set[str]]] = {
+    "whole": (says("Hel", "lo ", "world"), {"complete"}),
+    "output limit": (says("half ", stop_reason="max_tokens"), {"limit"}),
+    "empty": (says(), {"incomplete"}),
+    "cut in the middle": (Reply(chunks=("half ", "of it "), cut_after=1), {"incomplete", "transient"}),
+    "no last event": (says("half ", cut_at="stop"), {"incomplete", "transient"}),
+    "400": (fails(400), {"permanent"}),
+    "refused": (says("no ", stop_reason="refusal"), {"refused"}),
+}
+
+
+@pytest.fixture(params=sorted(RUNNERS))
+def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    agent = str(request.param)
+    if not os.environ.get("AGENTS"):
+        pytest.skip("real agents run with `make e2e-agents`")
+    if program_of(agent) is None:
+        pytest.skip(f"{agent} is not installed here: `make e2e-agents` installs it, if npm is there")
+    monkeypatch.setenv("PATH", with_node())
+    return agent
+
+
+@pytest.fixture
+def services() -> Iterator[Services]:
+    with Services([says("Hello world")]) as found:
+        yield found
+
+
+@pytest.fixture
+def agent(name: str, tmp_path: Path, agents: Processes, services: Services) -> Agent:
+    settings: dict[str, Any] = {"agent_path": str(program_of(name))}
+    if name == "gemini":
+        settings["openai_url"] = services.url
+    return Agent(root=tmp_path, runner=RUNNERS[name], agents=agents, stub=services, settings=settings)
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_an_ending_is_seen_for_what_it_is(agent: Agent, services: Services, ending: str) -> None:
+    reply, right = ENDINGS[ending]
+    services.replies = [reply]
+    ran = agent.run(idle_seconds=25.0)
+    assert ran.verdict in right, (ran.reason, ran.evidence)
+    if ending == "whole":
+        assert (ran.result.text, ran.shown) == ("Hello world", "Hello world")
+        assert ran.evidence["witness"]["certifiable"]
+        assert ran.result.usage["output_tokens"] >= 7
+
+
+def test_a_message_goes_on_from_the_last_and_its_home_is_the_new_one(agent: Agent, services: Services) -> None:
+    """Where the agent cannot take its session up again it is given the conversation."""
+    first = agent.run("Erste Frage")
+    services.replies = [says("Zweite Antwort")]
+    messages = ({"role": "user", "content": "Erste Frage"},)
+    second = agent.run("Rückmeldung!", messages=messages, agent_session=first.result.agent_session)
+    assert (second.verdict, second.result.text) == ("complete", "Zweite Antwort"), second.evidence
+    asked = json.dumps(services.requests[-1], ensure_ascii=False)
+    assert "Erste Frage" in asked
+    assert "Rückmeldung!" in asked
+    if first.result.agent_session:
+        assert "Hello world" in asked
+    assert "sk-stub" not in asked
+
+
+def test_a_session_that_its_agent_does_not_know_is_lost_and_forgotten(agent: Agent, services: Services) -> None:
+    first = agent.run("Erste Frage")
+    if not first.result.agent_session:
+        pytest.skip("this agent takes no session up again: each run is given the conversation")
+    kept = agent.workdir / "agent" / f"{first.result.agent_session}.zip"
+    with zipfile.ZipFile(kept) as packed:
+        notes = json.loads(packed.read("helix-notes.json"))
+    with zipfile.ZipFile(kept, "w") as packed:  # without its state
+        packed.writestr("helix-notes.json", json.dumps(notes))
+    second = agent.run("Noch einmal", agent_session=first.result.agent_session)
+    assert second.verdict == "session_lost", (second.reason, second.evidence)
+    assert not kept.exists()
+
+
+def test_a_killed_agent_is_incomplete_and_a_cancelled_one_is_gone(agent: Agent, services: Services) -> None:
+    services.replies = [Reply(chunks=("half ", *["more "] * 4000), delay=0.05)]
+
+    for stop, verdict in ((Asked(), "cancelled"), (Asked(), "incomplete")):
+        services.requests.clear()
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(agent.run, stop=stop)
+            wait_for(lambda: services.requests)
+            if verdict == "cancelled":
+                stop.reason = "cancelled"
+            else:
+                os.kill(min(processes_with(f"HELIX_AGENT_MARK=t0-{agent.root.parent.name}")), signal.SIGKILL)
+            assert running.result().verdict == verdict
+
+
+def test_a_tool_that_is_not_allowed_is_denied_and_one_that_is_runs_in_the_runs_folder(
+    agent: Agent, services: Services, name: str
+) -> None:
+    tools = {
+        "opencode": calls("bash", command="touch it-ran", description="x"),
+        "qwen": calls("run_shell_command", command="touch it-ran", is_background=False),
+        "kimi": calls("Bash", command="touch it-ran"),
+        "gemini": calls("run_shell_command", command="touch it-ran"),
+    }
+    if name not in tools:
+        pytest.skip("it asks nobody: its sandbox decides")
+    services.replies = [says("with tools"), says("done")]
+    services.tool = tools[name]
+    ran = agent.run()
+    assert list(agent.root.rglob("it-ran")) == []
+    assert ran.evidence["denied"], (ran.reason, ran.evidence)
+    agent.settings["agent_allow"] = ("execute",)
+    second = agent.run(agent_session=ran.result.agent_session)
+    assert second.verdict == "complete", (second.reason, second.evidence)
+    assert [path.parent for path in agent.root.rglob("it-ran")] == [second.order.directory]

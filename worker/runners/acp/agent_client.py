@@ -1,0 +1,402 @@
+"""The client of one ACP agent: a process that starts the agent, asks it once, and reports what comes, a JSON line each.
+
+Protocol 1 over standard input and output. Why not the official Python SDK (0.12.1): it refuses an answer whose stop
+reason is not one of five, which real agents send, and it needs pydantic and a loop in a process that otherwise starts
+in some 20 ms. Standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+#: The version of the protocol that is asked for, and the only one that is understood.
+PROTOCOL = 1
+#: Longest line of the agent, in bytes.
+_MAX_LINE = 16 * 2**20
+#: How long an agent may take to leave once it was asked nothing more, and then between SIGTERM and SIGKILL.
+_LEAVE_SECONDS, _TERM_SECONDS = 5.0, 2.0
+#: How often thoughts and the like are reported as a sign of life, in seconds.
+_BEAT_SECONDS = 1.0
+_METHOD_NOT_FOUND, _AUTH_REQUIRED = -32601, -32000
+
+#: Stop reasons that break an answer off -> the line about it. ``end_turn`` ends one; all others are incomplete.
+_STOPPED: Mapping[str, dict[str, Any]] = {
+    "max_tokens": {"event": "error", "kind": "limit", "text": "the model's output was too long (max_tokens)"},
+    "max_turn_requests": {"event": "error", "kind": "limit", "text": "too many model calls (max_turn_requests)"},
+    "refusal": {"event": "refusal", "text": "the agent says: refusal"},
+}
+
+
+class Gone(Exception):
+    """The agent's output has ended."""
+
+
+class Failed(Exception):
+    """A request was answered with an error."""
+
+    def __init__(self, method: str, error: Mapping[str, Any]) -> None:
+        data = error.get("data")
+        detail = data.get("details") or data.get("message") if isinstance(data, dict) else data
+        said = f"{error.get('message')}: {detail}" if isinstance(detail, str) else f"{error.get('message')}"
+        super().__init__(f"{method}: {said}"[:500])
+        self.code = error.get("code")
+
+
+# The end of a prompt, as each version of the protocol reports it. In the draft of version 2 the answer to
+# ``session/prompt`` only acknowledges, and the stop reason comes in an update: a second function of this form.
+
+
+def end_in_answer(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] | None:
+    """The answer to the prompt, which is its end in protocol 1; None for any other message.
+
+    Raises:
+        Failed: the prompt failed.
+    """
+    if message.get("id") != asked or "method" in message:
+        return None
+    if isinstance(error := message.get("error"), dict):
+        raise Failed("session/prompt", error)
+    result = message.get("result")
+    return result if isinstance(result, dict) else {}
+
+
+#: Protocol -> how the end of a prompt is recognised in it.
+ENDS: Mapping[int, Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]] = {PROTOCOL: end_in_answer}
+
+
+# What an agent may do when it asks. To ask a person, put that in the place of ``allowed``.
+
+
+def allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> bool:
+    """Return whether a tool call may be carried out: its kind is on the list, or it edits only files of ``folder``."""
+    if call.get("kind") in kinds:
+        return True
+    if folder is None:
+        return False
+    found = call.get("locations")
+    paths = [place.get("path") for place in found if isinstance(place, dict)] if isinstance(found, list) else []
+    own = folder.resolve()
+    return call.get("kind") == "edit" and bool(paths) and all(_inside(path, own) for path in paths)
+
+
+def _inside(path: object, folder: Path) -> bool:
+    return isinstance(path, str) and (folder / path).resolve().is_relative_to(folder)
+
+
+def chosen(options: object, *, yes: bool) -> dict[str, Any]:
+    """The outcome of a permission request: once, never always; where that is not offered, cancelled."""
+    wanted = ("allow_once",) if yes else ("reject_once", "reject_always")
+    for kind in wanted:
+        for option in options if isinstance(options, list) else ():
+            if isinstance(option, dict) and option.get("kind") == kind:
+                return {"outcome": {"outcome": "selected", "optionId": option.get("optionId")}}
+    return {"outcome": {"outcome": "cancelled"}}
+
+
+class Reports:
+    """Writes what the agent did, as the scripted agent's lines are written."""
+
+    def __init__(self, out: IO[bytes]) -> None:
+        self._out = out
+        self._beat = 0.0
+        self._said = False
+        self._gap = False
+
+    def say(self, event: str, **more: Any) -> None:
+        """Write one line."""
+        self._out.write(json.dumps({"event": event, **more}).encode() + b"\n")
+        self._out.flush()
+
+    def text(self, text: str) -> None:
+        """A piece of the answer; what was said before a tool call is another paragraph."""
+        if not text:
+            return
+        if self._gap and self._said and not text.startswith("\n"):
+            text = f"\n\n{text}"
+        self._said, self._gap = True, False
+        self.say("output", text=text)
+
+    def tool(self, call: Mapping[str, Any]) -> None:
+        """The use of a tool."""
+        self._gap = True
+        self.say("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])
+
+    def beat(self) -> None:
+        """A sign of life: the agent does something that is not part of its answer."""
+        if time.monotonic() - self._beat > _BEAT_SECONDS:
+            self._beat = time.monotonic()
+            self.say("evidence", facts={})
+
+
+class Client:
+    """Speaks with one agent."""
+
+    def __init__(self, given: Mapping[str, Any], reports: Reports) -> None:
+        self._given = given
+        self._reports = reports
+        self._folder = Path(given["cwd"])
+        self._edits = self._folder if given["edits"] else None
+        self._numbers = 0
+        self._calls: dict[str, dict[str, Any]] = {}
+        self._denied: list[str] = []
+        self._skipped = 0
+        self._cost: float | None = None
+        self._lock = threading.Lock()
+        (agent_stdin, stdin), (stdout, agent_stdout) = os.pipe(), os.pipe()
+        self._stdin, self._stdout = os.fdopen(stdin, "wb"), os.fdopen(stdout, "rb")
+        self._agent = subprocess.Popen(
+            given["argv"], stdin=agent_stdin, stdout=agent_stdout, cwd=given["cwd"], start_new_session=True
+        )
+        os.close(agent_stdin)
+        os.close(agent_stdout)
+        self.session = ""
+        self._asking = False
+
+    def run(self) -> None:
+        """Ask once, and report the end.
+
+        Raises:
+            Gone: the agent ended before it had answered.
+            Failed: it answered with an error.
+        """
+        hello = self._request(
+            "initialize",
+            {
+                "protocolVersion": PROTOCOL,
+                "clientCapabilities": {"fs": {"readTextFile": False, "writeTextFile": False}, "terminal": False},
+                "clientInfo": {"name": "helix-turns", "version": "1"},
+            },
+        )
+        version = hello.get("protocolVersion")
+        if not isinstance(version, int) or version not in ENDS:
+            self._reports.say("error", kind="config", text=f"the agent speaks version {version} of ACP, not {PROTOCOL}")
+            return
+        about = _mapping(hello.get("agentInfo"))
+        self._reports.say(
+            "evidence", facts={"agent": f"{about.get('name')} {about.get('version')}", "protocol": version}
+        )
+        can = _mapping(hello.get("agentCapabilities"))
+        self._open(can)
+        if mode := self._given["mode"]:
+            self._request("session/set_mode", {"sessionId": self.session, "modeId": mode})
+        end = self._prompt(_mapping(can.get("promptCapabilities")), ENDS[version])
+        self._finish(end)
+
+    def _open(self, can: Mapping[str, Any]) -> None:
+        """Continue the session that is named, else begin one."""
+        place = {"cwd": str(self._folder), "mcpServers": []}
+        if not (known := self._given["session"]):
+            self.session = str(self._request("session/new", place).get("sessionId") or "")
+            return
+        resumes = "resume" in _mapping(can.get("sessionCapabilities"))
+        self._request("session/resume" if resumes else "session/load", {"sessionId": known, **place})
+        self.session = known
+
+    def _prompt(
+        self, can: Mapping[str, Any], ended: Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]
+    ) -> Mapping[str, Any]:
+        content: list[dict[str, Any]] = [{"type": "text", "text": self._given["prompt"]}]
+        if can.get("image"):
+            content += [{"type": "image", **image} for image in self._given["images"]]
+        self._asking = True
+        asked = self._send("session/prompt", {"sessionId": self.session, "prompt": content})
+        while (end := ended(message := self._next(), asked)) is None:
+            self._take(message)
+        return end
+
+    def _finish(self, end: Mapping[str, Any]) -> None:
+        """Let it leave, take what it still says, and report its end."""
+        self.leave()
+        self._usage(end)
+        reason = end.get("stopReason")
+        facts = {"stop_reason": str(reason)[:64], "agent_session": self.session, "denied": self._denied[:10]}
+        self._reports.say("evidence", facts={**facts, "junk_lines": self._skipped})
+        if reason == "end_turn":
+            self._reports.say("result")
+        elif reason in _STOPPED:
+            self._reports.say(**_STOPPED[str(reason)])
+
+    def _usage(self, end: Mapping[str, Any]) -> None:
+        """Report what was used, wherever the agent says it."""
+        meta = _mapping(end.get("_meta"))
+        used = _mapping(end.get("usage")) or _mapping(meta.get("usage"))
+        count = _mapping(_mapping(meta.get("quota")).get("token_count"))
+        found: dict[str, Any] = {
+            "input_tokens": used.get("inputTokens", count.get("input_tokens")),
+            "output_tokens": used.get("outputTokens", count.get("output_tokens")),
+            "cost_usd": max(0.0, self._cost - self._given["spent"]) if self._cost else None,
+        }
+        named = {name: value for name, value in found.items() if isinstance(value, int | float)}
+        if named:
+            self._reports.say("usage", usage=named)
+
+    def _take(self, message: Mapping[str, Any]) -> None:
+        """Answer a request of the agent, or report an update. What nobody knows is let pass."""
+        method, params = message.get("method"), _mapping(message.get("params"))
+        if "id" in message and method is not None:
+            if method == "session/request_permission":
+                self._answer(message["id"], result=self._permission(params))
+            else:
+                error = {"code": _METHOD_NOT_FOUND, "message": f"{method} is not offered"}
+                self._answer(message["id"], error=error)
+        elif method == "session/update" and self._asking and params.get("sessionId") == self.session:
+            self._update(_mapping(params.get("update")))
+
+    def _update(self, update: Mapping[str, Any]) -> None:
+        match update.get("sessionUpdate"):
+            case "agent_message_chunk":
+                content = _mapping(update.get("content"))
+                self._reports.text(str(content.get("text") or "") if content.get("type") == "text" else "")
+                usage = _mapping(_mapping(update.get("_meta")).get("usage"))
+                if usage:
+                    self._usage({"usage": usage})
+            case "tool_call":
+                call = self._remember(update)
+                self._reports.tool(call)
+            case "tool_call_update":
+                self._remember(update)
+                self._reports.beat()
+            case "usage_update":
+                cost = _mapping(update.get("cost"))
+                if cost.get("currency") == "USD" and isinstance(cost.get("amount"), int | float):
+                    self._cost = float(cost["amount"])
+                self._reports.beat()
+            case _:
+                self._reports.beat()
+
+    def _remember(self, update: Mapping[str, Any]) -> dict[str, Any]:
+        """Return all that the agent named of a tool call: an update names only changes."""
+        call = self._calls.setdefault(str(update.get("toolCallId")), {})
+        call.update({name: update[name] for name in ("kind", "title", "locations") if update.get(name)})
+        return call
+
+    def _permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        call = self._remember(_mapping(params.get("toolCall")))
+        yes = params.get("sessionId") == self.session and allowed(call, self._given["allow"], self._edits)
+        if not yes:
+            self._denied.append(f"{call.get('kind') or 'other'}: {call.get('title') or ''}"[:200])
+        return chosen(params.get("options"), yes=yes)
+
+    def _request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Ask, and wait for the answer.
+
+        Raises:
+            Failed: the answer is an error.
+        """
+        asked = self._send(method, params)
+        while (message := self._next()).get("id") != asked or "method" in message:
+            self._take(message)
+        if isinstance(error := message.get("error"), dict):
+            raise Failed(method, error)
+        return _mapping(message.get("result"))
+
+    def _send(self, method: str, params: Mapping[str, Any]) -> int:
+        self._numbers += 1
+        self._write({"jsonrpc": "2.0", "id": self._numbers, "method": method, "params": params})
+        return self._numbers
+
+    def _answer(self, number: object, **what: Any) -> None:
+        self._write({"jsonrpc": "2.0", "id": number, **what})
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        try:
+            with self._lock:
+                self._stdin.write(json.dumps(message).encode() + b"\n")
+                self._stdin.flush()
+        except (OSError, ValueError) as error:
+            raise Gone from error
+
+    def _next(self) -> dict[str, Any]:
+        """The agent's next message; any other line is counted. Raises ``Gone``."""
+        while line := self._stdout.readline(_MAX_LINE):
+            try:
+                message = json.loads(line)
+            except (ValueError, RecursionError):
+                message = None
+            if isinstance(message, dict):
+                return message
+            self._skipped += bool(line.strip())
+        raise Gone
+
+    def cancel(self) -> None:
+        """Ask it to stop; for the handler of a signal."""
+        note = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}}
+        if self._asking and self._lock.acquire(blocking=False):
+            with contextlib.suppress(OSError, ValueError):
+                os.write(self._stdin.fileno(), json.dumps(note).encode() + b"\n")
+            self._lock.release()
+
+    def leave(self) -> int | None:
+        """Let it read the end of its input, and see it out; what it still says counts. Returns its exit code."""
+        with contextlib.suppress(OSError):
+            self._stdin.close()
+        timers = [
+            threading.Timer(_LEAVE_SECONDS, self._agent.terminate),
+            threading.Timer(_LEAVE_SECONDS + _TERM_SECONDS, self._agent.kill),
+        ]
+        for timer in timers:
+            timer.start()
+        try:
+            while True:
+                message = self._next()
+                if message.get("method") == "session/update":
+                    self._take(message)
+        except Gone:
+            return self._agent.wait()
+        finally:
+            for timer in timers:
+                timer.cancel()
+
+
+def main() -> int:
+    """Run the agent that standard input names; returns the exit code."""
+    given = json.loads(sys.stdin.buffer.read())
+    reports = Reports(sys.stdout.buffer)
+    try:
+        client = Client(given, reports)
+    except OSError as error:
+        reports.say("error", kind="config", text=f"the agent cannot be started: {error}")
+        return 0
+    signal.signal(signal.SIGTERM, lambda *_: client.cancel())
+    try:
+        client.run()
+    except Gone:
+        return _ended_as(client.leave(), reports)
+    except Failed as error:
+        client.leave()
+        reports.say("evidence", facts={"said": str(error)})
+        if error.code == _AUTH_REQUIRED:
+            reports.say("error", kind="config", text=f"the agent wants a login: {error}")
+        elif given["session"] and not client.session:
+            reports.say("error", kind="session_lost", text=str(error))
+        else:
+            print(error, file=sys.stderr)  # noqa: T201 - its owner reads it
+            return 1
+    return 0
+
+
+def _ended_as(code: int | None, reports: Reports) -> int:
+    """End as the agent ended, which had not answered: by the same signal, and never with 0."""
+    reports.say("evidence", facts={"agent_exit": code})
+    if code is not None and code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code not in {signal.SIGKILL, signal.SIGSTOP} else None
+        os.kill(os.getpid(), -code)
+    return code or 1
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

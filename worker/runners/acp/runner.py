@@ -1,0 +1,88 @@
+"""Runs agents that speak ACP: ``acp:opencode:MODEL``, or ``acp:FILE:MODEL`` with your own declaration."""
+
+from __future__ import annotations
+
+import json
+import sys
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from api_client.contract.declared import Kind, word
+from api_client.contract.image import MAX_IMAGE_BYTES, data_url
+from api_client.contract.settings import Settings
+from worker.runners.guard.box import Bind
+from worker.runners.guard.launch import OUR_CODE
+from worker.runners.programs.declaration import AgentProgram, program_of, read_declaration
+from worker.runners.programs.declaration_file import load
+from worker.runners.programs.lines import ChildLines
+from worker.runners.programs.runner import ProgramRunner, Run
+
+_HERE = Path(__file__).parent
+_CLIENT = _HERE / "agent_client.py"
+#: The agents whose declarations are beside this file.
+KNOWN = tuple(sorted(path.stem for path in _HERE.glob("*.yaml")))
+_KINDS: Mapping[str, Kind] = {"mode": word}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcpAgent:
+    """One declared agent. ``mode``: the mode that its session is put into; empty: its own."""
+
+    program: AgentProgram
+    mode: str = ""
+
+
+def read_agent(text: str, source: str) -> AcpAgent:
+    """A declared agent.
+
+    Raises:
+        DeclarationError: the declaration is wrong; a line for each problem.
+    """
+    found = read_declaration(text, source, _KINDS)
+    return AcpAgent(program=program_of(found), mode=found.get("mode", ""))
+
+
+class AcpRunner(ProgramRunner):
+    """Runs the agent that the option names: one of ``KNOWN``, or a declaration's path, which counts from the root."""
+
+    name = "acp"
+
+    def agent(self, option: str, settings: Settings) -> AcpAgent:
+        """The agent that an option names. Raises ``DeclarationError``."""
+        name = option.partition(":")[0]
+        return load(_HERE / f"{name}.yaml" if name in KNOWN else settings.root / name, read_agent)
+
+    def program(self, option: str, settings: Settings) -> AgentProgram:
+        """The program of a model with this option."""
+        return self.agent(option, settings).program
+
+    def hear(self, run: Run) -> ChildLines:
+        """Return the reader of its output."""
+        return ChildLines()
+
+    def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
+        """Return the command: our client, which starts the agent in its box."""
+        return [sys.executable, "-S", "-P", str(_CLIENT)], OUR_CODE
+
+    def stdin(self, run: Run) -> bytes:
+        """Return what the client is to start, and to ask."""
+        given = {
+            "argv": [run.path, *self.arguments(run)],
+            "cwd": str(run.order.directory),
+            "session": run.kept.session,
+            "spent": run.kept.spent,
+            "mode": self.agent(run.order.option, run.settings).mode,
+            "prompt": run.prompt,
+            "images": [_image(path) for path in run.images if path.stat().st_size <= MAX_IMAGE_BYTES],
+            "allow": [] if run.order.read_only else list(run.settings.agent_allow),
+            "edits": not run.order.read_only,
+        }
+        return json.dumps(given).encode()
+
+
+def _image(path: Path) -> dict[str, str]:
+    content = path.read_bytes()
+    kind = data_url(path.name, b"").removeprefix("data:").partition(";")[0]
+    return {"mimeType": kind, "data": b64encode(content).decode()}

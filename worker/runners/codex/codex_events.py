@@ -1,0 +1,113 @@
+"""The output of ``codex exec --json``, and the completion gate over it. Pure.
+
+Measured with 0.169.0 (docs/agents.md): complete only with exit code 0, ``turn.completed`` as the last end of a turn,
+and a message of the agent. An ``error`` event alone says nothing: it is also how a reconnect is reported.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong, Completion, ErrorKind, Verdict, Why
+from worker.runners.guard.supervision import Ending
+
+_ENDS = frozenset({"turn.completed", "turn.failed"})
+#: Items that are the use of a tool -> what of them is shown.
+_TOOLS = {"command_execution": "command", "mcp_tool_call": "tool", "web_search": "query", "file_change": "status"}
+
+
+class CodexOutput:
+    """Reads the events of one run. ``continues``: it was asked to go on in a session it had before."""
+
+    def __init__(self, *, continues: bool) -> None:
+        self._continues = continues
+        self._messages: list[str] = []
+        self._length = 0
+        self._begun = False
+        self._end = ""
+        self._words = ""
+        self._skipped = 0
+        self.session = ""
+        self.usage: Mapping[str, Any] = {}
+
+    @property
+    def text(self) -> str:
+        """The agent's messages, a blank line between two."""
+        return "\n\n".join(self._messages)
+
+    @property
+    def said(self) -> Mapping[str, Any]:
+        """The last end of a turn, and its words about it."""
+        return {"turn_end": self._end, "said": self._words, "skipped_lines": self._skipped}
+
+    def take_line(self, line: bytes) -> Iterable[AgentEvent]:
+        """Read one event. Raises ``AnswerTooLong``."""
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            event = None
+        if not isinstance(event, dict):
+            self._skipped += 1
+            return ()
+        kind, item = event.get("type"), event.get("item")
+        if kind == "thread.started":
+            self.session = _text(event.get("thread_id"))
+        elif kind == "turn.started":
+            self._begun, self._end = True, ""
+        elif kind in _ENDS:
+            self._end = str(kind)
+            self._note(event)
+        elif kind == "error":
+            self._words = _text(event.get("message"))[:300]
+        elif isinstance(item, dict):
+            return self._item(str(kind), item)
+        return ()
+
+    def _note(self, event: Mapping[str, Any]) -> None:
+        error, usage = event.get("error"), event.get("usage")
+        self._words = _text(error.get("message"))[:300] if isinstance(error, dict) else ""
+        if isinstance(usage, dict):
+            named = {name: usage.get(name) for name in ("input_tokens", "output_tokens")}
+            self.usage = {name: value for name, value in named.items() if isinstance(value, int)}
+
+    def _item(self, kind: str, item: Mapping[str, Any]) -> Iterable[AgentEvent]:
+        what = item.get("type")
+        if what == "agent_message" and kind == "item.completed":
+            text = _text(item.get("text"))
+            self._length += len(text)
+            if self._length > MAX_ANSWER:
+                raise AnswerTooLong
+            between = "\n\n" if self._messages else ""
+            self._messages.append(text)
+            return (AgentEvent(kind="output", text=between + text),)
+        if what in _TOOLS and kind == "item.started":
+            return (AgentEvent(kind="tool", text=str(what), detail=_text(item.get(_TOOLS[str(what)]))[:300]),)
+        return ()
+
+    def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
+        """The verdict by its own evidence."""
+        code, why, kind = ending.exit.code, Why.BROKE_OFF, None
+        if self._continues and not self._begun and code not in {None, 0} and "no rollout found" in ending.stderr:
+            kind, reason = ErrorKind.SESSION_LOST, "Codex does not know the session that it was to continue"
+            return Completion(verdict=Verdict.ERROR, kind=kind, reason=reason, evidence=evidence)
+        if code is None or code < 0:
+            why = Why.KILLED if code else why
+            reason = f"Codex was killed by signal {-code}" if code else "nobody knows how Codex ended"
+        elif self._end == "turn.failed":
+            reason = f"Codex says that its turn failed: {self._words}"
+        elif code:
+            reason = f"Codex ended with exit code {code}"
+        elif self._end != "turn.completed":
+            reason = "the output of Codex ended without turn.completed"
+        elif not self.text.strip():
+            why, reason = Why.SILENT, "Codex finished but said nothing"
+        else:
+            return Completion(verdict=Verdict.COMPLETE, reason="exit code 0 and turn.completed", evidence=evidence)
+        return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
+
+
+def _text(value: object) -> str:
+    # A lone surrogate can be written in JSON, but in no file, message or key.
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""

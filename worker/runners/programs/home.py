@@ -1,0 +1,147 @@
+"""The HOME of one run, and what of it is kept for the session's next run.
+
+Each run has its own HOME, so that no two share a file and a run that died leaves no trace. Of a complete run's HOME the
+declared state is kept as one file, ``agent/<uuid>.zip``; later runs begin with a copy of it. What else an agent wrote
+into its HOME reaches nobody.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import stat
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from worker.files.safe_io import made, opened, read, replace
+from worker.files.session import continued_session
+from worker.runners.base import Order
+from worker.runners.claude.command import TRANSCRIPTS, session_of
+
+log = structlog.get_logger()
+
+#: Largest state that is kept, in bytes, in the HOME and packed.
+MAX_STATE = 128 * 2**20
+#: In the kept file: what we noted ourselves.
+_NOTES = "helix-notes.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptSession:
+    """The kept session that a run continues.
+
+    Attributes:
+        agent_session: our name of it; empty: the run begins afresh. session: the agent's own name of it.
+        knows: what it has heard: nothing, ``history``, or the user's ``message`` too. spent: its cost so far, in US
+            dollars. content: its state, packed.
+    """
+
+    agent_session: str = ""
+    session: str = ""
+    knows: str = ""
+    spent: float = 0.0
+    content: bytes = b""
+
+
+def home_of(order: Order) -> Path:
+    """The HOME of a run."""
+    return order.workdir / TRANSCRIPTS / order.directory.name
+
+
+def kept_for(order: Order) -> KeptSession:
+    """The session a run continues: this turn's last complete run, else that of the conversation's last answer.
+
+    One that is gone or damaged is skipped: the run begins afresh and is given the whole conversation.
+    """
+    candidates = [(order.agent_session, "message"), (continued_session(order.workdir, order.messages), "history")]
+    for name, knows in candidates:
+        if not name or not name.replace("-", "").isalnum():
+            continue
+        try:
+            with opened(order.workdir) as root, opened(TRANSCRIPTS, root) as folder:
+                content = read(f"{name}.zip", folder, MAX_STATE)
+            with zipfile.ZipFile(io.BytesIO(content)) as packed:
+                notes = json.loads(packed.read(_NOTES))
+            session, spent = str(notes["session"]), float(notes["spent"])
+        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+            log.warning("agent.session_gone", agent_session=name, reason=str(error))
+            continue
+        return KeptSession(agent_session=name, session=session, knows=knows, spent=spent, content=content)
+    return KeptSession()
+
+
+def make(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None:
+    """Make a run's HOME: the kept state, then our files, which win.
+
+    Raises:
+        OSError: it cannot be written, or what was kept is damaged.
+    """
+    (home / "tmp").mkdir(parents=True)
+    if kept.content:
+        try:
+            with zipfile.ZipFile(io.BytesIO(kept.content)) as packed:
+                packed.extractall(home, [name for name in packed.namelist() if name != _NOTES])
+        except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
+            raise OSError(f"the kept session is damaged: {error}") from error
+    for name, text in files.items():
+        path = home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def keep(order: Order, home: Path, state: Sequence[str], session: str, spent: float) -> str:
+    """Keep a complete run's session; our name of it, or nothing where that was not possible, which is logged."""
+    name = session_of(order)
+    try:
+        content = _packed(home, state, {"session": session, "spent": spent})
+        with opened(order.workdir) as root, made(root, TRANSCRIPTS) as folder:
+            replace(f"{name}.zip", content, folder)
+            os.fsync(folder)
+    except (OSError, ValueError) as error:
+        log.warning("agent.session_not_kept", agent_session=name, reason=str(error))
+        return ""
+    return name
+
+
+def forget(order: Order, kept: KeptSession) -> None:
+    """Put a session aside that its agent does not take, so that the next run begins afresh."""
+    path = order.workdir / TRANSCRIPTS / f"{kept.agent_session}.zip"
+    if kept.agent_session and path.is_file():
+        path.rename(path.with_suffix(".refused"))
+
+
+def _packed(home: Path, state: Sequence[str], notes: Mapping[str, Any]) -> bytes:
+    """Raises ``ValueError``: it is larger than ``MAX_STATE``."""
+    packed, size = io.BytesIO(), 0
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=1, strict_timestamps=False) as archive:
+        archive.writestr(_NOTES, json.dumps(notes))
+        for path in _files(home, state):
+            with opened(path.parent) as folder:
+                content = read(path.name, folder, MAX_STATE)
+            size += len(content)
+            if size > MAX_STATE:
+                raise ValueError(f"its state has more than {MAX_STATE} bytes")
+            archive.writestr(str(path.relative_to(home)), content)
+    return packed.getvalue()
+
+
+def _files(home: Path, state: Sequence[str]) -> Iterator[Path]:
+    """Yield the plain files below the state's paths; a link leads nowhere."""
+    root = home.resolve()
+    for name in state:
+        start = root / name
+        if start.resolve() != start:
+            continue
+        if start.is_file():
+            yield start
+        for folder, _, files in os.walk(start):
+            for file in sorted(files):
+                path = Path(folder) / file
+                if stat.S_ISREG(path.lstat().st_mode):
+                    yield path

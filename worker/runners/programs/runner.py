@@ -1,0 +1,367 @@
+"""Base of the runners whose agent is an installed program: made ready, started, read, judged, its session kept."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from api_client.contract.image import images_named
+from api_client.contract.issues import SettingsError
+from api_client.contract.settings import Settings
+from worker.files.safe_io import SHORT_OF, opened, read
+from worker.files.workspace import RESPONSE, written_files
+from worker.runners.base import (
+    AgentEvent,
+    Completion,
+    Emit,
+    ErrorKind,
+    Order,
+    RunResult,
+    Sent,
+    Verdict,
+    config_error,
+    not_begun,
+)
+from worker.runners.claude.command import prompt_for, writable_paths
+from worker.runners.claude.completion_gate import readable_entries
+from worker.runners.guard.box import DOOR, Bind
+from worker.runners.guard.footprint import Bounds
+from worker.runners.guard.launch import Launch, Play, ProcessRunner, Reading
+from worker.runners.guard.outbound import Outbound, Upstream
+from worker.runners.guard.supervision import Ending, stopped
+from worker.runners.http.runner import priced
+from worker.runners.programs import home as homes
+from worker.runners.programs.declaration import APIS, AgentProgram, DeclarationError, filled
+from worker.runners.programs.home import KeptSession
+from worker.runners.witnessed import Witnessed, weigh
+
+#: In the place of the key, which stays outside: the door sets it.
+PLACEHOLDER = "in-the-box"
+_MAX_INSTRUCTIONS = 2**20
+
+
+class Heard(Protocol):
+    """The reader of one agent's output, and of what it says about its own end."""
+
+    @property
+    def text(self) -> str:
+        """The answer so far."""
+        ...
+
+    @property
+    def usage(self) -> Mapping[str, Any]:
+        """What it has used, as ``RunResult.usage`` has it."""
+        ...
+
+    @property
+    def session(self) -> str:
+        """The agent's own name of its session; empty when it named none."""
+        ...
+
+    @property
+    def said(self) -> Mapping[str, Any]:
+        """What it says about itself, for the evidence; JSON-ready."""
+        ...
+
+    def take_line(self, line: bytes) -> Iterable[AgentEvent]:
+        """Read one line of its output. Raises ``AnswerTooLong``."""
+        ...
+
+    def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
+        """The verdict by the agent's own evidence alone. May look at its folder."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One run that is to be made ready, or read."""
+
+    order: Order
+    settings: Settings
+    program: AgentProgram
+    path: str
+    model: str
+    home: Path
+    kept: KeptSession
+
+    @property
+    def prompt(self) -> str:
+        """What it is to be asked; without a file for them, the session's instructions come first."""
+        order = self.order
+        asked = prompt_for(
+            order.prompt, order.messages, knows=self.kept.knows, so_far=order.so_far, locale=order.locale
+        ).decode()
+        said = "" if self.program.instructions or self.kept.knows else self.instructions
+        return f"{said}\n\n{asked}" if said else asked
+
+    @property
+    def instructions(self) -> str:
+        """The session's CLAUDE.md; empty when there is none."""
+        try:
+            with opened(self.order.workdir) as session:
+                return read("CLAUDE.md", session, _MAX_INSTRUCTIONS).decode("utf-8", "replace")
+        except OSError:
+            return ""
+
+    @property
+    def images(self) -> list[Path]:
+        """The images that the user's message names, as files of the session."""
+        asked = self.order.messages[-1].get("content", "") if self.order.messages else self.order.prompt
+        paths = [self.order.workdir / "input" / name for name in images_named(asked)]
+        return [path for path in paths if path.is_file()]
+
+    @property
+    def values(self) -> dict[str, str]:
+        """The values of the names in its declaration."""
+        return {
+            "model": self.model,
+            "url": DOOR,
+            "key": PLACEHOLDER,
+            "home": str(self.home),
+            "directory": str(self.order.directory),
+            "session": self.kept.session,
+            "prompt": self.prompt,
+            "prompt_file": str(self.home / "prompt.txt"),
+        }
+
+
+class ProgramRunner(ProcessRunner):
+    """Base of runners of programs. A subclass says which program a run is, how it is started, and how it is read."""
+
+    name = ""
+    #: Whether it is put into a box wherever one can be made: it does what a model says.
+    wanted = True
+    #: Whether it can be kept from writing and running anything.
+    can_only_read = True
+    #: Whether an end of it counts only where a model call of it was seen at the door.
+    needs_witness = True
+
+    def model(self, option: str) -> str:
+        """The model that its service is asked for: it follows the agent's name."""
+        return option.partition(":")[2]
+
+    def program(self, option: str, settings: Settings) -> AgentProgram:
+        """The program of a model with this option.
+
+        Raises:
+            DeclarationError: its declaration cannot be used.
+        """
+        raise NotImplementedError
+
+    def problem(self, option: str, settings: Settings) -> str:
+        """Say why no run of a model can ever pass, by its settings alone; empty when one may."""
+        try:
+            program = self.program(option, settings)
+        except DeclarationError as error:
+            return str(error)
+        if program.asks_here and not settings.openai_url:
+            return "the address of its model is missing: url in the model's block, or HELIX_OPENAI_URL"
+        if program.names("model") and not self.model(option):
+            return "its service's model is not named: write it behind the agent, as in acp:opencode:MODEL"
+        return ""
+
+    def missing(self, option: str, settings: Settings) -> str:
+        """Say why this machine cannot run it: its program is not there; empty when it is."""
+        try:
+            find(self.program(option, settings), settings)
+        except (DeclarationError, SettingsError) as error:
+            return str(error)
+        return ""
+
+    def hear(self, run: Run) -> Heard:
+        """Return the reader of its output."""
+        raise NotImplementedError
+
+    def arguments(self, run: Run) -> Sequence[str]:
+        """Return the command line behind the program."""
+        return [filled(text, run.values) for text in run.program.arguments]
+
+    def stdin(self, run: Run) -> bytes:
+        """Return what it reads from standard input."""
+        return run.prompt.encode()
+
+    def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
+        """Return the command, and what it needs in a box besides its program."""
+        return [run.path, *self.arguments(run)], ()
+
+    def prepare(self, order: Order) -> Play | RunResult:
+        """Make a run ready; a bad declaration or a missing program or address is a configuration error."""
+        run = self._run(order)
+        if isinstance(run, RunResult):
+            return run
+        reading = self._reading(run)
+        try:
+            files = {name: filled(text, run.values, quoted=True) for name, text in run.program.files.items()}
+            files |= {run.program.instructions: run.instructions} if run.program.instructions else {}
+            homes.make(run.home, run.kept, {**files, "prompt.txt": run.prompt})
+            return Play(
+                launch=self._launch(run), take_line=reading.take_line, conclude=reading.conclude, clear=reading.clear
+            )
+        except OSError as error:
+            reading.clear()
+            return not_begun(f"the run's folders could not be made: {error}", host=error.errno in SHORT_OF)
+        except BaseException:
+            reading.clear()
+            raise
+
+    def read_back(self, order: Order) -> Reading | RunResult:
+        """Return how a run that was prepared before is read."""
+        run = self._run(order)
+        return run if isinstance(run, RunResult) else self._reading(run)
+
+    def _run(self, order: Order) -> Run | RunResult:
+        settings = self._settings.of_model(order.model)
+        if order.read_only and not self.can_only_read:
+            return config_error(f"{self.name}: it cannot be kept from writing; name another model for this")
+        if problem := self.problem(order.option, settings) or self.missing(order.option, settings):
+            return config_error(problem)
+        program = self.program(order.option, settings)
+        kept = homes.kept_for(order) if program.state else KeptSession()
+        return Run(
+            order=order,
+            settings=settings,
+            program=program,
+            path=find(program, settings),
+            model=self.model(order.option),
+            home=homes.home_of(order),
+            kept=kept,
+        )
+
+    def _launch(self, run: Run) -> Launch:
+        argv, more = self.started(run)
+        own, stdin = environment(run), self.stdin(run)
+        files = {run.home / name: filled(text, run.values, quoted=True) for name, text in run.program.files.items()}
+        given = {name: filled(text, run.values) for name, text in run.program.environment.items()}
+        return Launch(
+            argv=argv,
+            env=own if run.program.asks_here else {**own, **given},
+            stdin=stdin,
+            binds=[*binds(run), *more],
+            box=run.settings.box,
+            wanted=self.wanted,
+            blank_lines=self.blank_lines,
+            bounds=Bounds.of(run.settings),
+            writes=[run.home],
+            outbound=outbound(run),
+            door_env=given,
+            door_stdin=stdin,
+            door_files=files,
+        )
+
+    def _reading(self, run: Run) -> Reading:
+        heard = self.hear(run)
+
+        def conclude(ending: Ending, emit: Emit) -> RunResult:
+            return _concluded(run, heard, ending, emit, needs_witness=self.needs_witness)
+
+        clear = functools.partial(shutil.rmtree, run.home, ignore_errors=True)
+        return Reading(take_line=heard.take_line, conclude=conclude, clear=clear)
+
+
+def _concluded(run: Run, heard: Heard, ending: Ending, emit: Emit, *, needs_witness: bool) -> RunResult:
+    """The verdict by what the agent says and what the door saw, the answer, and the session to continue from."""
+    order, evidence = run.order, {**ending.evidence, **heard.said}
+    completion = stopped(ending, order, evidence) or weigh(
+        heard.judge(ending, evidence), ending.witnessed, required=needs_witness
+    )
+    text = heard.text
+    if written := written_files(order.directory).get(RESPONSE, "").strip():
+        text = written
+        if written != heard.text.strip() and completion.verdict is not Verdict.CANCELLED:
+            emit(AgentEvent(kind="reset", text="the answer is in the file"))
+            emit(AgentEvent(kind="output", text=written))
+    if completion.kind is ErrorKind.SESSION_LOST:
+        homes.forget(order, run.kept)
+    session = ""
+    if completion.verdict is Verdict.COMPLETE and run.program.state and heard.session:
+        spent = run.kept.spent + float(heard.usage.get("cost_usd") or 0.0)
+        session = homes.keep(order, run.home, run.program.state, heard.session, spent)
+    said = run.instructions if run.program.instructions else ""
+    sent = Sent(system=said, messages=({"role": "user", "content": run.prompt},), continues=run.kept.knows)
+    usage = priced({**heard.usage, **_counted(ending.witnessed)}, run.settings.prices)
+    return RunResult(completion=completion, text=text, usage=usage, agent_session=session, sent=sent)
+
+
+def _counted(witnessed: Witnessed | None) -> dict[str, int]:
+    """The tokens that the provider counted at the door: agents name none, or those of their whole session."""
+    calls = witnessed.calls if witnessed else ()
+    found = {name: sum(getattr(call, name) for call in calls) for name in ("input_tokens", "output_tokens")}
+    return {name: tokens for name, tokens in found.items() if tokens}
+
+
+def find(program: AgentProgram, settings: Settings) -> str:
+    """The path of a program.
+
+    Raises:
+        SettingsError: there is none.
+    """
+    name = settings.agent_path or program.program
+    found = shutil.which(str(Path(name).expanduser()))
+    if found is None:
+        raise SettingsError([f"HELIX_AGENT_PATH: no such program {name!r}; install it for this user (docs/agents.md)"])
+    return str(Path(found).absolute())
+
+
+def environment(run: Run) -> dict[str, str]:
+    """The agent's environment, built from scratch: nothing of the worker's own but what the installation names."""
+    env = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(run.home),
+        "LANG": "C.UTF-8",
+        "TZ": os.environ.get("TZ", ""),
+        "TMPDIR": str(run.home / "tmp"),
+        **{name: os.environ.get(name, "") for name in run.settings.agent_env},
+    }
+    return {name: value for name, value in env.items() if value}
+
+
+def outbound(run: Run) -> Outbound:
+    """Return what it may reach: its model through our door, which has the key, and the hosts of the installation."""
+    settings = run.settings
+    upstream = None
+    if run.program.asks_here:
+        paths, header = APIS[run.program.api]
+        bearer = f"Bearer {settings.openai_api_key}" if header == b"authorization" else settings.openai_api_key
+        upstream = Upstream(
+            url=settings.openai_url,
+            paths=frozenset(paths),
+            ours={header: bearer if settings.openai_api_key else ""},
+        )
+    given = {name: os.environ.get(name, "") for name in settings.agent_env}
+    proxy = given.get("HTTPS_PROXY") or given.get("https_proxy") or ""
+    return Outbound(upstream=upstream, hosts=settings.box_hosts, proxy=proxy, ca=given.get("NODE_EXTRA_CA_CERTS", ""))
+
+
+def binds(run: Run) -> list[Bind]:
+    """Return what it sees in a box besides the system and the delivery's folder; the later of two counts."""
+    order, settings = run.order, run.settings
+    found = [Bind(path) for path in _parts(Path(run.path))]
+    if not order.read_only:
+        session = [order.workdir / name for name in ("context", "input", "feedback.md")]
+        found += [Bind(path) for path in [*readable_entries(settings.root), *session, *order.inputs]]
+        found += [Bind(path, writable=True) for path in writable_paths(settings)]
+    return [*found, Bind(run.home, writable=True)]
+
+
+def _parts(program: Path) -> list[Path]:
+    """A program's files: itself, what it links to, of an npm package its ``node_modules``, of a script what runs it."""
+    real = program.resolve()
+    found = [program, real]
+    if "node_modules" in real.parts:
+        found.append(Path(*real.parts[: real.parts.index("node_modules") + 1]))
+    try:
+        with real.open("rb") as file:
+            first = file.readline(256)
+    except OSError:
+        first = b""
+    if first.startswith(b"#!"):
+        words = first[2:].decode("utf-8", "replace").split()
+        name = words[-1] if words and words[0].endswith("/env") else next(iter(words), "")
+        if interpreter := shutil.which(name):
+            found += [Path(interpreter), Path(interpreter).resolve()]
+    return found

@@ -1,0 +1,134 @@
+"""The process of a Python agent: it imports one function, calls it, and reports what it gives, a JSON line each.
+
+Standard library only, and none of our packages: it also runs in a Python of the agent's own, where they are not
+installed. What the agent prints goes to standard error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import json
+import os
+import signal
+import sys
+import traceback
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the agent is given.
+
+    Attributes:
+        prompt: what to answer: the user's message, or the feedback on the last answer.
+        messages: the conversation, oldest first, ``role`` and ``content`` each; the user's message is the last.
+        feedback: ``prompt`` is feedback, not the user's message.
+        answer_so_far: the text of this answer before a break, that is to be continued; or empty.
+        model: what follows the second ``:`` in the model's runner. language: ``de`` or ``en``.
+        turn_id, session_id, attempt: whose run this is; attempts count from 1.
+        directory: the run's own folder; the agent's files belong in its ``output/``.
+        state: a folder that the session's next run finds as this one left it, if this one is complete.
+        instructions: the session's CLAUDE.md; empty without one.
+    """
+
+    prompt: str
+    messages: tuple[dict[str, str], ...]
+    feedback: bool
+    answer_so_far: str
+    model: str
+    language: str
+    turn_id: str
+    session_id: str
+    attempt: int
+    directory: Path
+    state: Path
+    instructions: str
+    _say: Callable[..., None] = field(repr=False)
+
+    def tool(self, name: str, detail: str = "") -> None:
+        """Report the use of a tool."""
+        self._say("tool", text=str(name), detail=str(detail))
+
+    def usage(self, *, input_tokens: int = 0, output_tokens: int = 0, cost_usd: float = 0.0) -> None:
+        """Report what the whole run has used so far; cost in US dollars."""
+        named = {"input_tokens": input_tokens, "output_tokens": output_tokens, "cost_usd": cost_usd}
+        self._say("usage", usage={name: value for name, value in named.items() if value})
+
+
+class _Wrong(Exception):
+    """The agent is not one that can be run."""
+
+
+def main() -> int:
+    """Run the agent that standard input names; returns the exit code."""
+    given = json.loads(sys.stdin.buffer.read())
+    out = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # prints do not belong to its answer
+
+    def say(event: str, **more: Any) -> None:
+        out.write(json.dumps({"event": event, **more}).encode() + b"\n")
+
+    context = {**given["context"], "messages": tuple(given["context"]["messages"])}
+    for name in ("directory", "state"):
+        context[name] = Path(context[name])
+    sys.path.append(given["root"])
+    try:
+        asyncio.run(_play(_agent(given["module"], given["function"]), Context(**context, _say=say), say))
+    except _Wrong as error:
+        say("error", kind="config", text=str(error))
+    except (ConnectionError, TimeoutError) as error:
+        traceback.print_exc()
+        say("error", kind="transient", text=f"{type(error).__name__}: {error}")
+    except asyncio.CancelledError:
+        return 128 + signal.SIGTERM
+    except Exception:
+        traceback.print_exc()
+        return 1
+    else:
+        say("evidence", facts={"agent_session": "kept"})
+        say("result")
+    return 0
+
+
+def _agent(module: str, function: str) -> Callable[[Context], Any]:
+    try:
+        found = importlib.import_module(module)
+    except Exception as error:
+        traceback.print_exc()
+        raise _Wrong(f"{module} cannot be imported: {error!r}") from error
+    made = getattr(found, function, None)
+    if not callable(made):
+        raise _Wrong(f"{module} has no function {function!r}")
+    return made  # type: ignore[no-any-return]
+
+
+async def _play(agent: Callable[[Context], Any], context: Context, say: Callable[..., None]) -> None:
+    """Raises ``_Wrong``: it gave something else than a text; and all that the agent raises."""
+    if task := asyncio.current_task():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    async for piece in _pieces(agent(context)):
+        if not isinstance(piece, str):
+            raise _Wrong(f"the agent gave {type(piece).__name__}, not a text")
+        if piece:
+            say("output", text=piece)
+
+
+async def _pieces(made: Any) -> AsyncIterator[Any]:
+    """What an agent gives: the pieces of a generator, or its one text."""
+    if inspect.isasyncgen(made):
+        async for piece in made:
+            yield piece
+    elif inspect.isgenerator(made):
+        for piece in made:
+            yield piece
+    else:
+        yield await made if inspect.isawaitable(made) else made
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Runs your own Python agent: ``my_package.agents:consultant``, a function, in its own process."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.settings import Settings
+from worker.runners.guard.box import Bind
+from worker.runners.guard.launch import OUR_CODE
+from worker.runners.programs.declaration import AgentProgram, DeclarationError
+from worker.runners.programs.lines import ChildLines
+from worker.runners.programs.runner import ProgramRunner, Run
+
+_CHILD = Path(__file__).with_name("agent.py")
+#: Where clients of OpenAI-compatible services look for one.
+_SERVICE = {"OPENAI_BASE_URL": "{url}", "OPENAI_API_KEY": "{key}"}
+
+
+class PythonRunner(ProgramRunner):
+    """Calls a function of one module; the function is the option: ``FUNCTION`` or ``FUNCTION:MODEL``.
+
+    Its code is the installation's own, so it is boxed only where a box is required.
+    """
+
+    name = "python"
+    wanted = False
+    can_only_read = False
+    needs_witness = False
+
+    def __init__(self, module: str = "", **given: Any) -> None:
+        super().__init__(**given)
+        self._module = module
+
+    def program(self, option: str, settings: Settings) -> AgentProgram:
+        """A Python with the agent's packages: ours, or that of ``HELIX_AGENT_PATH``."""
+        if not self._named(option)[1]:
+            raise DeclarationError("name the agent's function: my_package.agents:consultant")
+        service = _SERVICE if settings.openai_url else {}
+        return AgentProgram(program=sys.executable, environment=service, state=("state",))
+
+    def model(self, option: str) -> str:
+        """The model that the agent is to ask."""
+        return self._named(option)[2]
+
+    def hear(self, run: Run) -> ChildLines:
+        """Return the reader of its output."""
+        return ChildLines()
+
+    def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
+        """Return the command, and what it needs in a box."""
+        python = Path(run.path)
+        folders = dict.fromkeys((python.parent.parent, python.resolve().parent.parent, _CHILD))
+        return [run.path, "-P", "-u", str(_CHILD)], [*OUR_CODE, *(Bind(path) for path in folders)]
+
+    def stdin(self, run: Run) -> bytes:
+        """Return whom to call, and with what."""
+        module, function, model = self._named(run.order.option)
+        state = run.home / "state"
+        state.mkdir(exist_ok=True)
+        given = {"module": module, "function": function, "root": str(run.settings.root)}
+        return json.dumps({**given, "context": _context(run, model, state)}).encode()
+
+    def _named(self, option: str) -> tuple[str, str, str]:
+        """Module, function and model: of ``python:MODULE:FUNCTION`` the module is in the option."""
+        names = [*([self._module] if self._module else []), *option.split(":"), "", ""]
+        return names[0], names[1], names[2]
+
+
+def _context(run: Run, model: str, state: Path) -> Mapping[str, Any]:
+    order = run.order
+    asked = order.messages[-1].get("content", "") if order.messages else order.prompt
+    return {
+        "prompt": order.prompt,
+        "messages": order.messages,
+        "feedback": order.prompt != asked,
+        "answer_so_far": order.so_far,
+        "model": model,
+        "language": "de" if order.locale.lower().startswith("de") else "en",
+        "turn_id": order.turn_id,
+        "session_id": order.session_id,
+        "attempt": order.attempt,
+        "directory": str(order.directory),
+        "state": str(state),
+        "instructions": run.instructions,
+    }
