@@ -188,7 +188,7 @@ def _is_mark(before: str, text: str) -> bool:
         return line.startswith("```") or not (line.startswith("``") or line.count("`") % 2)
     if line.startswith("|") and set(line) <= set("|-: ") and _is_row(row := _last_line(before)):
         return line.count("|") == row.count("|")
-    if set(line) <= {"-"}:
+    if set(line) <= {"-"} or set(line) == {"*"}:
         return len(line) > 2
     return not line.startswith("*") or line.startswith("* ") or not line.count("*") % 2
 

@@ -526,6 +526,7 @@ def test_the_fallback_and_a_repair_before_asking_change_no_other_byte(body: str,
 
 @settings(max_examples=150, deadline=None)
 @given(body=BODIES, cut=st.floats(0.2, 1), eol=st.sampled_from(["\n", "\r\n"]))
+@example(body=f"{'Der Cache liegt vor der Suche. ' * 4}\n\n***\n\nDer Index bleibt.", cut=0.947, eol="\n")
 def test_going_on_keeps_every_byte_before_the_break_and_behind_it(body: str, cut: float, eol: str) -> None:
     whole = f"{HEAD}## Entscheidung\n\n{body}".replace("\n", eol)
     so_far = unfinished(
