@@ -1,7 +1,5 @@
 """The runner ``inline``: an agent without a process, for benches and tests. It is registered by an entry point."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import MutableMapping

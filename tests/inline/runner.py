@@ -1,7 +1,5 @@
 """Plays a script in the worker's own loop, without a process."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import time

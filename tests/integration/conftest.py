@@ -1,7 +1,5 @@
 """A real server over a fake client, and the official client for it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace

@@ -13,7 +13,7 @@ from api_client.contract.events import Event
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, JUDGED_BY, QUEUES, RUN, RUN_QUEUE, Link
-from api_client.contract.turn import Turn, TurnRequest
+from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record import ledger as product
 from tests.blocking import nothing_blocks
 from tests.on_loop import Ledger
@@ -166,6 +166,13 @@ class Bench:
         turn_id = await self.submit(*plays, session_id=session_id, **more)
         self.carry_out(turn_id, session_id=session_id)
         return await self.client.reader.get(turn_id)
+
+    async def parked(self, *later: Play, **more: object) -> Turn:
+        """A turn that waits for a person; ``later`` is played when it goes on."""
+        asked = {"policy": {"step_marker": ("retry", "escalate")}, "max_attempts": 1, **more}
+        turn = await self.outcome(says(NO_MARKER), *later, **asked)
+        assert turn.state is TurnState.PARKED
+        return turn
 
     async def events(self, turn: Turn) -> list[Event]:
         return [event async for event in self.client.reader.follow(turn.turn_id) if event is not None]

@@ -16,7 +16,7 @@ from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
 from tests.installation import Installation, run
 from tests.integration.engine import GOOD
-from tests.integration.test_web_pages import HI
+from tests.integration.served import HI
 from tests.support import playing, wait_until
 
 CENT = 0.01

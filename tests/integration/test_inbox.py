@@ -16,14 +16,6 @@ WHOLE_ADR = ADR.replace(
     "Text.", "Text.\n\n## Entscheidung\n\nRedis.\n\n## Akzeptanzkriterien\n\n- [ ] a\n- [ ] b\n- [ ] c"
 )
 
-ASKS_A_PERSON = {"policy": {"step_marker": ("retry", "escalate")}, "max_attempts": 1}
-
-
-async def parked(bench: Bench, *more_plays: object, **more: object) -> Turn:
-    turn = await bench.outcome(says(NO_MARKER), *more_plays, **{**ASKS_A_PERSON, **more})  # type: ignore[arg-type]
-    assert turn.state is TurnState.PARKED
-    return turn
-
 
 async def decided(bench: Bench, turn: Turn, kind: str, **more: str) -> Turn:
     """Decide, and carry it out as Celery would."""
@@ -33,7 +25,7 @@ async def decided(bench: Bench, turn: Turn, kind: str, **more: str) -> Turn:
 
 
 async def test_a_turn_whose_policy_escalates_is_parked_held_by_nobody_and_listed(bench: Bench) -> None:
-    turn = await parked(bench)
+    turn = await bench.parked()
     assert (turn.next, turn.lease_until, turn.outcome, turn.decide_default) == ("", 0, None, "reject")
     assert [found.turn_id for found in await bench.client.inbox.parked()] == [turn.turn_id]
     assert await bench.client.inbox.parked(owner="somebody else") == []
@@ -42,7 +34,7 @@ async def test_a_turn_whose_policy_escalates_is_parked_held_by_nobody_and_listed
 
 
 async def test_an_approved_answer_is_told_as_a_persons_and_published(bench: Bench) -> None:
-    turn = await decided(bench, await parked(bench), "approve", note="passt")
+    turn = await decided(bench, await bench.parked(), "approve", note="passt")
     assert (turn.outcome, turn.response) == (Outcome.PASSED_BY_HUMAN, NO_MARKER)
     assert turn.decision.by == "alice"
     assert turn.decision.note == "passt"
@@ -54,30 +46,30 @@ async def test_an_approved_answer_is_told_as_a_persons_and_published(bench: Benc
 
 
 async def test_an_edited_answer_is_the_one_that_counts(bench: Bench) -> None:
-    turn = await decided(bench, await parked(bench), "edit", text=GOOD)
+    turn = await decided(bench, await bench.parked(), "edit", text=GOOD)
     assert (turn.outcome, turn.response, turn.step) == (Outcome.PASSED_BY_HUMAN, GOOD, "done")
 
 
 async def test_a_retry_asks_the_agent_again_with_the_note(bench: Bench) -> None:
-    turn = await decided(bench, await parked(bench, says(GOOD)), "retry", note="Denk an den Marker!")
+    turn = await decided(bench, await bench.parked(says(GOOD)), "retry", note="Denk an den Marker!")
     assert (turn.outcome, turn.attempt) == (Outcome.PASSED_AFTER_RETRY, 2)
     assert "Denk an den Marker!" in bench.runner.orders[1].prompt
 
 
 async def test_a_retry_that_fails_again_comes_back_to_the_inbox(bench: Bench) -> None:
-    turn = await decided(bench, await parked(bench, says(NO_MARKER)), "retry", note="Nochmal")
+    turn = await decided(bench, await bench.parked(says(NO_MARKER)), "retry", note="Nochmal")
     assert (turn.state, turn.attempt) == (TurnState.PARKED, 2)
     assert (await decided(bench, turn, "reject")).outcome is Outcome.FAILED
 
 
 async def test_a_rejected_turn_fails_with_the_note_for_its_user(bench: Bench) -> None:
-    turn = await decided(bench, await parked(bench), "reject", note="so nicht")
+    turn = await decided(bench, await bench.parked(), "reject", note="so nicht")
     assert (turn.outcome, turn.error.code, turn.response) == (Outcome.FAILED, "rejected", "")
     assert "so nicht" in turn.error.message
 
 
 async def test_a_decision_is_taken_once_and_a_second_one_is_told_who_decided(bench: Bench) -> None:
-    turn = await parked(bench, says(NO_MARKER))
+    turn = await bench.parked(says(NO_MARKER))
     for _ in range(2):
         await bench.client.inbox.decide(turn.turn_id, "retry", by="alice", note="Nochmal", decision_id="one")
     with pytest.raises(NotParked, match="alice decided retry before; it is ran"):
@@ -91,7 +83,7 @@ async def test_a_decision_is_taken_once_and_a_second_one_is_told_who_decided(ben
 
 
 async def test_a_decision_is_known_by_its_whole_id_and_by_what_it_decides(bench: Bench) -> None:
-    turn = await parked(bench)
+    turn = await bench.parked()
     await bench.client.inbox.decide(turn.turn_id, "reject", by="bob", decision_id="one-rival")
     for decision_id, kind in (("one", "reject"), ("rival", "reject"), ("one-rival", "approve")):
         with pytest.raises(NotParked, match="bob decided reject before"):
@@ -103,7 +95,7 @@ async def test_a_decision_is_known_by_its_whole_id_and_by_what_it_decides(bench:
 
 
 async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) -> None:
-    turn = await parked(bench)
+    turn = await bench.parked()
     with pytest.raises(TurnNotFound):
         await bench.client.inbox.decide(turn.turn_id, "approve", by="eve", owner="eve")
     for kind, more in {"bless": {}, "retry": {}, "edit": {}, "approve": {"text": "x"}}.items():
@@ -114,7 +106,7 @@ async def test_only_its_owner_decides_and_only_what_makes_sense(bench: Bench) ->
 
 @pytest.mark.parametrize(("default", "outcome"), [("reject", Outcome.FAILED), ("approve", Outcome.PASSED_BY_HUMAN)])
 async def test_a_turn_nobody_decides_on_goes_by_its_default(bench: Bench, default: str, outcome: Outcome) -> None:
-    turn = await parked(bench, escalation=Escalation(timeout_seconds=1.0, default=default))
+    turn = await bench.parked(escalation=Escalation(timeout_seconds=1.0, default=default))
     found = await wait_until(lambda: (found := bench.ledger.reap(turn.turn_id, may_take=True)).link and found)
     bench.carry_out(turn.turn_id, Link.parse(found.link))
     ended = await bench.client.reader.get(turn.turn_id)
@@ -123,7 +115,7 @@ async def test_a_turn_nobody_decides_on_goes_by_its_default(bench: Bench, defaul
 
 
 async def test_a_parked_turn_that_is_looked_at_before_its_time_stays_where_it_is(bench: Bench) -> None:
-    turn = await parked(bench)
+    turn = await bench.parked()
     bench.ledger.recall(0)  # as after a clock that was set back
     assert bench.ledger.reap(turn.turn_id, may_take=True).what == "parked"
     assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.PARKED
@@ -131,14 +123,14 @@ async def test_a_parked_turn_that_is_looked_at_before_its_time_stays_where_it_is
 
 
 async def test_the_deadline_stands_still_while_a_turn_is_parked(bench: Bench) -> None:
-    turn = await parked(bench, deadline_seconds=700.0)
+    turn = await bench.parked(deadline_seconds=700.0)
     assert turn.deadline_at == pytest.approx(turn.created_at + 700 + 86_400, abs=1)
     again = await bench.client.inbox.decide(turn.turn_id, "approve", by="alice")
     assert again.deadline_at == pytest.approx(turn.created_at + 700, abs=600)
 
 
 async def test_a_parked_turn_can_be_cancelled_and_lets_the_session_go_on(bench: Bench) -> None:
-    turn = await parked(bench)
+    turn = await bench.parked()
     following = await bench.submit(says(GOOD))
     assert (await bench.client.canceller.cancel(turn.turn_id)).outcome is Outcome.CANCELLED
     assert await bench.client.inbox.parked() == []

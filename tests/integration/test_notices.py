@@ -19,7 +19,7 @@ from api_client.contract.policy import Escalation
 from api_client.contract.settings import Settings
 from tests.hooks import HookReceiver
 from tests.installation import Installation, run
-from tests.integration.test_web_pages import serving
+from tests.integration.served import serving
 from tests.on_loop import outbox_of
 from tests.support import wait_for, wait_until
 

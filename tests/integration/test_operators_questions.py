@@ -21,7 +21,6 @@ from api_client.pauses import Pause
 from tests.html import Document
 from tests.installation import environ_of, turns, web
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, says
-from tests.integration.test_inbox import ASKS_A_PERSON
 from tests.on_loop import outbox_of
 from tests.support import wait_until
 from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Stop, Verdict
@@ -81,7 +80,7 @@ async def history(bench: Bench) -> History:
     none = {"policy": {"step_marker": ("retry", "fail")}}
     failed = await bench.outcome(costs(NO_MARKER, 0.5), costs(NO_MARKER, 0.25), model=DEAR, max_attempts=2, **none)  # type: ignore[arg-type]
     assert failed.outcome == "failed"
-    parked = (await bench.outcome(says(NO_MARKER), session_id="asks", **ASKS_A_PERSON)).turn_id
+    parked = (await bench.parked(session_id="asks")).turn_id
     recovered = await bench.submit(says(GOOD), session_id="killed")
     await lost(bench, recovered, "killed")
     bench.carry_out(recovered, session_id="killed")

@@ -14,14 +14,13 @@ from api_client.contract.owners import owner_of_key, owner_of_name
 from api_client.contract.policy import DecisionKind, Escalation
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
-from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.contract.turn import Outcome, TurnState
 from api_client.store.audit import by_key
 from api_client.web.app import create_app
 from api_client.web.pages.visitor import COOKIE
 from tests.html import Document
 from tests.installation import web
-from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, Play, ends, says
-from tests.integration.test_inbox import ASKS_A_PERSON
+from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, ends, says
 from tests.integration.test_phases import BAD_CODE, PhaseBench, writes
 from tests.on_loop import Ledger
 from tests.support import wait_until
@@ -253,11 +252,6 @@ async def test_what_is_no_dead_letter_is_not_dropped(bench: Bench, browser: Brow
     assert "not a dead letter" in refused.text
 
 
-async def parked(bench: Bench, *plays: Play, **more: object) -> Turn:
-    """A turn that waits for a person."""
-    return await bench.outcome(says(NO_MARKER), *plays, **ASKS_A_PERSON, **more)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize(
     ("fields", "outcome", "response"),
     [
@@ -270,7 +264,7 @@ async def parked(bench: Bench, *plays: Play, **more: object) -> Turn:
 async def test_a_person_decides_on_the_turns_page(
     bench: Bench, browser: Browser, fields: dict[str, str], outcome: Outcome, response: str
 ) -> None:
-    turn = await parked(bench, says(GOOD))
+    turn = await bench.parked(says(GOOD))
     http = await browser()
     page = await read(http, f"/turns/{turn.turn_id}")
     assert page.all("body")[0].attributes["data-refresh"] == "0"  # nothing that is typed is taken away
@@ -308,8 +302,8 @@ async def test_a_phases_page_shows_what_was_verified_and_takes_a_decision(
 
 
 async def test_who_may_not_see_a_parked_turn_may_not_decide_on_it(bench: Bench, browser: Browser) -> None:
-    turn = await parked(bench, owner=owner_of_key("key-two"))
-    mine = await parked(bench, owner=owner_of_key("key-one"), session_id="mine")
+    turn = await bench.parked(owner=owner_of_key("key-two"))
+    mine = await bench.parked(owner=owner_of_key("key-one"), session_id="mine")
     http = await browser("key-one")
     form = Document((await http.get(f"/turns/{mine.turn_id}")).text).form(f"/turns/{mine.turn_id}/decision")
     approve = {**form, "decision": "approve"}
@@ -320,7 +314,7 @@ async def test_who_may_not_see_a_parked_turn_may_not_decide_on_it(bench: Bench, 
 
 
 async def test_an_answer_of_any_length_can_be_repaired_on_the_page(bench: Bench, browser: Browser) -> None:
-    turn = await parked(bench)
+    turn = await bench.parked()
     http = await browser()
     address = f"/turns/{turn.turn_id}/decision"
     form = Document((await http.get(f"/turns/{turn.turn_id}")).text).form(address)

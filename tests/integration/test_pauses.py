@@ -20,7 +20,7 @@ from tests.installation import Installation, asked, run, web
 from tests.integration.conftest import async_client
 from tests.integration.engine import GOOD
 from tests.integration.lua.test_held_turns import time_passes
-from tests.integration.test_web_pages import HI, PAGE, serving
+from tests.integration.served import HI, PAGE, serving
 from tests.support import playing, put, wait_until
 from tests.unit.web.conftest import caller
 from tests.unit.web.openwebui import Reader

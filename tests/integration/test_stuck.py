@@ -23,8 +23,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.web.app import create_app
 from tests.installation import run
-from tests.integration.engine import NO_MARKER, Bench, says
-from tests.integration.test_inbox import ASKS_A_PERSON
+from tests.integration.engine import Bench
 from tests.support import WAIT_SECONDS, wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.processes.broker import EmbeddedBroker, find_server
@@ -180,7 +179,7 @@ def told(settings: Settings, **more: Any) -> None:
 
 
 async def test_what_waits_behind_a_parked_turn_alarms_nobody_however_long_it_waits(bench: Bench) -> None:
-    parked = (await bench.outcome(says(NO_MARKER), session_id="asks", **ASKS_A_PERSON)).turn_id
+    parked = (await bench.parked(session_id="asks")).turn_id
     behind = await bench.submit(session_id="asks")
     for turn_id in (parked, behind):
         bench.store.hincrby(bench.keys.turn(turn_id), "created_at", -1_000_000)

@@ -20,7 +20,7 @@ from api_client.store.audit import by_key
 from api_client.turns.submitter import Submitter
 from tests.installation import Installation, web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, says
-from tests.integration.test_web_pages import PAGE, serving
+from tests.integration.served import PAGE, serving
 from tests.support import wait_until
 from tests.unit.web.openwebui import Reader
 

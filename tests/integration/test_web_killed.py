@@ -9,7 +9,7 @@ import httpx2
 
 from tests.fault.conftest import Meeting
 from tests.installation import Installation
-from tests.integration.test_web_pages import PAGE, REGENERATE
+from tests.integration.served import PAGE, REGENERATE
 from tests.unit.web.openwebui import Reader
 
 BODY = {"model": "scripted", "stream": True, "messages": [{"role": "user", "content": "held"}]}

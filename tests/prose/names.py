@@ -1,7 +1,5 @@
 """Names of the product's code that the field does not use, each with the term to use instead (docs/glossary.md)."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The project's English, found in its files: pages, docstrings, comments, messages, help texts."""
 
-from __future__ import annotations
-
 import ast
 import io
 import re

@@ -1,7 +1,5 @@
 """Phrases the project does not use, each with what to write instead. Contributors read why in CONTRIBUTING.md."""
 
-from __future__ import annotations
-
 import re
 
 #: A phrase (spaces also match a line break) -> what to write instead.

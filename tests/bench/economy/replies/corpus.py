@@ -1,7 +1,5 @@
 """Both corpora, and what becomes of each reply: what is no part may change nothing, what is one must be accepted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

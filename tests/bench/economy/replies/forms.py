@@ -1,7 +1,5 @@
 """The forms in which models send one section."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
