@@ -44,6 +44,7 @@ POINTS = {
 #: Points of what is beside turns: each has a separate test.
 BESIDE_TURNS = {
     "policy.kept": "submit: policy and template are in the store, the turn is not",
+    "message.moved": "kept agent: the files of its message are moved, the marks are not",
     "notice.due": "notifier: a notice is to be sent, no target has it",
     "notice.taken": "notifier: a target took a notice, the outbox does not know",
     "restore.file": "restore: a file was put in its place",

@@ -302,3 +302,32 @@ def test_a_run_is_started_where_its_recording_cannot_be_made(agents: Processes, 
 def test_a_recording_without_its_last_line_is_none(folder: Path, content: str) -> None:
     folder.with_name("delivery.finished").write_text(content)
     assert recording.finished(folder) is None
+
+
+def test_each_message_of_an_agent_has_its_own_recording_and_the_last_one_is_whole_however_the_agent_ends(
+    agents: Processes, folder: Path
+) -> None:
+    repeats = "import sys\nfor line in sys.stdin:\n    print(line * 2, end='', flush=True)"
+    agent = agents.spawn(
+        [sys.executable, "-S", "-c", repeats],
+        mark=f"{RUN}.{secrets.token_hex(4)}.1",
+        env={},
+        cwd=folder,
+        stdin=None,
+        lease_ends=time.monotonic() + 600,
+        facts={"box": "none", "cut": False},
+    )
+    first, second = folder.parent / "first", folder.parent / "second"
+    agent.record(recording.Recording(first, b"head\n"))
+    assert agent.write(b"a\n", 10)
+    assert wait_for(lambda: agent.read(0.1)) == b"a\na\n"
+    agent.record(recording.Recording(second, b"head\n"))
+    assert agent.write(b"b\n", 10)
+    wait_for(lambda: not agent.silent)
+    agent.terminate(0)
+    wait_for(lambda: agent.wait(0))
+    assert recording.recorded(first) == recording.Finished(b"head\na\na\n", {})
+    found = wait_for(lambda: recording.finished(second))
+    assert found.output == b"head\nb\nb\n", "what nobody had read is there too"
+    assert (found.facts["code"], found.facts["cause"]) == (-signal.SIGKILL, "terminated")
+    agent.close()

@@ -4,7 +4,9 @@
 what was in the pipe then, and a last line about its end. Who takes the turn over from a worker that died finds a
 finished run there, and need not pay for it again. The kernel moves each piece from the pipe into the file before the
 worker reads it there: so a worker that is killed at any moment loses none. The guard copies what is still in the pipe
-before it reports the end to anybody: so both may be killed. Only the standard library: the guard imports this.
+before it reports the end to anybody: so both may be killed. An agent that is kept for several messages has a recording
+for each of them; its ``.finished`` comes however its process ends, and only the output says whether the message had
+ended. Only the standard library: the guard imports this.
 """
 
 from __future__ import annotations
@@ -37,11 +39,15 @@ _SPLICE_F_NONBLOCK = 2
 class Recording:
     """A recording on the worker's side, while it is made. Closing it frees the descriptor."""
 
-    def __init__(self, folder: Path) -> None:
-        """Raises ``OSError``: it cannot be made."""
+    def __init__(self, folder: Path, head: bytes = b"") -> None:
+        """``head`` comes before what the agent says. Raises ``OSError``: it cannot be made."""
         self.path = str(folder)
         self.fd = os.open(self.path + _OUTPUT, _NEW, 0o600)
-        self._at = 0
+        try:
+            self._at = os.write(self.fd, head)
+        except OSError:
+            self.give_up()
+            raise
 
     def piece(self, pipe: int) -> bytes | None:
         """The next piece of what the agent said, recorded; empty at its end, None when it cannot be recorded.
@@ -131,7 +137,7 @@ def _held_by(pipe: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A run that ended by itself with exit code 0: its output, and the facts that the guard noted."""
+    """A run that ended, as ``finished`` says: its output, and the facts that the guard noted."""
 
     output: bytes
     facts: dict[str, Any]
@@ -149,6 +155,16 @@ def finished(folder: Path) -> Finished | None:
     except (OSError, ValueError, TypeError):
         return None
     return Finished(said + more, facts) if len(said) == at else None
+
+
+def recorded(folder: Path) -> Finished | None:
+    """All that is recorded of a run, also where nobody noted its end: then without facts. None for nothing."""
+    if found := finished(folder):
+        return found
+    try:
+        return Finished(_content(f"{folder}{_OUTPUT}"), {})
+    except OSError:
+        return None
 
 
 def _content(path: str) -> bytes:

@@ -106,7 +106,9 @@ def before(base: Base) -> bytes:
         return read(base.transcript.name, folder, MAX_TRANSCRIPT)
 
 
-def evidence_of(order: Order, run: str, session: str, ending: Ending, stream: ClaudeStream, left: Left) -> Evidence:
+def evidence_of(
+    order: Order, run: str, session: str, ending: Ending, stream: ClaudeStream, left: Left, *, lives: bool = False
+) -> Evidence:
     """What the gate is to judge. ``run`` and ``session`` are those of the process, in whose marks they stand."""
     asked = max(stream.retry_after, stream.resets_at - time.time() if stream.resets_at else 0.0)
     return Evidence(
@@ -120,6 +122,7 @@ def evidence_of(order: Order, run: str, session: str, ending: Ending, stream: Cl
         text=left.text,
         missing=left.missing,
         stop_reason=left.stop_reason,
-        unwritable="" if left.marks.keys() >= _REQUIRED else obstacle(order.directory),
+        unwritable="" if lives or left.marks.keys() >= _REQUIRED else obstacle(order.directory),
         retry_after=asked if asked >= _LEAST_RETRY_AFTER else 0.0,
+        lives=lives,
     )

@@ -57,6 +57,11 @@ def session_of(order: Order) -> str:
     return str(uuid.uuid5(_RUNS, order.mark))
 
 
+def kept_of(order: Order) -> Path:
+    """Where the transcript of a complete run is kept."""
+    return order.workdir / TRANSCRIPTS / f"{session_of(order)}.jsonl"
+
+
 def base_of(order: Order) -> Base:
     """The agent session a run continues: this turn's last complete run, else the session's last accepted answer.
 
@@ -85,7 +90,7 @@ def keep(order: Order, session: str, transcript: str, home: Path, *, of: str = "
 
     ``of`` is the agent session of the process that ran it, where that had run others before.
     """
-    if (order.workdir / TRANSCRIPTS / f"{session}.jsonl").is_file():
+    if kept_of(order).is_file():
         return True  # by the worker that this finished run is adopted from
     try:
         content = content_of(transcript, of or session, home)

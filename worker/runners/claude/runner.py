@@ -14,11 +14,12 @@ from pathlib import Path
 
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
+from worker.files import recording
 from worker.files.safe_io import SHORT_OF
 from worker.runners.base import Emit, ErrorKind, Order, RunResult, Sent, Stop, Verdict, config_error, not_begun
 from worker.runners.claude import command as claude_sessions
 from worker.runners.claude import completion_gate as claude_gate
-from worker.runners.claude import living
+from worker.runners.claude import exchange, living
 from worker.runners.claude.answer import Left, evidence_of, left_by
 from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.command import (
@@ -30,7 +31,6 @@ from worker.runners.claude.command import (
     instructions,
     outbound,
     prepare,
-    prompt_for,
 )
 from worker.runners.claude.output import (
     ClaudeStream,
@@ -65,6 +65,14 @@ class ClaudeCliRunner(ProcessRunner):
         except (SettingsError, OSError):
             return ""  # the run alone says why
 
+    def adopt(self, order: Order) -> RunResult | None:
+        """As ``ProcessRunner.adopt``; a message of a kept process that had ended is complete as that lived."""
+        found = recording.recorded(order.directory)
+        files = exchange.files_of(found)
+        if found is None or files is None:
+            return super().adopt(order)
+        return self._taken_over(order, lambda: exchange.adopted(order, files, found))
+
     def open(self, order: Order, fixed: str, stop: Stop) -> living.ClaudeLiving | RunResult:
         """Start a process that may take several messages of the order's session. May block."""
         settings = self._settings.of_model(order.model)
@@ -95,7 +103,7 @@ class ClaudeCliRunner(ProcessRunner):
 
     def _reading(self, order: Order, home: Path, base: Base) -> Reading:
         session, stream = claude_sessions.session_of(order), ClaudeStream()
-        prompt = _prompt(order, base)
+        prompt = exchange.prompt_of(order, base)
 
         input_text = {"role": "user", "content": prompt.decode("utf-8", "replace")}
         sent = Sent(system=instructions(home), messages=(input_text,), continues=base.knows)
@@ -114,7 +122,7 @@ class ClaudeCliRunner(ProcessRunner):
         launch = Launch(
             argv=[program, *arguments(settings, order, settings_file, session, base)],
             env=environment(settings, home),
-            stdin=_prompt(order, base),
+            stdin=exchange.prompt_of(order, base),
             binds=binds(settings, order, Path(program), settings_file, base),
             box=settings.box,
             wanted=True,
@@ -150,7 +158,3 @@ class ClaudeCliRunner(ProcessRunner):
 def _clearing(home: Path) -> Callable[[], None]:
     """Removes a run's HOME. What is worth keeping is copied; the rest may be large."""
     return functools.partial(shutil.rmtree, home, ignore_errors=True)
-
-
-def _prompt(order: Order, base: Base) -> bytes:
-    return prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far, locale=order.locale)

@@ -8,7 +8,7 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
@@ -50,7 +50,7 @@ class AgentProcess:
         mark: str,
         stdout: int,
         stderr: int,
-        send: Callable[[dict[str, Any]], str],
+        send: Callable[[dict[str, Any], Sequence[int]], str],
         kill_guard: Callable[[], None],
         recording: Recording | None = None,
         stdin: int = -1,
@@ -60,7 +60,8 @@ class AgentProcess:
         self.pid = 0
         #: How its first process ended, once that is known; others of it may still be there.
         self.known_end: Exit | None = None
-        self._send = self._send_now = send
+        self._send_now = send
+        self._send: Callable[[dict[str, Any]], object] = lambda request: send(request, ())
         self._stdin = stdin
         self._kill_guard = kill_guard
         self._ended = threading.Event()
@@ -105,9 +106,20 @@ class AgentProcess:
             return piece
         if self._recording:
             self._recording.give_up()
+            self._send({"do": "unrecorded", "mark": self.mark, "record": self._recording.path})
             self._recording = None
-            self._send({"do": "unrecorded", "mark": self.mark})
         return None
+
+    def record(self, recording: Recording | None) -> None:
+        """Record what it says from now on there, and nowhere else; None: nowhere. While nobody reads it. May block."""
+        before, self._recording = self._recording, recording
+        if before:
+            before.close()
+        if recording:
+            request = {"do": "record", "mark": self.mark, "record": recording.path}
+            if self.output_ended or self._send_now(request, [recording.fd, self._stdout]):
+                recording.give_up()
+                self._recording = None
 
     def attach(
         self,
@@ -126,9 +138,8 @@ class AgentProcess:
         """
         send, self._loop = self._send_now, loop
 
-        def send_later(request: dict[str, Any]) -> str:
-            orders.submit(send, request)
-            return ""
+        def send_later(request: dict[str, Any]) -> None:
+            orders.submit(send, request, ())
 
         def on_readable(fd: int) -> None:
             with contextlib.suppress(BlockingIOError):

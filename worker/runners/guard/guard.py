@@ -6,9 +6,10 @@ and a worker that is frozen, or killed, cannot stop its agents (measured: the Cl
 its files beside the redelivered attempt).
 
 Each message is one JSON object in one packet. Requests: ``spawn`` (with stdin, stdout and stderr as passed descriptors,
-and those of its recording), ``extend``, ``terminate``, ``unrecorded``. Reports: ``started``; ``ended`` as soon as an
-agent's first process has ended; and one more per agent, ``exit`` or ``failed``, sent when no process of it is left. The
-guard is single-threaded and imports little but the standard library.
+and those of its recording), ``record`` (with those of another recording), ``extend``, ``terminate``, ``unrecorded``.
+Reports: ``started``; ``ended`` as soon as an agent's first process has ended; and one more per agent, ``exit`` or
+``failed``, sent when no process of it is left. The guard is single-threaded, and imports little but the standard
+library.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class _Agent:
     seen: set[int] = field(default_factory=set)
     kept: Kept | None = None
     noted: bool = False
+    by_message: bool = False  # each of its messages has a recording: then any end of it is noted
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -134,8 +136,11 @@ class Guard:
                 agent.lease_ends = request["lease_ends"]
             case "terminate" if agent := self._agents.get(request["mark"]):
                 self._terminate(agent, request["grace"])
-            case "unrecorded":
-                self._drop(self._agents.get(request["mark"]))
+            case "record":
+                self._record(self._agents.get(request["mark"]), request["record"], fds)
+            case "unrecorded" if agent := self._agents.get(request["mark"]):
+                if agent.kept and agent.kept.path == request["record"]:
+                    self._drop(agent)
 
     def _spawn(self, request: dict[str, Any], fds: list[int]) -> None:
         mark = request["mark"]
@@ -168,6 +173,16 @@ class Guard:
         finally:
             for fd in fds:
                 os.close(fd)
+
+    def _record(self, agent: _Agent | None, path: str, fds: list[int]) -> None:
+        """Note the agent's end in this recording from now on: that of its next message."""
+        if agent is None or len(fds) != 2:
+            for fd in fds:
+                os.close(fd)
+            return
+        if agent.kept:
+            agent.kept.close(keep=True)
+        agent.kept, agent.noted, agent.by_message = Kept(path, *fds), False, True
 
     def _in_child(self, open_files: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -265,19 +280,19 @@ class Guard:
             agent.process.returncode = -signal.SIGKILL
         facts = {"pid": agent.process.pid, "code": code, "swept": len(agent.seen)}
         self._note_end(agent)
-        if left or not agent.noted:
-            self._drop(agent)
-        elif agent.kept:
-            agent.kept.close(keep=True)
+        if agent.kept:
+            agent.kept.close(keep=agent.by_message or (agent.noted and not left))
         self._report(agent.mark, event="exit", cause=agent.cause, left=left, **facts)
 
     def _note_end(self, agent: _Agent) -> None:
-        """Note in its recording that an agent has ended well by itself, unless that is noted."""
-        if agent.kept is None or agent.noted or agent.process.returncode != 0 or agent.cause:
+        """Note in its recording that an agent has ended, well and by itself, unless that is noted."""
+        well = agent.process.returncode == 0 and not agent.cause
+        if agent.kept is None or agent.noted or not (well or agent.by_message):
             return
         # A disk that is full: the run is run again when its worker dies.
         with contextlib.suppress(OSError):
-            agent.kept.finish(agent.facts | {"pid": agent.process.pid, "code": 0, "swept": len(agent.seen)})
+            own = {"pid": agent.process.pid, "code": agent.process.returncode, "swept": len(agent.seen)}
+            agent.kept.finish(agent.facts | own | ({"cause": agent.cause} if agent.cause else {}))
             agent.noted = True
 
     def _drop(self, agent: _Agent | None) -> None:

@@ -251,18 +251,28 @@ class ProcessRunner:
         reading = self.read_back(order) if found else None
         if found is None or not isinstance(reading, Reading):
             return None
-        try:
+
+        def concluded() -> RunResult:
             for line in found.output.removesuffix(b"\n").split(b"\n"):
                 if self.blank_lines or line.strip():
                     reading.take_line(line)
-            result = reading.conclude(ended_before(found), lambda _: None)
+            return reading.conclude(ended_before(found), lambda _: None)
+
+        result = self._taken_over(order, concluded)
+        if result:
+            reading.clear()
+        return result
+
+    def _taken_over(self, order: Order, conclude: Callable[[], RunResult | None]) -> RunResult | None:
+        """The result of a run that was read from its recording, where that is complete."""
+        try:
+            result = conclude()
         except (AnswerTooLong, OSError) as error:
             log.warning("run.not_adopted", mark=order.mark, error=str(error)[:200])
             return None
-        if result.completion.verdict is not Verdict.COMPLETE:
+        if result and result.completion.verdict is not Verdict.COMPLETE:
             log.warning("run.not_adopted", mark=order.mark, error=result.completion.reason[:200])
             return None
-        reading.clear()
         return result
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
