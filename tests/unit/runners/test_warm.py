@@ -15,7 +15,7 @@ import pytest
 from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
 from worker.runners.claude.command import Base
 from worker.runners.claude.completion_gate import END, START, STOP, STOP_FAILURE, Evidence, Mark, judge
-from worker.runners.claude.living import Exchange
+from worker.runners.claude.exchange import Exchange
 from worker.runners.warm.idle_agents import IdleAgents
 from worker.runners.warm.life import Limits
 
