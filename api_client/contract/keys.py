@@ -97,6 +97,11 @@ class Keys:
         return f"{self._prefix}browser:{digest}"
 
     @property
+    def link_key(self) -> str:
+        """String: signs the relay's links (``api_client.relay_state.SignedLinks``); of the first shard only."""
+        return f"{self._prefix}links:key"
+
+    @property
     def openwebui_seen(self) -> str:
         """Hash: what Open WebUI was last seen to send (``api_client.relay_state``)."""
         return f"{self._prefix}openwebui"

@@ -1,8 +1,12 @@
-"""Notes of relays for each other in the store: rates, open questions, sign-ins, what Open WebUI sent."""
+"""Notes of relays for each other in the store: rates, open questions, sign-ins, links, what Open WebUI sent."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
+import hmac
+import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -234,3 +238,35 @@ class SignIns:
     async def forget(self, token: str) -> None:
         """Sign a browser out."""
         await self._ask(self._redis.delete(self._keys.browser(token)))
+
+
+# Links that open one thing for their holder, for a while. Their key is in the store and in no link.
+
+_KEY_BYTES = 32
+
+
+class SignedLinks:
+    """Signs links and checks them. Each method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._redis, self._ask = store.redis, store.ask
+        self._name = Keys(store.namespace).link_key
+
+    async def sign(self, *what: str, until: int) -> str:
+        """The signature of a link to ``what`` that holds until this second since the epoch."""
+        return _signature(await self._key(), what, until)
+
+    async def holds(self, signature: str, *what: str, until: int) -> bool:
+        """True for the signature of a link to exactly this that has not expired."""
+        right = hmac.compare_digest(_signature(await self._key(), what, until).encode(), signature.encode())
+        return right and time.time() < until
+
+    async def _key(self) -> bytes:
+        """The installation's key, made when there is none yet."""
+        fresh = secrets.token_bytes(_KEY_BYTES)
+        return await self._ask(self._redis.set(self._name, fresh, nx=True, get=True)) or fresh
+
+
+def _signature(key: bytes, what: Sequence[str], until: int) -> str:
+    said = "\0".join([*what, str(until)]).encode("utf-8", "surrogatepass")
+    return base64.urlsafe_b64encode(hmac.new(key, said, hashlib.sha256).digest()).rstrip(b"=").decode()

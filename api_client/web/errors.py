@@ -23,6 +23,7 @@ from api_client.contract.error_codes import ERROR_CODES, sentence, words_of
 from api_client.contract.messages import spoken
 from api_client.contract.phases import PhaseError
 from api_client.pauses import clock_time
+from api_client.turns.turn_files import FileMissing
 
 # Every sentence of the relay that a user may read while a turn goes on: one table, ``words.toml``.
 #
@@ -131,6 +132,8 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
             return bad_request(shown_text(str(error), 400), param=error.param, code=error.code or "invalid_value")
         case contract.TurnNotFound():
             return ApiError(404, "no such turn", param="turn_id", code="turn_not_found")
+        case FileMissing():
+            return ApiError(404, "no such file", param="path", code="file_not_found")
         case contract.IdempotencyConflict():
             message = "this Idempotency-Key was used before with another request"
             return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)

@@ -17,6 +17,7 @@ from api_client.broker.announcer import Announcer
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.failpoints import POINTS
+from api_client.contract.folders import delivery_name
 from api_client.contract.marker import answer_text
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, Turn
@@ -27,7 +28,6 @@ from tests.fault.matrix import Caller, Runs, Stage, left_in_store, resume, stubb
 from tests.installation import asked as message
 from tests.on_loop import Ledger
 from tests.support import processes_with, wait_until
-from worker.files.workspace import delivery_name
 
 
 @dataclass(frozen=True)

@@ -17,12 +17,12 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
+from api_client.contract.folders import delivery_name
 from api_client.contract.turn import Outcome, Turn
 from tests.fault.conftest import judged
 from tests.fault.matrix import Runs, Stage, guard_of, left_in_store, resume
 from tests.installation import asked as message
 from tests.support import alive, wait_until
-from worker.files.workspace import delivery_name
 
 
 @dataclass(frozen=True)

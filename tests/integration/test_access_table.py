@@ -102,6 +102,9 @@ TABLE = [
     Row("POST", "/v1/turns/{turn_id}/cancel", OWN),
     Row("DELETE", "/v1/turns/{turn_id}", OWN),
     Row("POST", "/v1/turns/{turn_id}/replay", OWN.replace("200", "202"), json={"message": "Und?"}, ended=True),
+    Row("GET", "/v1/turns/{turn_id}/files", OWN),
+    Row("GET", "/v1/turns/{turn_id}/files/{path}", OWN.replace("200", "404 file_not_found"), ended=True),
+    Row("GET", "/files/{turn_id}/{path}", "|".join(["403 link_invalid"] * 9)),
     Row("POST", "/v1/phases", "202", json={"directory": "work", "phases": [PHASE]}),
     Row("POST", "/v1/phases", RUNS_COMMANDS, json={"directory": "work", "phases": [COMMAND]}),
     Row("GET", "/v1/inbox", "200"),
@@ -186,7 +189,7 @@ class Door:
     async def ask(self, row: Row) -> str:
         """Send the row's request about a turn of its own; the answer as the table writes it."""
         turn_id = await self._turn(ended=row.ended)
-        names = {"turn_id": turn_id, "response_id": f"resp_{turn_id}", "model": "scripted"}
+        names = {"turn_id": turn_id, "response_id": f"resp_{turn_id}", "model": "scripted", "path": "a.txt"}
         if "{what}" in row.path:
             names["what"] = "queue" if "{name}" in row.path else "intake"
         name = "check" if "{what}" in row.path else "pages.css"

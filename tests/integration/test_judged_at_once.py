@@ -14,6 +14,7 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
+from api_client.contract.folders import delivery_name
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
@@ -25,7 +26,7 @@ from tests.records import counters
 from tests.support import wait_until
 from worker.enforcement.child import MOST_CHARACTERS
 from worker.enforcement.policy import Attempt
-from worker.files.workspace import delivery_name, written
+from worker.files.workspace import written
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns import folders
 from worker.turns.judges import Case

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from api_client.contract.folders import session_directory
 from worker.files import recording
 from worker.files.safe_io import opened, read
-from worker.files.workspace import session_directory
 
 #: A folder that was put aside to be removed. No session's folder begins with a dot.
 GONE = ".gone-"

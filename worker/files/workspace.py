@@ -22,13 +22,13 @@ import stat
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import structlog
 
 from api_client.contract.failpoints import reach
+from api_client.contract.folders import delivery_name, repaired_name
 from api_client.contract.issues import HelixError
 from worker.files.safe_io import DIRECTORY, SHORT_OF, found, made, opened, read, replace, write
 
@@ -330,7 +330,6 @@ MAX_FILES = 50
 RESPONSE = "response.md"
 DONE = ".done"
 
-_SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 _ANSWER_FILE = re.compile(r"response\.md|ADR-[A-Za-z0-9._-]{1,100}\.md", re.ASCII)
 
 
@@ -342,25 +341,6 @@ class DeliveryTaken(HelixError):
     def __init__(self, directory: Path) -> None:
         super().__init__(f"delivery {directory.name} was started before: {directory}")
         self.directory = directory
-
-
-@lru_cache(maxsize=1024)  # asked several times in each run
-def session_directory(sessions_dir: Path, session_id: str) -> Path:
-    """The session's folder. An id that is not a plain name is hashed: it never leads elsewhere."""
-    plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")
-    return sessions_dir / (session_id if plain else f"session-{_digest(session_id)}")
-
-
-def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
-    """The name of a delivery's folder. Turns of one session count their attempts alike, so the turn is part of it.
-
-    Raises:
-        ValueError: the turn id is not a plain name.
-    """
-    name = f"{turn_id}-{attempt}-{delivery}"
-    if not _SAFE_NAME.fullmatch(name):
-        raise ValueError(f"not a turn id: {turn_id[:80]!r}")
-    return name
 
 
 def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery: int) -> Path:
@@ -457,6 +437,22 @@ def _why_refused(error: OSError) -> str:
     return "a link" if error.errno in {errno.ELOOP, errno.ENOTDIR} else error.strerror or str(error)
 
 
+def keep_repaired(holder: Place, delivery: str, files: Mapping[str, str]) -> None:
+    """Keep files of an accepted answer that its own attempt did not write so, beside the delivery's folder.
+
+    The session's ``output/`` shows the last turn's answer only; from here they can be fetched later. In the delivery's
+    own folder its agent may have put something in their place.
+
+    Raises:
+        OSError: as ``publish``.
+    """
+    if not files:
+        return
+    with made(holder.session, "attempts") as attempts, made(attempts, repaired_name(delivery)) as folder:
+        for name, content in files.items():
+            holder.replace(name, content.encode("utf-8", "replace"), folder, durable=False)
+
+
 def publish(
     holder: Place, text: str, *, attempt_id: str, files: Mapping[str, str] | None = None, durable: bool = False
 ) -> None:
@@ -516,10 +512,6 @@ def _published_whole(holder: Place, files: Mapping[str, bytes], durable: bool) -
     if durable:
         os.fsync(holder.session)
     return True
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def check_session_done(session: Path, attempt_id: str = "") -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 
 from api_client.contract.failpoints import arrive, reach
+from api_client.contract.folders import delivery_name, session_directory
 from api_client.contract.issues import SettingsError, ValidationIssue
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
@@ -26,11 +27,9 @@ from worker.files.workspace import (
     Recent,
     Written,
     delivery_directory,
-    delivery_name,
     fenced_writes,
     has_answer,
     place,
-    session_directory,
     take_answer_back,
     written,
 )
@@ -383,6 +382,7 @@ def _put(parts: EngineParts, holder: Place, turn: Turn, accepted: Accepted, file
     if files is None:
         own = workspace.written_files(holder.path / "attempts" / accepted.delivery)
         files = {**own, **accepted.mended}
+    workspace.keep_repaired(holder, accepted.delivery, accepted.mended)
     answer, changed = accepted.move.answer, accepted.move.fields.values
     session.accept(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
     workspace.publish(

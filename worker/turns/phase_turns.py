@@ -13,13 +13,14 @@ from pathlib import Path, PurePosixPath
 import structlog
 
 from api_client.contract.events import Body, GateChecked, VerifierJudged, VerifierStarted
+from api_client.contract.folders import delivery_name
 from api_client.contract.issues import SettingsError, ValidationIssue
 from api_client.contract.phases import PHASES, PRIVATE, Phase, input_file, input_problem, phase_session, phases_folder
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.files.folder_clearing import GONE, Old, last_written, size_of
-from worker.files.workspace import FencedPlace, delivery_name
+from worker.files.workspace import FencedPlace
 from worker.runners.base import Verdict
 from worker.turns.leases.lease import Lease
 from worker.verification import (

@@ -431,6 +431,9 @@ class Serving:
         web_address,
         "Address at which people reach the relay's pages; then a chat that waits for one of them links there.",
     )
+    link_seconds: float = setting(
+        604_800.0, number(60, 31_536_000), "How long a link to a turn's file holds, for whoever has it."
+    )
     trace_page: str = setting(
         "",
         trace_address,

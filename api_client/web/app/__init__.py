@@ -44,7 +44,7 @@ from api_client.web.pages import render, turn, turn_list
 from api_client.web.pages.render import error_page
 from api_client.web.relay import Pack, Relay, RelayOf, relay_of
 from api_client.web.relay.readers import Readers
-from api_client.web.routes import completions, exposition, inbox, operators, phases, responses, turns
+from api_client.web.routes import completions, exposition, inbox, operators, phases, responses, turn_files, turns
 
 log = structlog.get_logger(__name__)
 
@@ -137,8 +137,9 @@ def create_app(
     )
     app.state.relay = relay
     app.include_router(health)
-    for module in (completions, responses, turns, phases, inbox, operators, exposition):
+    for module in (completions, responses, turns, turn_files, phases, inbox, operators, exposition):
         app.include_router(module.router, dependencies=[InProgress])
+    app.include_router(turn_files.signed)
     for page in (render, turn_list, turn, operators_pages):
         app.include_router(page.router)
     app.add_middleware(HeadRequests)
@@ -154,7 +155,7 @@ async def _answer(request: Request, error: Exception) -> Response:
     default = relay_of(request).settings.locale
     answer = _api_error(error, request.method, language_of(request, default))
     answer.message = readable(answer, request, default)
-    if answer.status == 404 and _is_browser(request):
+    if answer.status in {403, 404} and _is_browser(request):
         return error_page(answer)
     return JSON(answer.body(), answer.status, answer.headers)
 

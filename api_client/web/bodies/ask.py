@@ -39,6 +39,7 @@ from api_client.web.bodies.models import (
 from api_client.web.errors import HEADER as LOCALE_HEADER
 from api_client.web.errors import ApiError, Problems, bad_request, is_open_webui, locale_of, say, shown, spoken_in
 from api_client.web.openwebui.answers import unfenced
+from api_client.web.openwebui.attached import detached
 from api_client.web.openwebui.background import background_task
 
 # Reading the messages of a request: roles, texts, sizes, and each one's content: a text, or a list of parts.
@@ -409,7 +410,7 @@ def _named(wished: Wishes, headers: Headers) -> list[str]:
 def _as_accepted(messages: Messages) -> Messages:
     """The conversation with its answers as the agent wrote them, not as a page showed them."""
     return tuple(
-        {**message, "content": unfenced(message["content"])} if message["role"] == "assistant" else message
+        {**message, "content": unfenced(detached(message["content"]))} if message["role"] == "assistant" else message
         for message in messages
     )
 

@@ -34,6 +34,7 @@ from api_client.web.intake.replaying import replay
 from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, LongForm, Visitor, VisitorOf, others_need_token
 from api_client.web.relay import Relay, RelayOf
+from api_client.web.relay.file_links import linked_files
 from api_client.workers.reports import read_exits
 
 # The changes of an attempt against the one before: lines, and the words within changed lines. Pure.
@@ -347,6 +348,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         droppable=visitor.operator and turn.outcome is Outcome.DEAD and await client.lists.is_dead_letter(turn_id),
         now=time.time(),
         bundles=visitor.operator and relay.pack is not None,
+        files=await linked_files(relay, turn_id, visitor.owner) if turn.outcome else [],
         trace=_trace_page(relay.settings.trace_page, turn),
         models=tuple(visitor.caller.settings(relay.settings).models),
         decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if parked else None,

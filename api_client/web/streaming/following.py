@@ -24,8 +24,10 @@ from api_client.web.errors import ApiError, internal_error, stream_lost, turn_pa
 from api_client.web.intake.submitting import Submitted, delivered
 from api_client.web.listing import DONE, JSON, PING, SSE_HEADERS, data_frame
 from api_client.web.openwebui.answers import lost_text
+from api_client.web.openwebui.attached import attached
 from api_client.web.openwebui.background import answer_task
 from api_client.web.relay import Relay
+from api_client.web.relay.file_links import linked_files
 from api_client.web.streaming.reply import PageReply, Payload, Reply, TurnUsage, opening, page_of, pieces
 from api_client.workers.reason import NOBODY_CAN
 
@@ -228,6 +230,8 @@ async def stream(relay: Relay, page: PageReply, turn: Submitted) -> AsyncIterato
                     async for event in events:
                         if event is not None and isinstance(event.body, LogReset):
                             seen = -1  # that too is news to this reader, and so is all that follows
+                        if event is not None and event.final:
+                            page.attach(await _attached(relay, reply))
                         for frame in _frames(event, page, seen) if event else await _waiting(relay, page):
                             yield frame
                         if event is not None and event.final:
@@ -245,6 +249,17 @@ async def stream(relay: Relay, page: PageReply, turn: Submitted) -> AsyncIterato
     finally:
         if reply.page and not whole:
             relay.readers.left(reply.turn_id, reply.owner)
+
+
+async def _attached(relay: Relay, reply: Reply) -> str:
+    """Links to the answer's files, for a chat whose reader can follow them."""
+    if not (reply.page and reply.pages):
+        return ""
+    try:
+        return attached(await linked_files(relay, reply.turn_id, reply.owner), reply.pages)
+    except HelixError as error:  # the answer matters more
+        log.warning("relay.files_not_linked", turn_id=reply.turn_id, error=type(error).__name__)
+        return ""
 
 
 def _broken(error: Exception, page: PageReply) -> list[bytes]:

@@ -313,8 +313,8 @@ def pieces(text: str) -> list[str]:
     return [text[start : start + PIECE] for start in range(0, len(text), PIECE)]
 
 
-def ended(event: Event, reply: Reply) -> list[Payload]:
-    """With a turn's last event the answer or the error, else nothing."""
+def ended(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
+    """With a turn's last event the answer and what is attached to it, or the error, else nothing."""
     end = event.body
     if not isinstance(end, TurnFinished):
         return []
@@ -325,7 +325,7 @@ def ended(event: Event, reply: Reply) -> list[Payload]:
         if reply.status:
             error.message = failure_text(end, reply.locale, reply.turn_id, reply.pages)
         return [error.body()]
-    text = reply.text(end.response, read_spans(end.markers, end.response))
+    text = reply.text(end.response, read_spans(end.markers, end.response)) + attached
     return [*(reply.chunk({"content": piece}) for piece in pieces(text)), reply.chunk({}, "stop")]
 
 
@@ -441,6 +441,11 @@ class Draft:
             return []
         return [] if self._judged and self._only_parts else self._take_back()
 
+    def add(self, text: str) -> list[Edit]:
+        """Return what changes when something is added to the settled answer."""
+        self._shown.append(text)
+        return [Edit(text)] if text else []
+
     def _take_back(self) -> list[Edit]:
         self._coming, self._header = VisibleText(), GrowingHeader()
         self._judged, self._goes_on, self._again = False, False, None
@@ -485,6 +490,11 @@ class PageReply:
         #: Only Open WebUI shows it.
         self.progress = StatusLine(reply.locale, reply.pages, checked=reply.checked) if reply.status else None
         self._spent = TurnUsage() if reply.include_usage else None
+        self._attached = ""
+
+    def attach(self, text: str) -> None:
+        """Add this to the answer, should there be one."""
+        self._attached = text
 
     def render(self, event: Event) -> list[Payload]:
         """Return what is sent because of ``event``."""
@@ -497,7 +507,7 @@ class PageReply:
 
     def _rendered(self, event: Event) -> list[Payload]:
         line = self.line(self.progress.take(event)) if self.progress else []
-        return [*line, *ended(event, self.reply)]
+        return [*line, *ended(event, self.reply, self._attached)]
 
     def skip(self, event: Event) -> None:
         """Take in an event that happened before this reader came; ``catch_up``, or the next event, then tells all."""
@@ -529,6 +539,7 @@ class _DraftPage(PageReply):
         status = self.line(self.progress.take(event)) + self._writing(edits) if self.progress else []
         body = event.body
         if isinstance(body, TurnFinished) and body.success:
+            edits += self._draft.add(self._attached)
             return [*status, *self._accepted(edits), self.reply.chunk({}, "stop")]
         return [*status, *self._changed(edits), *ended(event, self.reply)]
 

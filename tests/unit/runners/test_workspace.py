@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from api_client.contract.folders import session_directory
 from worker.files import workspace
 from worker.files.workspace import (
     DeliveryTaken,
@@ -13,7 +14,6 @@ from worker.files.workspace import (
     delivery_directory,
     fenced_writes,
     publish,
-    session_directory,
     written,
     written_files,
 )

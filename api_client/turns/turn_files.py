@@ -1,0 +1,193 @@
+"""The files of a turn's accepted answer, as this machine's disk has them: listed, and opened to be sent.
+
+They lie where the agent wrote them, in the delivery's ``output/``, so nothing here follows a link, leaves that folder,
+or believes that a file is a file.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from api_client.contract.folders import delivery_name, repaired_name, session_directory
+from api_client.contract.issues import HelixError
+from api_client.contract.phases import phases_folder
+from api_client.contract.record import AttemptRecord
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome, Turn
+
+#: Files listed of a turn, how deep in folders, and entries looked at in each of its folders.
+MOST_FILES = 200
+_MOST_DEPTH = 8
+_MOST_ENTRIES = 2_000
+#: The answer itself.
+_ANSWER = "response.md"
+#: What a file is sent as, by the end of its name. Browsers draw none of these with scripts; all else is bytes.
+IMAGES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
+_TYPES = {
+    **IMAGES,
+    ".csv": "text/csv",
+    ".json": "application/json",
+    ".md": "text/markdown",
+    ".pdf": "application/pdf",
+    ".txt": "text/plain",
+    ".zip": "application/zip",
+}
+_BYTES = "application/octet-stream"
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+#: O_NONBLOCK: opening a FIFO must not wait for a writer.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class FileMissing(HelixError):
+    """The turn has no such file, or this machine does not."""
+
+    code = "file_not_found"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFile:
+    """A file. ``path`` is relative to the output, with ``/``; ``size`` in bytes; ``type`` a media type."""
+
+    path: str
+    size: int
+    type: str
+
+    @property
+    def is_image(self) -> bool:
+        """True for an image that any browser draws."""
+        return self.type in IMAGES.values()
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedFile:
+    """A file, and the path of its link below the relay's address; ``until`` in seconds since the epoch."""
+
+    file: TurnFile
+    link: str
+    until: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """The file as a JSON-ready mapping."""
+        file = self.file
+        return {"path": file.path, "size": file.size, "type": file.type, "link": self.link, "expires_at": self.until}
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """A folder of files: ``parts`` below ``base``, which is ours. Of an earlier attempt only files beside the answer's.
+
+    The answer's own are those that validators judge: which of them it has, the accepted attempt says.
+    """
+
+    base: Path
+    parts: tuple[str, ...]
+    beside: bool = False
+
+    def has(self, path: str) -> bool:
+        return not (self.beside and path.startswith("ADR-"))
+
+
+def files_of(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> list[TurnFile]:
+    """The files of an accepted answer by name, ``MOST_FILES`` at most; none before it is accepted."""
+    found: dict[str, TurnFile] = {}
+    for place in _places(settings, turn, attempts):
+        with suppress(OSError), ExitStack() as stack:
+            folder = _folder(place.base, place.parts, stack)
+            for path, size in _walk(folder, ""):
+                if path != _ANSWER and place.has(path):
+                    found.setdefault(path, TurnFile(path, size, type_of(path)))
+    return [found[path] for path in sorted(found)[:MOST_FILES]]
+
+
+def open_file(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], path: str) -> tuple[TurnFile, int]:
+    """One of these files, and a descriptor of it, which is to be closed.
+
+    Raises:
+        FileMissing: there is none; also for anything but a regular file with a single name, and for a path that leads
+            through a link or out of the folder.
+    """
+    parts = path.split("/")
+    if _shown(parts) and path != _ANSWER:
+        for place in _places(settings, turn, attempts):
+            if not place.has(path):
+                continue
+            with suppress(OSError), ExitStack() as stack:
+                folder = _folder(place.base, (*place.parts, *parts[:-1]), stack)
+                fd = os.open(parts[-1], _FILE, dir_fd=folder)
+                facts = os.fstat(fd)
+                if _is_plain(facts):
+                    return TurnFile(path, facts.st_size, type_of(path)), fd
+                os.close(fd)
+    raise FileMissing("no such file")
+
+
+def type_of(path: str) -> str:
+    """What a file of this name is sent as."""
+    return _TYPES.get(PurePosixPath(path).suffix.lower(), _BYTES)
+
+
+def _places(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> Iterator[_Place]:
+    """Where the files of an answer may lie; the first one that has a file counts."""
+    if not (turn.outcome and turn.outcome.success):
+        return
+    by_code_or_person = turn.outcome in {Outcome.PASSED_BY_FALLBACK, Outcome.PASSED_BY_HUMAN}
+    accepted = (turn.best if by_code_or_person else 0) or turn.attempt
+    phase = turn.request.phase
+    if phase is not None:
+        base, above = settings.root, (*phases_folder(turn.request).parts, str(phase["id"]))
+    else:
+        folder = session_directory(settings.sessions_dir, turn.request.session_id)
+        base, above = folder.parent, (folder.name,)
+    for record in sorted(attempts, key=lambda record: -record.number):
+        if record.number > accepted:
+            continue
+        delivery = delivery_name(turn.turn_id, record.number, record.last_delivery)
+        if record.number == accepted:
+            yield _Place(base, (*above, "attempts", repaired_name(delivery)))
+        elif phase is not None:
+            return  # each run of a phase writes all of it
+        yield _Place(base, (*above, "attempts", delivery, "output"), beside=record.number < accepted)
+
+
+def _folder(base: Path, parts: Sequence[str], stack: ExitStack) -> int:
+    """The folder ``parts`` below ``base``, open until the stack ends. Raises ``OSError``: missing, or behind a link."""
+    fd = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    stack.callback(os.close, fd)
+    for part in parts:
+        fd = os.open(part, _FOLDER, dir_fd=fd)
+        stack.callback(os.close, fd)
+    return fd
+
+
+def _walk(folder: int, above: str, depth: int = 0) -> Iterator[tuple[str, int]]:
+    """Plain files below a folder, with their sizes."""
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry, _ in zip(entries, range(_MOST_ENTRIES), strict=False)]
+    for name in sorted(names):
+        if not _shown([name]):
+            continue
+        with suppress(OSError):
+            facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            if _is_plain(facts):
+                yield above + name, facts.st_size
+            elif stat.S_ISDIR(facts.st_mode) and depth < _MOST_DEPTH:
+                with ExitStack() as stack:
+                    below = os.open(name, _FOLDER, dir_fd=folder)
+                    stack.callback(os.close, below)
+                    yield from _walk(below, f"{above}{name}/", depth + 1)
+
+
+def _is_plain(facts: os.stat_result) -> bool:
+    """A regular file; one with another name may be a file of somebody else's."""
+    return stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1
+
+
+def _shown(names: Sequence[str]) -> bool:
+    """True for names that are listed: printable ones, none of them hidden, none that leads elsewhere."""
+    return all(name and not name.startswith(".") and name.isprintable() and "\\" not in name for name in names)
