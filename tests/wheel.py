@@ -105,7 +105,7 @@ def tried(version: str, wheel: Path, extras: str, folder: Path) -> bool:
 @contextmanager
 def installation(turns: Path, home: Path, environ: dict[str, str]) -> Iterator[None]:
     """`turns up` in the folder, on free ports, until the block ends: without one doctor finds that there is none."""
-    ports = {"HELIX_WEB_PORT": "0", "HELIX_FLOWER_PORT": "0"}
+    ports = {"HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}'}
     command = [str(turns), "up", "--json"]
     with subprocess.Popen(command, cwd=home, env=environ | ports, stdout=subprocess.PIPE, text=True) as up:
         try:

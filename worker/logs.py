@@ -29,7 +29,7 @@ _OURS = ("structlog.", __name__)
 
 
 def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
-    """Set up logging for this process by HELIX_LOG_FORMAT and HELIX_LOG_LEVEL; calling it again replaces the set-up.
+    """Set up logging for this process by HELIX_LOG_FORMAT; calling it again replaces the set-up.
 
     Lines go to ``stream``, standard error by default. In a process that has imported Celery, Celery's own set-up
     (handlers, formats, redirected standard output) is kept off.

@@ -269,7 +269,7 @@ _NOT_TAKEN = b"aof_last_write_status:err"
 _LATER_MS = 1000
 _UNCONFIRMED = {
     "power": "the disk did not confirm the write within 2 seconds",
-    "replicated": "no replica confirmed the write within 2 seconds, or fewer than HELIX_REPLICAS did",
+    "replicated": "too few replicas confirmed the write within 2 seconds",
 }
 #: Longest wait for one answer, a disk's confirmation included.
 _PATIENCE_SECONDS = 4.0

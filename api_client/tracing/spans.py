@@ -118,7 +118,7 @@ def span_id(turn: Turn, key: str) -> int:
 def spans_of(turn: Turn, events: Iterable[Event], providers: Mapping[str, str]) -> list[Span]:
     """The spans of a finished turn, the turn's own first. ``providers``: model to ``gen_ai.provider.name``.
 
-    A log that was deleted (``HELIX_EVENT_RETENTION_SECONDS``) leaves the turn's own span.
+    A log that was deleted (``turns gc --events``) leaves the turn's own span.
     """
     walk = _Walk(turn, providers)
     for event in events:

@@ -3,9 +3,9 @@
 # comment says, with the same HELIX_* settings and one shared folder (NFS) as HELIX_ROOT.
 set -eu
 cd "$(dirname "$0")"
-HELIX_ROOT=$(mktemp -d) HELIX_WEB_PORT=${HELIX_WEB_PORT:-8770} HELIX_LOCALE=en
+HELIX_ROOT=$(mktemp -d) HELIX_LOCALE=en
 HELIX_MODELS="invoices=scripted:$PWD/agent.yaml"
-export HELIX_ROOT HELIX_WEB_PORT HELIX_LOCALE HELIX_MODELS
+export HELIX_ROOT HELIX_LOCALE HELIX_MODELS
 trap 'kill $web $worker $broker 2>/dev/null; wait; rm -rf "$HELIX_ROOT"' EXIT
 web= worker= broker=
 
@@ -16,7 +16,7 @@ REDIS_URL=$(sed -n 's/^REDIS_URL=//p' "$HELIX_ROOT/broker")
 export REDIS_URL
 
 # Host A, the relay: people and programs connect to it.
-turns web > "$HELIX_ROOT/web" 2>&1 & web=$!
+turns web --port "${PORT:-8770}" > "$HELIX_ROOT/web" 2>&1 & web=$!
 
 # Host B, the workers: start this on as many hosts as you need. They take turns from the same store.
 HELIX_AGENT_READY_FILE="$HELIX_ROOT/ready" turns worker > "$HELIX_ROOT/worker" 2>&1 & worker=$!

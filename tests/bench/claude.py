@@ -369,8 +369,7 @@ def all_ways(program: Path, stub: Stub, folder: Path, also: Sequence[str]) -> It
                 "HELIX_CLAUDE_PATH": str(program),
                 "HELIX_CLAUDE_API_URL": stub.url,
                 "HELIX_CLAUDE_API_KEY": "sk-stub",
-                "HELIX_WEB_PORT": "0",
-                "HELIX_FLOWER_PORT": "0",
+                "HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}',
                 **dict(each.split("=", 1) for each in change.split()),
             }
             installation = stack.enter_context(installed(load(environ)))

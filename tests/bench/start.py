@@ -74,7 +74,7 @@ def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
             for number in range(rounds + 1):
                 home = folder / f"up-{number}"
                 home.mkdir()
-                up = kept | {"HELIX_ROOT": str(home), "HELIX_WEB_PORT": "0", "HELIX_FLOWER_PORT": "0"}
+                up = kept | {"HELIX_ROOT": str(home), "HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}'}
                 ways: dict[str, Callable[[], tuple[float, float]]] = {
                     "turns --help": lambda: _help(kept),
                     "turns worker": lambda: _until_first_line(["worker"], worker),

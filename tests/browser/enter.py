@@ -37,7 +37,7 @@ def main() -> None:
     given = {
         "HELIX_MODELS": f"helix=scripted:{HERE / 'installed.yaml'}",
         "HELIX_LOCALE": "en",
-        "HELIX_FLOWER_PORT": "0",
+        "HELIX_CONSTANTS": '{"flower_port": "0"}',
     }
     for kind, goals in GOALS.items():
         with (

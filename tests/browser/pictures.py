@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import math
 import os
 import random
@@ -49,7 +50,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        installation(Path(folder), HELIX_FLOWER_PORT=str(free_port())) as told,
+        installation(Path(folder), HELIX_CONSTANTS=json.dumps({"flower_port": str(free_port())})) as told,
     ):
         passed, waiting = asyncio.run(_fill(told))
         taken = threading.Event()

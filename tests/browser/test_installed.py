@@ -101,8 +101,8 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     root, played = tmp_path / "project", script("installed.yaml", tmp_path)
     root.mkdir()
     models = f"helix=scripted:{played},second=scripted:{played}"
-    given = {"HELIX_MODELS": models, "HELIX_VISION_MODELS": "helix", "HELIX_LOCALE": "en", "HELIX_FLOWER_PORT": "0"}
-    given |= {"HELIX_WEB_PORT": str(free_port()), "HELIX_CONSTANTS": '{"stop_grace_seconds": "30"}'}
+    given = {"HELIX_MODELS": models, "HELIX_VISION_MODELS": "helix", "HELIX_LOCALE": "en"}
+    given |= {"HELIX_WEB_PORT": str(free_port()), "HELIX_CONSTANTS": '{"stop_grace_seconds": "30", "flower_port": "0"}'}
     with installation(root, **given) as told:
         key = json.loads(command(told, "keys", "create", "webui", "--forwards-users", "--json"))["key"]
         environ = printed_environ(told, key) | getattr(request, "param", {})

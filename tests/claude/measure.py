@@ -61,7 +61,7 @@ def installation(root: Path, program: Path, stub: Stub) -> Iterator[int]:
         "HELIX_CLAUDE_API_URL": stub.url,
         "HELIX_CLAUDE_API_KEY": "sk-stub",
         "HELIX_WEB_PORT": str(port),
-        "HELIX_FLOWER_PORT": "0",
+        "HELIX_CONSTANTS": '{"flower_port": "0"}',
     }
     command = [sys.executable, "-c", "from worker.cli import main; main()", "up"]
     with (root / "up.log").open("wb") as log, subprocess.Popen(command, env=env, stdout=log, stderr=log) as up:

@@ -136,7 +136,7 @@ async def test_who_acknowledges_may_not_be_promoted_again_and_replicas_may_once_
 
 async def test_as_many_replicas_as_are_asked_for_confirm(set_up: SentinelSetUp, replicated: Settings) -> None:
     async with TurnsClient(replace(replicated, replicas=2)) as client:
-        with pytest.raises(StoreUnavailable, match="fewer than HELIX_REPLICAS"):
+        with pytest.raises(StoreUnavailable, match="too few replicas"):
             await client.submitter.submit(asked("quick"))
 
 

@@ -97,7 +97,7 @@ def test_the_phase_passes_once_its_link_leads_somewhere(up: Up, tmp_path: Path) 
 
 
 def test_workers_on_another_host_answer_what_the_relays_host_submits() -> None:
-    output = run("sh", f"{EXAMPLES}/two_hosts.sh", HELIX_WEB_PORT=str(free_port()))
+    output = run("sh", f"{EXAMPLES}/two_hosts.sh", PORT=str(free_port()))
     assert "The invoice is in the archive." in output
 
 

@@ -106,11 +106,11 @@ FOLDER = "open('big', 'wb').write(b'x' * (6 * 2**20))"
     [
         (MEMORY, {"memory_mb": 150}, "HELIX_LIMIT_MEMORY_MB"),
         (SPREAD, {"memory_mb": 150}, "HELIX_LIMIT_MEMORY_MB"),
-        (PROCESSES, {"processes": 20}, "HELIX_LIMIT_PROCESSES"),
-        (THREADS, {"processes": 20}, "HELIX_LIMIT_PROCESSES"),
-        (FILES, {"open_files": 64}, "HELIX_LIMIT_OPEN_FILES"),
-        (FOLDER + STAY, {"folder_mb": 5}, "HELIX_LIMIT_FOLDER_MB"),
-        (FOLDER, {"folder_mb": 5}, "HELIX_LIMIT_FOLDER_MB"),
+        (PROCESSES, {"processes": 20}, "limit_processes"),
+        (THREADS, {"processes": 20}, "limit_processes"),
+        (FILES, {"open_files": 64}, "limit_open_files"),
+        (FOLDER + STAY, {"folder_mb": 5}, "limit_folder_mb"),
+        (FOLDER, {"folder_mb": 5}, "limit_folder_mb"),
     ],
     ids=["memory", "memory of several", "processes", "threads", "open files", "folder", "folder, and ends at once"],
 )
@@ -141,7 +141,7 @@ time.sleep(600)
     _, completion = runs(code, tmp_mb=4)
     assert (tmp_path / "run" / "said").read_text() == "No space left on device"
     assert completion
-    assert (completion.kind, "HELIX_LIMIT_TMP_MB" in completion.reason) == (ErrorKind.LIMIT, True)
+    assert (completion.kind, "limit_tmp_mb" in completion.reason) == (ErrorKind.LIMIT, True)
 
 
 def test_shared_memory_counts_once_sparse_files_not_at_all_and_who_keeps_within_limits_ends_by_itself(
@@ -208,4 +208,4 @@ def test_the_programs_of_gates_have_the_same_limits(tmp_path: Path, mode: str) -
     fence = Fence(mode=mode, bounds=Bounds(folder_mb=5))
     report = check(phase, output, locale="en", scratch=tmp_path / "scratch", fence=fence)
     [issue] = report.issues
-    assert (issue.code, "HELIX_LIMIT_FOLDER_MB" in issue.message) == ("LIMIT_REACHED", True)
+    assert (issue.code, "limit_folder_mb" in issue.message) == ("LIMIT_REACHED", True)

@@ -33,7 +33,7 @@ NOWHERE = "redis://127.0.0.1:1/0"
 
 def environ(root: Path, **more: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("HELIX_") and k != "REDIS_URL"}
-    return kept | {"HELIX_ROOT": str(root), "HELIX_WEB_PORT": "0", "HELIX_FLOWER_PORT": "0"} | more
+    return kept | {"HELIX_ROOT": str(root), "HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}'} | more
 
 
 def refused(command: list[str], given: dict[str, str]) -> list[str]:
@@ -121,7 +121,10 @@ def test_a_wrong_password_is_said_before_a_taken_port(tmp_path: Path, settings: 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        found = refused(["up"], environ(tmp_path, REDIS_URL=url, HELIX_WEB_PORT=str(taken.getsockname()[1])))
+        found = refused(
+            ["up"],
+            environ(tmp_path, REDIS_URL=url, **{CONSTANTS: json.dumps({"web_port": str(taken.getsockname()[1])})}),
+        )
     assert "does not accept this user and password" in found[-1]
 
 

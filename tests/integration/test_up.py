@@ -29,7 +29,7 @@ class Up:
     def __init__(self, root: Path, **environ: str) -> None:
         self.root = root
         self.environ = {k: v for k, v in os.environ.items() if not k.startswith("HELIX_") and k != "REDIS_URL"}
-        self.environ |= {"HELIX_ROOT": str(root), "HELIX_WEB_PORT": "0", "HELIX_FLOWER_PORT": "0"} | environ
+        self.environ |= {"HELIX_ROOT": str(root), "HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}'} | environ
         self.process = subprocess.Popen(
             turns("up", "--json"),
             env=self.environ,
@@ -152,13 +152,15 @@ def test_a_taken_port_is_told_with_the_way_out_and_nothing_is_left(tmp_path: Pat
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        environ = {**os.environ, "HELIX_ROOT": str(tmp_path), "HELIX_WEB_PORT": str(port)}
+        environ = {**os.environ, "HELIX_ROOT": str(tmp_path)}
         environ.pop("REDIS_URL", None)
-        done = subprocess.run(turns("up"), env=environ, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            turns("up", "--port", str(port)), env=environ, capture_output=True, text=True, check=False
+        )
     assert done.returncode == 2
     assert done.stderr == (
         f"turns: cannot listen on 127.0.0.1:{port} (Address already in use); "
-        "set HELIX_WEB_PORT to another, or to 0 for a free one [cannot_start]\n"
+        "--port names another; 0: a free one [cannot_start]\n"
     )
     assert processes_with(str(tmp_path / ".helix")) == {}
 
@@ -170,8 +172,7 @@ def test_a_wrong_password_of_the_store_is_said_at_once(tmp_path: Path, settings:
         **os.environ,
         "HELIX_ROOT": str(tmp_path),
         "REDIS_URL": url,
-        "HELIX_WEB_PORT": "0",
-        "HELIX_FLOWER_PORT": "0",
+        "HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}',
     }
     done = subprocess.run(turns(*command), env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -191,7 +192,7 @@ def test_a_validator_that_is_not_offered_here_keeps_it_from_starting(tmp_path: P
 
 def test_flower_opens_no_page_without_its_password_and_changes_nothing(up: Callable[..., Up]) -> None:
     port = free_port()
-    told = up(HELIX_FLOWER_PORT=str(port)).told
+    told = up(HELIX_CONSTANTS=json.dumps({"flower_port": str(port)})).told
 
     def status(path: str, password: str = "", method: str = "GET") -> int:
         request = urllib.request.Request(f"{told['flower_url']}{path}", method=method)

@@ -192,7 +192,7 @@ def test_each_value_is_shown_with_its_origin_and_secrets_are_not_shown() -> None
     assert shown["HELIX_API_KEYS"] == ("***", "environment")
     assert shown["HELIX_LOCALE"] == ("en", "environment")
     assert shown["HELIX_SHARDS"] == ("1", "default")
-    assert len(shown) == len(declared(Settings, "setting"))
+    assert len(shown) == sum(not each.metadata["instead"] for each in declared(Settings, "setting"))
 
 
 def test_a_command_that_may_hold_a_token_is_shown_and_quoted_nowhere() -> None:
@@ -538,6 +538,25 @@ def test_who_sets_what_is_a_setting_no_longer_is_warned_and_goes_on(
     warn(settings)
     assert capsys.readouterr().err.splitlines() == [f"turns: warning: {each}" for each in settings.warnings]
     assert load(settings.environ()).warnings == settings.warnings[1:]  # a process we start gets no such variable
+
+
+def test_a_deprecated_setting_holds_and_its_better_place_is_named_once(root: Path) -> None:
+    write(root, "session_retention_seconds = 60\n")
+    settings = load({"HELIX_ROOT": str(root), "HELIX_WEB_PORT": "9", "HELIX_STREAM_MODES": "scripted=draft"})
+    assert (settings.web_port, settings.session_retention_seconds) == (9, 60.0)
+    behind = "still holds, but is deprecated: use"
+    assert settings.warnings == (
+        f"HELIX_STREAM_MODES {behind} `stream = ...` in the model's block of the settings file",
+        f"HELIX_WEB_PORT {behind} `--port` of `turns up` or `turns web`",
+        f".helix/helix.toml:1:1: session_retention_seconds {behind} `turns gc --sessions DAYS`",
+    )
+    started = load(settings.environ())
+    assert (started.web_port, started.stream_modes, started.warnings) == (
+        9,
+        {"scripted": "draft"},
+        settings.warnings[2:],
+    )
+    assert {"HELIX_WEB_PORT", "HELIX_STREAM_MODES"}.isdisjoint(settings.environ())
 
 
 def test_prices_make_a_cost_where_the_service_names_none() -> None:

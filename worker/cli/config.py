@@ -90,6 +90,10 @@ below: for turns of this model it wins over the variable and the line of that na
 both. `HELIX_MODELS`, where it is set, says which models there are; the blocks of those still hold. An escalation to
 another model runs under that model's block.
 """
+_DEPRECATED = """## Deprecated
+
+These still hold; who sets one gets a warning that names the better place.
+"""
 _CONSTANTS = """## Constants
 
 Fixed values of the program; their environment names are refused, but for those marked †: these were settings. Who still
@@ -123,6 +127,7 @@ def describe(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, s
             "help": field.metadata["help"],
         }
         for field in declared(Settings, "setting")
+        if not field.metadata["instead"] or name_of(field.name) in environ or field.name in file.values
     ] + _of_blocks(settings, file)
 
 
@@ -144,11 +149,18 @@ def _of_blocks(settings: Settings, file: SettingsFile) -> list[dict[str, str]]:
 def reference() -> str:
     """docs/settings.md: every setting and constant, its default and what it means."""
     lines = [_OPENING]
+    known = declared(Settings, "setting")
+    current = [each for each in known if not each.metadata["instead"]]
     for group in GROUPS:
         lines += [f"## {group.__name__}", "", str(group.__doc__), ""]
-        names = [each for each in declared(Settings, "setting") if each.name in group.__annotations__]
+        names = [each for each in current if each.name in group.__annotations__]
         lines += [f"- `{name_of(f.name)}` ({_default(f)}): {f.metadata['help']}{_star(f)}" for f in names]
         lines.append("")
+    lines += [
+        _DEPRECATED,
+        *(f"- `{name_of(f.name)}`: use {f.metadata['instead']}" for f in known if f not in current),
+        "",
+    ]
     lines += [_CONSTANTS]
     constants = [each for each in declared(Settings, "constant") if each.name not in _OF_TESTS]
     lines += [f"- `{f.name}` ({_default(f)}): {f.metadata['help']}{_was(f)}" for f in constants]

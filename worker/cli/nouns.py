@@ -102,7 +102,12 @@ def keys() -> None:
     help="operator: sees and cancels all turns. metrics: reads figures over all.",
 )
 @click.option("--models", default="", metavar="MODEL,...", help="The models it may use; all when left out.")
-@click.option("--per-minute", type=click.IntRange(0, 10**6), default=0, help="Turns a minute, instead of the setting.")
+@click.option(
+    "--per-minute",
+    type=click.IntRange(0, 10**6),
+    default=0,
+    help="Turns an owner may submit a minute, and at once; 60 if none.",
+)
 @click.option("--forwards-users", is_flag=True, help="For Open WebUI: each request names its user, who is the owner.")
 @json_option
 def create(

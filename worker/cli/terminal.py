@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.settings import load, require_store
+from api_client.contract.settings import Settings, load, require_store
 from api_client.figures.figures import seconds_of
 from worker.logs import configure_logging
 
@@ -75,9 +75,9 @@ def moment(at: float) -> str:
 Result = TypeVar("Result")
 
 
-def with_client(action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
-    """Run a coroutine with a client of the settings in the environment."""
-    settings = require_store(load())
+def with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
+    """Run a coroutine with a client, of the settings in the environment where none are given."""
+    settings = settings or require_store(load())
     configure_logging(replace(settings, log_level="warning"))
 
     async def run() -> Result:

@@ -15,7 +15,7 @@ from typing import Any
 from api_client.contract.declared import Findings, Kind, Problem, nearest, one_of
 from api_client.contract.policy import Action
 from api_client.contract.prompts import NONE, SHIPPED
-from api_client.contract.settings.groups import declared, no_longer
+from api_client.contract.settings.groups import declared, retired
 from api_client.contract.settings.setting_values import STREAM_MODES, number, web_address
 from api_client.contract.settings.table import STATE_DIR, Settings
 
@@ -30,7 +30,8 @@ _ASK_NOBODY = {"scripted"}
 _LIST = 'a list of texts: ["a", "b"]'
 #: Said by the environment alone: it is what finds this file.
 _NOT_HERE = {"root", "config"}
-_RETIRED = {each.name: each for each in declared(Settings, "constant") if each.metadata["was"]}
+_RETIRED = retired(Settings)
+_CONSTANTS = {each.name for each in declared(Settings, "constant")}
 #: Keys that name a file with a secret, and the settings they give.
 _SECRETS = {f"{each.name}_file": each.name for each in declared(Settings, "setting") if each.metadata["secret"]}
 
@@ -98,8 +99,8 @@ def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
         at = found.place_of(place, of_key=problem.of_key)
         found.problems.append(f"{at}: {place}: {problem.message[:200]}")
     for key in found.places:
-        if was := _RETIRED.get(key.rpartition(".")[2]):
-            found.warnings.append(f"{found.place_of(key, of_key=True)}: {key} {no_longer(was)}")
+        if said := _RETIRED.get(key.rpartition(".")[2]):
+            found.warnings.append(f"{found.place_of(key, of_key=True)}: {key} {said}")
     return found
 
 
@@ -132,7 +133,7 @@ def _values(found: Findings, block: Mapping[str, Any], kinds: Mapping[str, Kind]
     """What a block sets: setting -> value."""
     values = {}
     for key, value in block.items():
-        if key in _RETIRED:
+        if key in _RETIRED and key in _CONSTANTS:
             continue  # a warning says so
         if key not in kinds:
             found.wrong(f"no such setting{nearest(key, kinds)}", *where, key, of_key=True)

@@ -50,12 +50,13 @@ def setting(
     secret: bool = False,
     masked: bool = False,
     per_model: bool = False,
+    instead: str = "",
 ) -> Any:
     """A setting; ``parse`` reads its text. ``per_model``: a model's block of the settings file may set it too.
 
-    ``masked``: it may hold a secret, so it is shown as one.
+    ``masked``: it may hold a secret, so it is shown as one. ``instead``: the better place of a deprecated one.
     """
-    shown = {"secret": secret, "masked": secret or masked}
+    shown = {"secret": secret, "masked": secret or masked, "instead": instead}
     return _field(default, kind="setting", parse=parse, help=help_text, per_model=per_model, **shown)
 
 
@@ -66,6 +67,11 @@ def constant(default: Any, parse: Callable[[str], Any], help_text: str, *, was: 
     """
     apart = {"secret": False, "masked": False, "per_model": False}
     return _field(default, kind="constant", parse=parse, help=help_text, was=was, **apart)
+
+
+def deprecated(default: Any, parse: Callable[[str], Any], instead: str) -> Any:
+    """A setting that has a better place. It still holds; who sets it is warned, and learns the place."""
+    return setting(default, parse, f"Deprecated: use {instead}.", instead=instead)
 
 
 def of_the_file(default: Any) -> Any:
@@ -84,9 +90,14 @@ def declared(table: Any, kind: str) -> list[Field[Any]]:
     return [each for each in fields(table) if each.metadata["kind"] == kind]
 
 
-def no_longer(constant_: Field[Any]) -> str:
-    """The words behind a name that was a setting once."""
-    return f"is a setting no longer: {constant_.default} holds; take it out (docs/settings.md, Constants)"
+def retired(table: Any) -> dict[str, str]:
+    """The fields that were settings once, or have a better place; each with what a warning says behind its name."""
+    said = "is a setting no longer: {} holds; take it out (docs/settings.md, Constants)"
+    were = [each for each in declared(table, "constant") if each.metadata["was"]]
+    moved = [each for each in declared(table, "setting") if each.metadata["instead"]]
+    return {each.name: said.format(spelled(each.default)) for each in were} | {
+        each.name: f"still holds, but is deprecated: use {each.metadata['instead']}" for each in moved
+    }
 
 
 def name_of(attribute: str) -> str:
@@ -126,21 +137,6 @@ class Agents:
         "Memory an agent and all it starts may use together, in MiB; 0: no limit.",
         per_model=True,
     )
-    limit_processes: int = setting(
-        1024, integer(0, 10**6), "Processes and threads an agent may have, all together; 0: no limit.", per_model=True
-    )
-    limit_open_files: int = setting(
-        4096, integer(0, 10**6), "Files each process of an agent may have open; 0: as many as the worker."
-    )
-    limit_tmp_mb: int = setting(
-        1024, integer(0, 10**7), "Size of a box's /tmp, and of its /dev/shm, in MiB of memory; 0: half the machine's."
-    )
-    limit_folder_mb: int = setting(
-        2048,
-        integer(0, 10**7),
-        "What one run of an agent may write into its folder and its HOME, in MiB; 0: no limit.",
-        per_model=True,
-    )
     writable: tuple[str, ...] = setting(
         (), folders, "Folders below HELIX_ROOT that claude_cli may write besides its own, such as adr.", per_model=True
     )
@@ -160,12 +156,6 @@ class Agents:
         (),
         foreign_names,
         "Names of the worker's own environment that the CLI is given, such as HTTPS_PROXY,AWS_REGION.",
-        per_model=True,
-    )
-    claude_permission_mode: str = setting(
-        "acceptEdits",
-        choice("acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"),
-        "What the CLI may do without asking; nobody is there to ask, so the rest is denied.",
         per_model=True,
     )
     claude_tools: tuple[str, ...] = setting(
@@ -233,9 +223,7 @@ class Answering:
         model_runners,
         "Models: model=runner[:option],...; none set, but HELIX_CLAUDE_API_KEY: also helix-consultant=claude_cli.",
     )
-    vision_models: tuple[str, ...] = setting(
-        (), names, "Models whose agents read images: of claude_cli, or of a service that does. Others refuse them."
-    )
+    vision_models: tuple[str, ...] = deprecated((), names, "`vision = true` in the model's block of the settings file")
     validators: tuple[str, ...] = setting(
         BUILT_IN,
         names,
@@ -276,10 +264,8 @@ class Answering:
         day_budgets,
         "Dollars a day (UTC): all=200,owner:*=5,key:webui=50,model:opus=100; a spent one refuses turns (429).",
     )
-    stream_modes: dict[str, str] = setting(
-        dict,
-        stream_modes_of,
-        "How a model's answers are streamed: model=live|draft|validated,...; else the client decides.",
+    stream_modes: dict[str, str] = deprecated(
+        dict, stream_modes_of, "`stream = ...` in the model's block of the settings file"
     )
     escalation_model: str = setting(
         "",
@@ -291,12 +277,6 @@ class Answering:
         "yes",
         choice("yes", "no"),
         "Stage 2 of an escalation: park the turn in the inbox for a person to decide.",
-        per_model=True,
-    )
-    escalation_timeout_seconds: float = setting(
-        86_400.0,
-        number(1, 2_592_000),
-        "How long a turn waits in the inbox before the default is decided.",
         per_model=True,
     )
     flow_version: dict[str, int] = setting(
@@ -383,6 +363,51 @@ class Constants:
     breaker_seconds: float = constant(
         60.0, number(0.1, 86_400), "An open breaker lets one turn try after this long; doubles up to 10 minutes."
     )
+    replicas: int = constant(
+        1,
+        integer(1, 100),
+        "With replicated: how many replicas have a turn before it is acknowledged, its end before it is shown.",
+        was=True,
+    )
+    idle_seconds: float = constant(600.0, number(0.1, 86_400), "An agent silent for this long is stopped.", was=True)
+    escalation_timeout_seconds: float = constant(
+        86_400.0, number(1, 2_592_000), "How long a turn waits in the inbox before the default is decided.", was=True
+    )
+    owner_unfinished: int = constant(
+        100, integer(0, 10**7), "Turns of one owner that have not ended; more get 429. 0: no limit.", was=True
+    )
+    owner_requests: int = constant(
+        100, integer(0, 10**6), "Requests of one owner in progress at a relay, streams included. 0: no limit.", was=True
+    )
+    roles: tuple[str, ...] = constant(ROLES, message_roles, "Roles a message may have.", was=True)
+    limit_open_files: int = constant(
+        4096, integer(0, 10**6), "Files each process of an agent may have open; 0: as many as the worker.", was=True
+    )
+    limit_tmp_mb: int = constant(
+        1024,
+        integer(0, 10**7),
+        "Size of a box's /tmp, and of its /dev/shm, in MiB of memory; 0: half the machine's.",
+        was=True,
+    )
+    limit_processes: int = constant(
+        1024, integer(0, 10**6), "Processes and threads an agent may have, all together; 0: no limit.", was=True
+    )
+    limit_folder_mb: int = constant(
+        2048,
+        integer(0, 10**7),
+        "What one run of an agent may write into its folder and its HOME, in MiB; 0: no limit.",
+        was=True,
+    )
+    claude_permission_mode: str = constant(
+        "acceptEdits",
+        choice("acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"),
+        "What the CLI may do without asking; nobody is there to ask, so the rest is denied.",
+        was=True,
+    )
+    log_level: str = constant(
+        "info", choice("debug", "info", "warning", "error"), "Least severe level written.", was=True
+    )
+    flower_port: int = constant(5555, integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.", was=True)
 
 
 # The people who are called when somebody is needed.
@@ -419,8 +444,8 @@ class Notifying:
 class Serving:
     """The relay: its addresses, its keys, and what it takes in."""
 
-    web_host: str = setting("127.0.0.1", text, "Address the relay listens on.")
-    web_port: int = setting(8765, integer(0, 65_535), "Port the relay listens on; 0 takes a free one.")
+    web_host: str = deprecated("127.0.0.1", text, "`--host` of `turns up` or `turns web`")
+    web_port: int = deprecated(8765, integer(0, 65_535), "`--port` of `turns up` or `turns web`")
     trusted_proxies: tuple[str, ...] = setting(
         (),
         networks,
@@ -439,7 +464,6 @@ class Serving:
         trace_address,
         "Address of a trace's page, with {trace_id} in it; then the page of a finished turn links there.",
     )
-    flower_port: int = setting(5555, integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.")
     api_keys: tuple[str, ...] = setting(
         (),
         key_list,
@@ -466,22 +490,13 @@ class Serving:
         grants,
         "Folders below HELIX_ROOT in which keys may run phases: FOLDER=OWNER,... (owners of `turns keys list`, or *).",
     )
-    turns_per_minute: int = setting(
-        60, integer(0, 10**6), "Turns an owner may submit a minute, and at once; more get 429. 0: no limit."
-    )
-    owner_unfinished: int = setting(
-        100, integer(0, 10**7), "Turns of one owner that have not ended; more get 429. 0: no limit."
-    )
+    turns_per_minute: int = deprecated(60, integer(0, 10**6), "`turns keys create NAME --per-minute N`")
     owner_bytes: int = setting(
         256 * 2**20,
         integer(0, 2**50),
         "Bytes of one owner's requests within HELIX_RETENTION_SECONDS, half of it at once; more get 429. 0: no limit.",
     )
-    owner_requests: int = setting(
-        100, integer(0, 10**6), "Requests of one owner in progress at a relay, streams included. 0: no limit."
-    )
     max_body_bytes: int = setting(8 * 2**20, integer(1024, 2**30), "Largest request body the relay reads.")
-    roles: tuple[str, ...] = setting(ROLES, message_roles, "Roles a message may have.")
 
 
 # The place of turns, and their lifetime.
@@ -513,21 +528,10 @@ class Storage:
         choice("everysec", "power", "replicated"),
         "What a submit and a shown end wait for: power: the disk; replicated: a replica, as for Sentinel.",
     )
-    replicas: int = setting(
-        1,
-        integer(1, 100),
-        "With replicated: how many replicas have a turn before it is acknowledged, its end before it is shown.",
-    )
     retention_seconds: float = setting(7 * 86_400.0, number(60, 10**9), "How long a finished turn stays readable.")
-    event_retention_seconds: float = setting(
-        0.0, number(0, 10**9), "The same for its events, where shorter; `turns gc` enforces it. 0: as the turn."
-    )
-    attempt_retention_seconds: float = setting(
-        0.0, number(0, 10**9), "The same for its attempts and their folders (`turns gc`). 0: as the turn."
-    )
-    session_retention_seconds: float = setting(
-        0.0, number(0, 10**9), "Session folders not written to for this long are removed by `turns gc`. 0: never."
-    )
+    event_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --events DAYS`")
+    attempt_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --attempts DAYS`")
+    session_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --sessions DAYS`")
 
 
 # The way a worker runs agents.
@@ -541,13 +545,9 @@ class Working:
     check_slots: int = setting(
         2, integer(1, 64), "Answers a worker judges at once, in all its processes; at least one in each."
     )
-    worker_processes: int = setting(0, integer(0, 256), "Processes of a worker; 0: one per CPU that it may use.")
-    idle_seconds: float = setting(
-        600.0, number(0.1, 86_400), "An agent silent for this long is stopped.", per_model=True
-    )
+    worker_processes: int = deprecated(0, integer(0, 256), "`turns worker --processes N`")
     lease_seconds: float = setting(6.0, number(0.5, 600), "A worker silent for this long has lost its turn.")
     shutdown_seconds: float = setting(
         20.0, number(0, 86_400), "On SIGTERM running agents may finish for this long; then their turns are handed over."
     )
     log_format: str = setting("console", choice("console", "json"), "How log lines are written.")
-    log_level: str = setting("info", choice("debug", "info", "warning", "error"), "Least severe level written.")

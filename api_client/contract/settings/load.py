@@ -17,7 +17,7 @@ from urllib.parse import urlsplit, urlunsplit
 from api_client.contract.declared import nearest
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings.file import FILE_NAME, SettingsFile, read_file
-from api_client.contract.settings.groups import declared, name_of, no_longer
+from api_client.contract.settings.groups import declared, name_of, retired
 from api_client.contract.settings.setting_values import Sentinels, model_runners
 from api_client.contract.settings.table import CONSTANTS, RUN_FILE, STATE_DIR, Settings
 
@@ -134,8 +134,8 @@ def _values(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
 
 
 def _constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    """The constants that a test turns."""
-    known = {each.name: each.metadata["parse"] for each in declared(Settings, "constant")}
+    """The constants that a test turns, and the deprecated settings of the process that started this one."""
+    known = {each.name: each.metadata["parse"] for kind in ("constant", "setting") for each in declared(Settings, kind)}
     try:
         given = json.loads(environ.get(CONSTANTS) or "{}")
         return {name: known[name](text) for name, text in given.items()}
@@ -217,10 +217,10 @@ def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
 
 
 def _retired(environ: Mapping[str, str]) -> Iterator[str]:
-    """Warn of each variable that was a setting once."""
-    for each in declared(Settings, "constant"):
-        if each.metadata["was"] and environ.get(name_of(each.name)):
-            yield f"{name_of(each.name)} {no_longer(each)}"
+    """Warn of each variable that was a setting once, or has a better place."""
+    for attribute, said in retired(Settings).items():
+        if environ.get(name_of(attribute)):
+            yield f"{name_of(attribute)} {said}"
 
 
 def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[str]) -> dict[str, str]:

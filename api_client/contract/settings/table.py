@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -120,11 +120,13 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
 
     def environ(self) -> dict[str, str]:
         """The settings as environment variables, for a process we start; it reads the settings file again."""
-        values = {name_of(each.name): spelled(getattr(self, each.name)) for each in declared(self, "setting")}
+        settings = declared(self, "setting")
+        quiet = [each for each in settings if each.metadata["instead"]]  # the process that we start need not warn again
+        values = {name_of(each.name): spelled(getattr(self, each.name)) for each in settings if each not in quiet}
         turned = {
             each.name: spelled(getattr(self, each.name))
-            for each in declared(self, "constant")
-            if getattr(self, each.name) != each.default
+            for each in (*declared(self, "constant"), *quiet)
+            if getattr(self, each.name) != (each.default if each.default is not MISSING else {})
         }
         constants = {CONSTANTS: json.dumps(turned)} if turned else {}
         if failpoint := turned.get("failpoint"):  # read where no settings are loaded

@@ -231,7 +231,7 @@ def serve(settings: Settings, pack: Pack | None = None) -> None:
     app = create_app(settings, pack=pack)
     if not needs_key(app.state.relay) and not is_loopback(settings.web_host):
         problem = "set HELIX_API_KEYS, or make a key with `turns keys create NAME`, to listen beyond this machine"
-        raise SettingsError([f"HELIX_WEB_HOST={settings.web_host}: {problem}"])
+        raise SettingsError([f"--host {settings.web_host}: {problem}"])
     if not needs_key(app.state.relay):
         make_token(settings.token_path)
     trusted = Forwarded(app, list(settings.trusted_proxies)).trusted_hosts  # type: ignore[arg-type]

@@ -63,7 +63,6 @@ class _Site:
             "HELIX_NAMESPACE": f"rolling-{secrets.token_hex(4)}",
             "HELIX_MODELS": f"scripted=scripted:{self.folder}/script.yaml",
             "HELIX_WEB_PORT": str(self.port),
-            "HELIX_FLOWER_PORT": "0",
             "HELIX_LOG_FORMAT": "json",
         }
 

@@ -19,7 +19,7 @@ from api_client.workers.reason import Facts, Reason, Wait, Waiting
 from api_client.workers.reports import Standing
 from tests.installation import turns
 from worker.cli.checks import agents, store
-from worker.cli.checks.agents import MEASURED, claude, hooks, judge_hooks, key, other_service, rights, version
+from worker.cli.checks.agents import MEASURED, claude, hooks, judge_hooks, key, other_service, version
 from worker.cli.checks.doctor import doctor
 from worker.cli.checks.finding import Finding, box, disk, in_container, sessions
 
@@ -47,13 +47,6 @@ def test_a_program_that_does_not_run_is_wrong(tmp_path: Path) -> None:
 def test_a_missing_program_ends_the_look_at_it(tmp_path: Path) -> None:
     (finding,) = claude(Settings(root=tmp_path, claude_path="no-such-claude"))
     assert (finding.check, finding.state) == ("claude", "wrong")
-
-
-def test_root_may_not_bypass_permissions(tmp_path: Path) -> None:
-    settings = Settings(root=tmp_path, claude_permission_mode="bypassPermissions")
-    assert rights(settings, 0).state == "wrong"
-    assert rights(settings, 1000).state == "ok"
-    assert rights(Settings(root=tmp_path), 0).state == "ok"
 
 
 def test_in_a_container_the_container_is_the_box(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

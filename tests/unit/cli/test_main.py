@@ -142,10 +142,10 @@ def test_an_address_that_cannot_be_listened_on_is_told_with_what_to_do(
         port = str(other.getsockname()[1])
         code, out, err = run(capsys, "web", "--port", port)
     assert (code, out) == (2, "")
-    assert err.startswith(f"turns: cannot listen on 127.0.0.1:{port} (Address already in use); set HELIX_WEB_PORT to ")
+    assert err.startswith(f"turns: cannot listen on 127.0.0.1:{port} (Address already in use); --port names another")
     code, _, err = run(capsys, "web", "--host", "no such host")
     assert (code, err.count("\n")) == (2, 1)
-    assert "HELIX_WEB_HOST must be an address of this machine" in err
+    assert "--host must be an address of this machine" in err
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:

@@ -136,12 +136,9 @@ def claude(settings: Settings) -> Iterator[Finding]:
         yield Finding("claude", "wrong", error.problems[0], "install it, or set HELIX_CLAUDE_PATH to where it is")
         return
     yield version(program)
-    allowed = rights(settings, os.geteuid())
-    yield allowed
     yield key(settings)
     yield from other_service(settings)
-    if allowed.state == "ok":
-        yield hooks(settings)
+    yield hooks(settings)
 
 
 def version(program: str) -> Finding:
@@ -175,14 +172,6 @@ def other_service(settings: Settings) -> Iterator[Finding]:
     if used and not settings.box_hosts and settings.box != "off":
         fix = "name its host in HELIX_BOX_HOSTS, such as bedrock-runtime.eu-central-1.amazonaws.com"
         yield Finding("claude service", "warning", f"{used[0]} is set, and a box leads to the Messages API alone", fix)
-
-
-def rights(settings: Settings, user: int) -> Finding:
-    """Return whether the CLI takes its permission mode from this user."""
-    if user == 0 and settings.claude_permission_mode == "bypassPermissions":
-        fix = "run the workers as another user, or set HELIX_CLAUDE_PERMISSION_MODE=acceptEdits"
-        return Finding("claude rights", "wrong", "the CLI refuses bypassPermissions to root", fix)
-    return Finding("claude rights", "ok", f"permission mode {settings.claude_permission_mode}")
 
 
 def hooks(settings: Settings) -> Finding:

@@ -152,7 +152,7 @@ def policies(settings: Settings) -> Iterator[Finding]:
 def disk(free: int, where: str) -> Finding:
     """Return whether there is room. Pure."""
     said = f"{free / 2**30:.1f} GiB free at {where}"
-    fix = "make room, or set HELIX_SESSION_RETENTION_SECONDS and run `turns gc`"
+    fix = "make room, or run `turns gc --sessions DAYS`"
     if free < _NONE:
         return Finding("disk", "wrong", said, fix)
     return Finding("disk", "warning", said, fix) if free < _LITTLE else Finding("disk", "ok", said)

@@ -134,7 +134,7 @@ def replication(
         info: its INFO.
         durability: HELIX_DURABILITY.
         least: the server's min-replicas-to-write, None when it does not say.
-        copies: HELIX_REPLICAS.
+        copies: replicas that a write waits for.
         priority: the server's replica-priority, None when it does not say.
     """
     listed, check = int(info.get("connected_slaves", 0)), f"{name} replication"
@@ -142,7 +142,7 @@ def replication(
     if durability == "replicated" and replicas < copies:
         alone = "one copy only: do not fail over now; " if listed and not replicas else ""
         found = "no replica is in step" if not replicas else f"{number_of(replicas, 'replica')} in step, not {copies}"
-        fix = "start replicas of it, wait until they have caught up, or lower HELIX_REPLICAS or HELIX_DURABILITY"
+        fix = "start replicas of it, wait until they have caught up, or lower HELIX_DURABILITY"
         yield Finding(check, "wrong", f"{alone}{found}: with HELIX_DURABILITY=replicated no turn is taken", fix)
     elif listed and (least is None or int(least) < copies):
         said = f"min-replicas-to-write is {least}" if least else "the server does not say its min-replicas-to-write"

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -120,19 +120,25 @@ def _differing(settings: Settings, before: list[dict[str, str]]) -> list[dict[st
 # ``turns gc``: delete what is older than the settings allow, in the store and in HELIX_ROOT.
 
 _MIB = 2**20
+_DAYS = click.FloatRange(0, 10_000, min_open=True)
 _WHAT = {"session": "sessions", "attempt": "attempts", "gone": "left_over"}
 
 
 @click.command()
 @click.option("--dry-run", is_flag=True, help="Count only; change nothing.")
+@click.option("--events", type=_DAYS, help="Delete events this many days after their turn; else with the turn.")
+@click.option("--attempts", type=_DAYS, help="The same for attempts and their folders.")
+@click.option("--sessions", type=_DAYS, help="Delete session folders not written to for this many days; else never.")
 @json_option
-def gc(dry_run: bool, as_json: bool) -> None:
+def gc(dry_run: bool, events: float, attempts: float, sessions: float, as_json: bool) -> None:
     """Delete what is older than it is to be kept: finished turns, events, attempts, session folders.
 
     Never touches a session with an unfinished or parked turn, nor dead letters. May be killed and repeated. Run it once
     a day, on one machine that sees HELIX_ROOT. Exit code 1 when a folder could not be removed.
     """
-    settings = require_store(load())
+    days = {"event": events, "attempt": attempts, "session": sessions}
+    given: dict[str, Any] = {f"{what}_retention_seconds": number * 86_400 for what, number in days.items() if number}
+    settings = replace(require_store(load()), **given)
 
     async def store(client: TurnsClient) -> dict[str, int]:
         if not dry_run:
@@ -141,7 +147,7 @@ def gc(dry_run: bool, as_json: bool) -> None:
 
     report: dict[str, Any] = {
         "dry_run": dry_run,
-        "store": with_client(store),
+        "store": with_client(store, settings),
         "folders": _folders(settings, dry_run),
         "kept_seconds": _kept(settings),
     }

@@ -123,7 +123,7 @@ def address(settings: Settings) -> str:
     if "web_url" in installation and installation.get("redis_url") == settings.store_url:
         return f"{installation['web_url']}/v1"
     if not settings.web_port:
-        raise click.UsageError("HELIX_WEB_PORT is 0, any free port: say where the relay is with --url")
+        raise click.UsageError("the relay takes any free port: say where the relay is with --url")
     host = "127.0.0.1" if settings.web_host in {"", "0.0.0.0", "::"} else settings.web_host  # noqa: S104 - not bound here
     return f"http://{f'[{host}]' if ':' in host else host}:{settings.web_port}/v1"
 
@@ -170,7 +170,7 @@ def docker_file(settings: Settings, url: str | None, key: str | None) -> str:
         f"# Open WebUI {SEEN} in front of helix-turns. Save as open-webui.env, then:",
         "#   docker run -d --name open-webui -p 127.0.0.1:3000:8080 --add-host=host.docker.internal:host-gateway \\",
         f"#     --env-file open-webui.env -v open-webui:/app/backend/data ghcr.io/open-webui/open-webui:{SEEN}",
-        "# The relay must listen where containers reach it: HELIX_WEB_HOST=0.0.0.0, which needs keys.",
+        "# The relay must listen where containers reach it: --host 0.0.0.0, which needs keys.",
     ]
     return "\n".join([*head, *_NOTES, *(f"{name}={value}" for name, value in values.items())]) + "\n"
 

@@ -125,7 +125,7 @@ def capacity(settings: Settings) -> str:
 
 
 @click.command()
-@click.option("--processes", type=click.IntRange(1, 256), help="How many processes; else HELIX_WORKER_PROCESSES.")
+@click.option("--processes", type=click.IntRange(1, 256), help="How many processes; else one per CPU that it may use.")
 @click.option("--foreground", is_flag=True, help="Run a single process in the foreground, unsupervised.")
 def worker(processes: int | None, foreground: bool) -> None:
     """Run a worker: processes that run agents and judge answers, one for each CPU by default.
@@ -221,9 +221,6 @@ def broker(directory: Path | None, port: int, as_json: bool) -> None:
 
 # Check that an address can be listened on, before anything is started on it.
 
-#: What port 0 means, by the setting.
-_ZERO = {"HELIX_WEB_PORT": "for a free one", "HELIX_FLOWER_PORT": "to do without Flower"}
-
 
 class CannotStart(HelixError):
     """Something stands in the way; the message says what to do about it."""
@@ -231,8 +228,8 @@ class CannotStart(HelixError):
     code = "cannot_start"
 
 
-def free_port(host: str, port: int, name: str) -> int:
-    """The port if it is free, or a free one for 0; ``name`` is its setting.
+def free_port(host: str, port: int) -> int:
+    """The port of the relay if it is free, or a free one for 0.
 
     Raises:
         CannotStart: somebody listens there, or the address is not this machine's.
@@ -243,9 +240,9 @@ def free_port(host: str, port: int, name: str) -> int:
         try:
             probe.bind((host, port))
         except OSError as error:
-            ways = f"set {name} to another, or to 0 {_ZERO[name]}"
+            ways = "--port names another; 0: a free one"
             if error.errno not in (errno.EADDRINUSE, errno.EACCES):
-                ways = "HELIX_WEB_HOST must be an address of this machine"
+                ways = "--host must be an address of this machine"
             raise CannotStart(f"cannot listen on {host}:{port} ({error.strerror}); {ways}") from error
         return int(probe.getsockname()[1])
 
@@ -253,17 +250,21 @@ def free_port(host: str, port: int, name: str) -> int:
 # ``turns web``: the relay.
 
 
-@click.command()
-@click.option("--host", help="Address to listen on, instead of HELIX_WEB_HOST.")
-@click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on, instead of HELIX_WEB_PORT.")
-def web(host: str | None, port: int | None) -> None:
-    """Run the OpenAI-compatible relay in the foreground."""
-    settings = require_store(load())
-    settings = replace(
+def listening(settings: Settings, host: str | None, port: int | None) -> Settings:
+    """The settings of a relay that listens where the options say."""
+    return replace(
         settings,
         web_host=settings.web_host if host is None else host,
         web_port=settings.web_port if port is None else port,
     )
+
+
+@click.command()
+@click.option("--host", help="Address to listen on; 127.0.0.1 if none.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; 8765 if none.")
+def web(host: str | None, port: int | None) -> None:
+    """Run the OpenAI-compatible relay in the foreground."""
+    settings = listening(require_store(load()), host, port)
     from api_client.store.connecting import require_shards
     from api_client.web.app import serve
     from worker.backup.restore_mark import require_whole
@@ -274,7 +275,7 @@ def web(host: str | None, port: int | None) -> None:
     require_whole(settings.root)
     warn(settings)
     try:
-        free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT")
+        free_port(settings.web_host, settings.web_port)
     except CannotStart:
         configure_logging(replace(settings, log_level="error"))  # one line says why it does not start
         require_shards(settings)

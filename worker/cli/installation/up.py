@@ -26,7 +26,15 @@ from worker.backup.restore_mark import require_whole
 from worker.cli.checks.agents import problems
 from worker.cli.checks.finding import validators
 from worker.cli.config import spell
-from worker.cli.installation.programs import CannotStart, capacity, free_port, require_store_of, store_named, warn
+from worker.cli.installation.programs import (
+    CannotStart,
+    capacity,
+    free_port,
+    listening,
+    require_store_of,
+    store_named,
+    warn,
+)
 from worker.cli.installation.workers import say_what_it_waits_for
 from worker.cli.terminal import json_option, write_json
 from worker.logs import configure_logging
@@ -71,8 +79,10 @@ class Installation:
 
 @click.command()
 @click.option("--verbose", "-v", is_flag=True, help="Pass the processes' logs through, instead of into files.")
+@click.option("--host", help="Address the relay listens on; 127.0.0.1 if none.")
+@click.option("--port", type=click.IntRange(0, 65_535), help="Port the relay listens on; 8765 if none, 0: a free one.")
 @json_option
-def up(verbose: bool, as_json: bool) -> None:
+def up(verbose: bool, host: str | None, port: int | None, as_json: bool) -> None:
     """Start broker, worker, relay and Flower, print their addresses, and stay until Ctrl-C.
 
     The broker is embedded unless REDIS_URL (or HELIX_BROKER_URL and HELIX_STORE_URL) names one. A process that dies is
@@ -85,6 +95,7 @@ def up(verbose: bool, as_json: bool) -> None:
         require_whole(settings.root)
         (state / RUN_FILE).unlink(missing_ok=True)  # of one that was killed: its broker is gone
         require_models(settings := load())
+        settings = listening(settings, host, port)
         warn(settings)
         named = bool(settings.store_url and settings.broker_url)
         if named:  # before the ports: who cannot use the store has nothing to listen for
@@ -139,16 +150,24 @@ def plan(settings: Settings) -> Installation:
         started.append(broker.program())
         address = f"Valkey {broker.server.version} ({broker.server.source})  {broker.url}"
     Policies(settings).check()
-    settings = replace(settings, web_port=free_port(settings.web_host, settings.web_port, "HELIX_WEB_PORT"))
+    settings = replace(settings, web_port=free_port(settings.web_host, settings.web_port))
     started += [*programs.workers(settings), programs.web(settings)]
     password = ""
     if settings.flower_port and importlib.util.find_spec("flower"):
-        free_port("127.0.0.1", settings.flower_port, "HELIX_FLOWER_PORT")
+        settings = replace(settings, flower_port=_flower_port(settings))
         password = secrets.token_urlsafe(12)
         started.append(programs.flower(settings, password))
     if endpoint(os.environ) and not why_off(os.environ):
         started.append(programs.traces(settings))
     return Installation(settings, started, address, password)
+
+
+def _flower_port(settings: Settings) -> int:
+    """Flower's own port; a free one where that is taken, as on a machine with two installations."""
+    try:
+        return free_port("127.0.0.1", settings.flower_port)
+    except CannotStart:
+        return free_port("127.0.0.1", 0)
 
 
 @contextlib.contextmanager

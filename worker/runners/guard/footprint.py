@@ -104,7 +104,7 @@ class Footprint:
         for number, blocks in enumerate(_sizes(self._folders), 1):
             size += blocks
             if size > self._bounds.folder_mb * _MIB:
-                return f"files of more than {self._bounds.folder_mb} MiB in its folder (HELIX_LIMIT_FOLDER_MB)"
+                return f"files of more than {self._bounds.folder_mb} MiB in its folder (limit_folder_mb)"
             if number > MAX_ENTRIES:
                 return f"more than {MAX_ENTRIES} files in its folder"
         return ""
@@ -112,15 +112,15 @@ class Footprint:
     def _processes(self, pid: int) -> str:
         bounds, tree = self._bounds, _tree(pid)
         if bounds.processes and sum(each.threads for each in tree) > bounds.processes:
-            return f"more than {bounds.processes} processes and threads (HELIX_LIMIT_PROCESSES)"
+            return f"more than {bounds.processes} processes and threads (limit_processes)"
         if bounds.memory_mb and self._memory(tree) > bounds.memory_mb * _MIB:
             return f"more than {bounds.memory_mb} MiB of memory (HELIX_LIMIT_MEMORY_MB)"
         if bounds.open_files and any(_open_files(each.pid) > bounds.open_files for each in tree):
-            return f"more than {bounds.open_files} open files in one process (HELIX_LIMIT_OPEN_FILES)"
+            return f"more than {bounds.open_files} open files in one process (limit_open_files)"
         if bounds.tmp_mb and self._boxed and tree:
             for name in ("tmp", "dev/shm"):
                 if _full(f"/proc/{tree[-1].pid}/root/{name}", f"/{name}", bounds.tmp_mb * _MIB):
-                    return f"{bounds.tmp_mb} MiB in /{name} (HELIX_LIMIT_TMP_MB)"
+                    return f"{bounds.tmp_mb} MiB in /{name} (limit_tmp_mb)"
         return ""
 
     def _memory(self, tree: Sequence[Process]) -> int:
