@@ -96,8 +96,8 @@ These still hold; who sets one gets a warning that names the better place.
 """
 _CONSTANTS = """## Constants
 
-Fixed values of the program; their environment names are refused, but for those marked †: these were settings. Who still
-sets one gets a warning at each start and from `turns doctor`, and the value here holds.
+Fixed values of the program. These were settings: who still sets one gets a warning at each start and from `turns
+doctor`, and the value here holds.
 """
 
 
@@ -163,7 +163,8 @@ def reference() -> str:
     ]
     lines += [_CONSTANTS]
     constants = [each for each in declared(Settings, "constant") if each.name not in _OF_TESTS]
-    lines += [f"- `{f.name}` ({_default(f)}): {f.metadata['help']}{_was(f)}" for f in constants]
+    lines += [f"- `{f.name}` ({_default(f)}): {f.metadata['help']}" for f in constants if f.metadata["was"]]
+    lines += ["", "Never settings: " + ", ".join(f"{f.name} {_default(f)}" for f in constants if not f.metadata["was"])]
     return "\n".join(lines) + "\n"
 
 
@@ -177,10 +178,6 @@ def _default(field: Field[Any]) -> str:
 
 def _star(field: Field[Any]) -> str:
     return " *" if field.metadata["per_model"] else ""
-
-
-def _was(field: Field[Any]) -> str:
-    return " †" if field.metadata["was"] else ""
 
 
 def spell(value: Any) -> str:
