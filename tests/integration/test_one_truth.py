@@ -308,6 +308,8 @@ async def compared(trouble: Trouble, used: Settings) -> None:
         assert finding["check"] == "store", "what follows from a cause is not said"
         assert "MISCONF" in finding["message"]
         assert "MISCONF" in words
+        assert seen["readyz"]["code"] == "MISCONF"
+        assert seen["readyz"]["fix"].startswith("make room on the store's disk")
     else:
         found = [each for each in doctor if each["check"] in {code, f"waits {code}", trouble.check}]
         assert found, [each["check"] for each in doctor]

@@ -27,9 +27,6 @@ from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
 from worker.runners.scripted import runner
 
-#: Seconds that 10,000 attempts may take on two cores.
-TARGET_SECONDS = 60
-
 
 async def record(settings: Settings, client: TurnsClient) -> list[tuple[str, int]]:
     """Turns of the corpus and of the demo, carried out by the engine: each with its number of attempts."""
