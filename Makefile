@@ -101,13 +101,17 @@ e2e-claude: $(READY) ## Install the real Claude CLI (170 MB, once), test with it
 AGENTS := .helix-tools/agents
 AGENT_PACKAGES := codex=@openai/codex@0.169.0 opencode=opencode-ai@1.18.33 qwen=@qwen-code/qwen-code@0.24.4 \
   kimi=@moonshot-ai/kimi-code@2.1.0 gemini=@google/gemini-cli@0.61.0 node=node@24
+FRAMEWORKS := pydantic-ai-slim[openai]==2.68.0 langgraph==1.2.22 langchain-openai==1.7.4
 .PHONY: agents e2e-agents
 agents: # Kimi needs a newer Node than most systems have: a package has one. What cannot be had is skipped.
-	@command -v npm >/dev/null || { echo "skipped: npm is not installed"; exit 0; }; \
-	for each in $(AGENT_PACKAGES); do name=$${each%%=*}; package=$${each#*=}; folder=$(AGENTS)/$$name-$${package##*@}; \
+	@command -v npm >/dev/null || echo "skipped: npm is not installed"; \
+	for each in $$(command -v npm >/dev/null && echo "$(AGENT_PACKAGES)"); do name=$${each%%=*}; package=$${each#*=}; folder=$(AGENTS)/$$name-$${package##*@}; \
 	  test -d $$folder && continue; echo "Installing $$package into $$folder ..."; \
 	  { npm install --prefix $$folder.part --no-audit --no-fund --loglevel error $$package && mv $$folder.part $$folder; } \
 	    || { rm -rf $$folder.part; echo "skipped: $$package could not be installed from the package registry (see above)"; }; done
+	@test -d $(AGENTS)/python-frameworks || { $(PYTHON) -m venv $(AGENTS)/python-frameworks \
+	  && $(AGENTS)/python-frameworks/bin/pip install --quiet --disable-pip-version-check $(FRAMEWORKS); } \
+	  || { rm -rf $(AGENTS)/python-frameworks; echo "skipped: $(FRAMEWORKS) could not be installed"; }
 
 e2e-agents: $(READY) agents ## Run the real Codex, opencode, Qwen, Kimi and Gemini against stubs (installs 1.2 GB, once)
 	@AGENTS=1 $(BIN)/python -m tests.again tests/agents $(PYTEST_ARGS)

@@ -5,6 +5,7 @@
 
 import itertools
 import json
+import re
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ __all__ = ["Reply", "Services", "calls", "fails", "says"]
 _CHAT = {"end_turn": "stop", "tool_use": "tool_calls", "max_tokens": "length", "refusal": "content_filter"}
 _GEMINI = {"end_turn": "STOP", "tool_use": "STOP", "max_tokens": "MAX_TOKENS", "refusal": "SAFETY"}
 _NUMBERS = itertools.count(1)
+#: How each message of ours begins (German), and how the result of a tool is told in each API.
+_OURS = re.compile(r"Nachricht des Nutzers:|automatischen Pr")
+_RESULT = re.compile(r'"role": "tool"|"functionResponse"|"function_call_output"')
 
 #: An event's name, empty where the API has none, and what it says.
 Event = tuple[str, dict[str, Any]]
@@ -71,12 +75,10 @@ class Services:
 
 
 def _with_result(body: dict[str, Any]) -> bool:
-    """Return whether the conversation ends with the result of a tool."""
-    if "contents" in body:
-        return any("functionResponse" in part for part in body["contents"][-1]["parts"])
-    said = body.get("messages") or body.get("input") or []
-    ends = [each.get("role") or each.get("type") for each in said]
-    return bool({"tool", "function_call_output"} & set(ends[-2:]))
+    """Return whether a tool's result is behind our last message. Agents put messages of theirs behind both."""
+    said = body.get("contents") or body.get("messages") or body.get("input") or []
+    ours = max((number for number, each in enumerate(said) if _OURS.search(json.dumps(each))), default=0)
+    return any(_RESULT.search(json.dumps(each)) for each in said[ours + 1 :])
 
 
 class _Handler(BaseHTTPRequestHandler):

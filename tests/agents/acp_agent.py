@@ -1,0 +1,161 @@
+"""An agent that speaks ACP as badly as it is asked to: standard library only, a real process of the tests.
+
+``python acp_agent.py CASE``. The cases are those of ``test_acp.py``.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def say(message: dict[str, Any]) -> None:
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+
+def update(what: str, **more: Any) -> None:
+    say({"method": "session/update", "params": {"sessionId": "s1", "update": {"sessionUpdate": what, **more}}})
+
+
+def text(piece: str) -> None:
+    update("agent_message_chunk", content={"type": "text", "text": piece})
+
+
+def asked(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Ask the client, and wait for its answer."""
+    say({"id": "mine", "method": method, "params": params})
+    while (message := json.loads(sys.stdin.readline())).get("id") != "mine":
+        pass
+    return message
+
+
+Params = dict[str, Any]
+#: What a case does after "Hello ": the end that it gives, or None where it has ended the prompt itself.
+Case = Callable[[str, object, Params], Params | None]
+DONE: Params = {"stopReason": "end_turn"}
+
+
+def fail(code: str, number: object, _params: Params) -> None:
+    say({"id": number, "error": {"code": int(code), "message": "no", "data": {"details": "x"}}})
+
+
+def leave(how: str, _number: object, _params: Params) -> None:
+    os.kill(os.getpid(), signal.SIGKILL) if how == "killed" else sys.exit(0)
+
+
+def junk(_: str, _number: object, _params: Params) -> Params:
+    print("not JSON\n[1]\n\n", flush=True)
+    say({"method": "session/update", "params": {"sessionId": "other", "update": {"sessionUpdate": "x"}}})
+    say({"method": "session/update", "params": []})
+    say({"id": 99, "result": None})
+    text("")
+    update("agent_message_chunk", content={"type": "image", "data": "x"})
+    return DONE
+
+
+def ask(_: str, _number: object, _params: Params) -> Params:
+    answers = [asked(method, {}) for method in ("fs/read_text_file", "terminal/create")]
+    text(" ".join(str(answer["error"]["code"]) for answer in answers))
+    return DONE
+
+
+def permission(call: str, _number: object, _params: Params) -> Params:
+    update("tool_call", toolCallId="t", title="Something", **json.loads(call))
+    kinds = ("allow_always", "allow_once", "reject_once")
+    options = [{"optionId": kind, "kind": kind, "name": kind} for kind in kinds]
+    wanted = {"sessionId": "s1", "toolCall": {"toolCallId": "t"}, "options": options}
+    text(asked("session/request_permission", wanted)["result"]["outcome"]["optionId"])
+    return DONE
+
+
+def usage(_: str, _number: object, _params: Params) -> Params:
+    update("usage_update", used=5, size=9, cost={"amount": 0.5, "currency": "USD"})
+    return DONE | {"usage": {"inputTokens": 3, "outputTokens": 4}}
+
+
+def late(_: str, number: object, _params: Params) -> None:
+    say({"id": number, "result": DONE})
+    text("late")
+
+
+def linger(_: str, number: object, _params: Params) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    say({"id": number, "result": DONE})
+    time.sleep(600)
+
+
+def think(_: str, _number: object, _params: Params) -> Params:
+    for _n in range(4):
+        time.sleep(0.5)
+        update("agent_thought_chunk", content={"type": "text", "text": "hm"})
+    return DONE
+
+
+def images(_: str, _number: object, params: Params) -> Params:
+    text(" ".join(part["type"] for part in params["prompt"]))
+    return DONE
+
+
+def hang(_: str, _number: object, _params: Params) -> Params:
+    while json.loads(sys.stdin.readline()).get("method") != "session/cancel":
+        pass
+    Path("cancelled").touch()
+    return {"stopReason": "cancelled"}
+
+
+CASES: dict[str, Case] = {
+    "stop": lambda reason, *_: {"stopReason": json.loads(reason)},
+    "error": fail,
+    "leaves": leave,
+    "junk": junk,
+    "asks": ask,
+    "permission": permission,
+    "usage": usage,
+    "late": late,
+    "lingers": linger,
+    "thinks": think,
+    "images": images,
+    "hangs": hang,
+}
+
+
+def prompt(case: str, number: object, params: Params) -> None:
+    text("Hello ")
+    name, _, value = case.partition("=")
+    end = CASES[name](value, number, params) if name in CASES else DONE
+    if end is not None:
+        text("world")
+        say({"id": number, "result": end})
+
+
+def main(case: str) -> None:
+    for line in sys.stdin:
+        message = json.loads(line)
+        number, method, params = message.get("id"), message.get("method"), message.get("params", {})
+        match method:
+            case "initialize":
+                version = 2 if case == "version" else 1
+                can = {"loadSession": True, "promptCapabilities": {"image": True}}
+                about = {"name": "test", "version": "0"}
+                say(
+                    {"id": number, "result": {"protocolVersion": version, "agentCapabilities": can, "agentInfo": about}}
+                )
+            case "session/new" if case == "login":
+                say({"id": number, "error": {"code": -32000, "message": "log in"}})
+            case "session/new":
+                say({"id": number, "result": {"sessionId": "s1"}})
+            case "session/load" if case == "forgets":
+                say({"id": number, "error": {"code": -32002, "message": "unknown"}})
+            case "session/load":
+                text("of an earlier message")
+                say({"id": number, "result": {}})
+            case "session/prompt":
+                prompt(case, number, params)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,135 @@
+"""The client of ACP agents, with an agent that behaves as badly as real ones: unknown words, junk, silence, death."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agents.running import Agent, Asked, Ran
+from tests.support import wait_for
+from worker.runners.acp import runner
+from worker.runners.acp.runner import KNOWN, read_agent
+from worker.runners.base import AgentEvent, Order
+from worker.runners.guard.processes import Processes
+
+AGENT = Path(__file__).with_name("acp_agent.py")
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+@pytest.fixture
+def agent(tmp_path: Path, agents: Processes) -> Agent:
+    return Agent(root=tmp_path, runner="acp:mine.yaml", agents=agents)
+
+
+def played(agent: Agent, case: str, **values: Any) -> Ran:
+    declared = {"program": sys.executable, "arguments": [str(AGENT), case], "state": [".kept"]}
+    (agent.root / "mine.yaml").write_text(json.dumps(declared))
+    return agent.run(**values)
+
+
+@pytest.mark.parametrize(
+    ("case", "verdict", "text"),
+    [
+        ("plain", "complete", "Hello world"),
+        ('stop="max_tokens"', "limit", "Hello world"),
+        ('stop="max_turn_requests"', "limit", "Hello world"),
+        ('stop="refusal"', "refused", "Hello world"),
+        ('stop="cancelled"', "incomplete", "Hello world"),
+        ('stop="content_filter"', "incomplete", "Hello world"),
+        ("stop=null", "incomplete", "Hello world"),
+        ("stop=[1]", "incomplete", "Hello world"),
+        ("error=-32603", "incomplete", "Hello "),
+        ("error=-32000", "config", "Hello "),
+        ("login", "config", ""),
+        ("version", "config", ""),
+        ("leaves=killed", "incomplete", "Hello "),
+        ("leaves=well", "incomplete", "Hello "),
+        ("junk", "complete", "Hello world"),
+        ("asks", "complete", "Hello -32601 -32601world"),
+        ("late", "complete", "Hello late"),
+        ("lingers", "complete", "Hello "),
+    ],
+)
+def test_every_way_to_end_gets_its_verdict(agent: Agent, case: str, verdict: str, text: str) -> None:
+    ran = played(agent, case)
+    assert (ran.verdict, ran.result.text, ran.shown) == (verdict, text, text), (ran.reason, ran.evidence)
+
+
+def test_an_agent_that_others_killed_is_lost_not_broken(agent: Agent) -> None:
+    assert played(agent, "leaves=killed").result.completion.lost
+
+
+@pytest.mark.parametrize(
+    ("call", "allow", "chosen"),
+    [
+        ({"kind": "execute"}, (), "reject_once"),
+        ({"kind": "execute"}, ("execute",), "allow_once"),
+        ({}, ("execute",), "reject_once"),
+        ({"kind": "edit"}, (), "reject_once"),
+        ({"kind": "edit", "locations": [{"path": "output/x.md"}]}, (), "allow_once"),
+        ({"kind": "edit", "locations": [{"path": "output/x.md"}, {"path": "/etc/passwd"}]}, (), "reject_once"),
+        ({"kind": "edit", "locations": [{"path": "../../x"}]}, (), "reject_once"),
+        ({"kind": "edit", "locations": "x"}, (), "reject_once"),
+    ],
+)
+def test_a_permission_is_denied_unless_it_is_allowed(
+    agent: Agent, call: dict[str, Any], allow: tuple[str, ...], chosen: str
+) -> None:
+    agent.settings["agent_allow"] = allow
+    ran = played(agent, f"permission={json.dumps(call)}")
+    assert (ran.verdict, ran.result.text) == ("complete", f"Hello \n\n{chosen}world"), ran.evidence
+    assert bool(ran.evidence["denied"]) is (chosen == "reject_once")
+
+
+def test_a_run_that_may_only_read_edits_nothing(agent: Agent) -> None:
+    call = {"kind": "edit", "locations": [{"path": "output/x.md"}]}
+    assert "reject_once" in played(agent, f"permission={json.dumps(call)}", read_only=True).result.text
+
+
+def test_usage_and_cost_are_those_of_the_run(agent: Agent) -> None:
+    first = played(agent, "usage")
+    assert first.result.usage == {"input_tokens": 3, "output_tokens": 4, "cost_usd": 0.5}
+    second = played(agent, "usage", prompt="again", agent_session=first.result.agent_session)
+    assert second.result.usage == {"input_tokens": 3, "output_tokens": 4, "cost_usd": 0.0}
+
+
+def test_a_session_is_loaded_and_what_it_repeats_is_not_said_again(agent: Agent) -> None:
+    first = played(agent, "plain")
+    second = played(agent, "plain", prompt="again", agent_session=first.result.agent_session)
+    assert (second.verdict, second.result.text) == ("complete", "Hello world")
+
+
+def test_a_session_that_the_agent_forgot_is_lost(agent: Agent) -> None:
+    first = played(agent, "plain")
+    assert played(agent, "forgets", prompt="again", agent_session=first.result.agent_session).verdict == "session_lost"
+
+
+def test_thoughts_are_a_sign_of_life_and_no_part_of_the_answer(agent: Agent) -> None:
+    ran = played(agent, "thinks", idle_seconds=1.9)
+    assert (ran.verdict, ran.result.text) == ("complete", "Hello world")
+
+
+def test_an_image_of_the_message_reaches_the_agent(agent: Agent) -> None:
+    name = f"image-{'0' * 16}.png"
+    (agent.workdir / "input").mkdir(parents=True)
+    (agent.workdir / "input" / name).write_bytes(PNG)
+    assert played(agent, "images", prompt=f"Look at input/{name}").result.text == "Hello text imageworld"
+
+
+def test_a_cancel_is_passed_on(agent: Agent) -> None:
+    stop = Asked()
+
+    def cancel(_event: AgentEvent, _order: Order) -> None:
+        stop.reason = "cancelled"
+
+    ran = played(agent, "hangs", when=cancel, stop=stop)
+    assert ran.verdict == "cancelled"
+    assert wait_for(lambda: (ran.order.directory / "cancelled").exists())
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_our_declarations_are_read_and_ask_through_the_door(name: str) -> None:
+    path = Path(runner.__file__).with_name(f"{name}.yaml")
+    assert read_agent(path.read_text(), str(path)).program.asks_here
