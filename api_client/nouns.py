@@ -279,7 +279,9 @@ def _heard(line: WorkerLine, sight: Sight) -> str:
 def _does(line: WorkerLine, sight: Sight) -> str:
     does = "; ".join(f"{each.task} {each.turn_id} for {_span(sight.now - each.since)}" for each in line.doing[:3])
     left = len(line.doing) - 3
-    return does + (f"; and {left} more turn{'' if left == 1 else 's'}" if left > 0 else "") or ", ".join(line.queues)
+    does = does + (f"; and {left} more turn{'' if left == 1 else 's'}" if left > 0 else "") or ", ".join(line.queues)
+    kept = [f"{each.session_id} ({_span(sight.now - each.since)}, {each.bytes >> 20} MiB)" for each in line.kept]
+    return f"{does}; keeps {', '.join(kept)}" if kept else does
 
 
 WORKERS = Noun[WorkerLine](

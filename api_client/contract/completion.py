@@ -6,6 +6,9 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+#: How the process of a run came to be, in its evidence: kept from the message before, started ahead, or for it.
+STARTS = ("warm", "spare", "cold")
+
 
 class Verdict(StrEnum):
     """The end of an agent run."""

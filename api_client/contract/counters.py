@@ -91,6 +91,10 @@ COUNTERS = {
     ),
     "time.wait": Counted(meaning="From the submit of a turn to the first start of its agent."),
     "time.agent": Counted(meaning="From start to end of an agent run; lost runs not included.", labels=("model",)),
+    "time.start": Counted(
+        meaning="From asking an agent until its process takes the message: warm (kept), spare (started ahead) or cold.",
+        labels=("start",),
+    ),
     "time.validation": Counted(meaning="From the end of an agent run to the verdict, the wait for a slot included."),
     "time.recovery": Counted(meaning="From the last sign of life of a lost run to its next start."),
     "time.turn": Counted(meaning="From a turn's submit to its last event, without its waits for persons and pauses."),
@@ -108,6 +112,13 @@ def counter(name: str, *labels: str) -> str:
     if len(labels) != len(wanted):
         raise ValueError(f"{name} has the labels {', '.join(wanted)}")
     return "|".join((name, *map(label, labels)))
+
+
+def timed(name: str, ms: int, *labels: str) -> dict[str, int]:
+    """A duration as the store counts it, for one that is measured elsewhere. Raises as ``counter``."""
+    bucket = next((str(bound) for bound in BOUNDS_MS if ms <= bound), BEYOND)
+    _, *given = counter(name, *labels).split("|")
+    return {"|".join((f"{name}.ms", *given)): ms, "|".join((f"{name}.le", *given, bucket)): 1}
 
 
 @lru_cache(maxsize=1024)

@@ -34,6 +34,7 @@ class WorkerReport:
         validators: those it offers; empty in a report of a version that did not name them.
         models: those whose agents it can run; empty in a report of a version that did not name them.
         cannot: other models that it offers -> why it cannot run their agents.
+        kept: sessions whose idle agents it keeps -> since when, and the bytes each holds.
     """
 
     name: str = ""
@@ -57,6 +58,7 @@ class WorkerReport:
     validators: tuple[str, ...] = ()
     models: tuple[str, ...] = ()
     cannot: dict[str, Any] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
 
     @property
     def worker(self) -> str:

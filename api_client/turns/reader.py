@@ -11,7 +11,7 @@ from typing import Any
 
 from api_client.contract.events import Event, end_of
 from api_client.contract.issues import TurnNotFound
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.record import AttemptRecord, decode_attempts, decode_turn, is_apart
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.turn import Turn, TurnState
@@ -239,6 +239,12 @@ class Sessions:
             if await self._store.ask(self._store.redis.llen(keys.session(session_id))):
                 return True
         return False
+
+    async def close_agent(self, session_id: str) -> str:
+        """Have the worker that keeps a session's idle agent end it, soon; returns its name, empty for none."""
+        key = Keys(self._store.namespace, shard_for(session_id, self._store.settings.shards)).keeper(session_id)
+        found: bytes | None = await self._store.ask(self._store.redis.getdel(key))
+        return (found or b"").decode()
 
     async def phase_folders(self) -> list[str]:
         """Return the folders whose phases were run, relative to HELIX_ROOT."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import time
 from collections import defaultdict
@@ -168,6 +169,15 @@ class Doing:
     since: float
 
 
+@dataclass(frozen=True, slots=True)
+class KeptAgent:
+    """An agent whose process waits for its session's next message: since when (seconds since the epoch), its bytes."""
+
+    session_id: str
+    since: float
+    bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLine:
     """One worker process. Times in seconds since the epoch, 0 for unknown.
@@ -181,7 +191,7 @@ class WorkerLine:
         version: of helix-turns.
         slots, free: agents it can run at once, and how many more it could.
         heard_at: when it was last heard of. silent_seconds: how long it has been gone; 0 while it lives.
-        doing: the turns it holds, longest first.
+        doing: the turns it holds, longest first. kept: the idle agents it keeps, longest first.
     """
 
     name: str
@@ -197,6 +207,7 @@ class WorkerLine:
     heard_at: float
     silent_seconds: float
     doing: tuple[Doing, ...]
+    kept: tuple[KeptAgent, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The line as a JSON-ready mapping."""
@@ -247,7 +258,17 @@ def _line(each: WorkerReport, doing: list[Doing], gone: set[str], now: float) ->
         heard_at=each.at,
         silent_seconds=round(silent, 1) if silent >= HEARD_SECONDS else 0.0,
         doing=tuple(doing),
+        kept=() if silent >= HEARD_SECONDS else _kept(each),
     )
+
+
+def _kept(each: WorkerReport) -> tuple[KeptAgent, ...]:
+    found = []
+    for session, facts in each.kept.items():
+        with contextlib.suppress(ValueError, TypeError):  # another version wrote it
+            since, size = facts
+            found.append(KeptAgent(session, float(since), int(size)))
+    return tuple(sorted(found, key=lambda one: one.since))
 
 
 def _state(each: WorkerReport, doing: list[Doing], gone: set[str], silent: float) -> str:

@@ -85,6 +85,11 @@ def end_lost(tapped: Tapped, line: bytes) -> bytes:
     return b"" if tapped.results == 2 and b'"command_lifecycle"' in line else line
 
 
+def compacted(tapped: Tapped, line: bytes) -> bytes:
+    boundary = b'{"type":"system","subtype":"compact_boundary","compact_metadata":{"trigger":"auto"}}\n'
+    return boundary + line if _second(tapped) and b'"type":"result"' in line else line
+
+
 def cut_before(tapped: Tapped, line: bytes) -> bytes:
     tapped.cut = _second(tapped) and b'"queued"' in line
     return line
@@ -129,6 +134,7 @@ SITUATIONS = (
     Situation(name="result of the last message in the next", tell=result_in_the_next, warm=NEVER, kept=False),
     Situation(name="result lost", tell=result_lost),
     Situation(name="end of a message lost", tell=end_lost),
+    Situation(name="context compacted", tell=compacted, warm=("cold", "warm", "cold")),
     Situation(name="stdout cut between two messages", tell=cut_before, warm=NEVER, kept=False),
     Situation(name="stdout cut within a message", tell=cut_within),
     Situation(name="an API error, then success", first=(fails(500),), warm=("cold", "warm", "warm")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -253,6 +254,45 @@ def test_killed_in_the_second_message_is_incomplete(warm: Agent) -> None:
     second = ask(warm, "zweitens", first, when=_kill(first))
     assert second.verdict == "incomplete"
     assert second.evidence["start"] == "warm"
+
+
+@pytest.mark.parametrize("place", ["first", "second"])
+def test_a_message_that_leaves_a_process_ends_both_and_is_judged_by_their_end(warm: Agent, place: str) -> None:
+    if "box" in warm.settings:
+        pytest.skip("nothing of this test's can be put into a box")
+    warm.stub.replies, before = [_OK], None
+    if place == "second":
+        before = ask(warm, "vorher")
+    left: list[subprocess.Popen[bytes]] = []
+
+    def leave(event: Any, order: Any) -> None:
+        if event.kind == "output" and not left:
+            mark = before.evidence["run"] if before else order.mark
+            left.append(subprocess.Popen(["sleep", "600"], env={"PATH": os.defpath, "HELIX_AGENT_MARK": mark}))
+
+    ran = ask(warm, "Hallo", before, when=leave)
+    assert (ran.verdict, ran.evidence["exit_code"], ran.evidence["swept"]) == ("complete", 0, 1)
+    assert left[0].wait(10) == -signal.SIGKILL
+    assert not len(idle_agents.shared())
+
+
+def test_a_process_that_is_killed_as_soon_as_it_has_answered_has_answered(
+    warm: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warm.stub.replies = [_OK]
+    first = ask(warm, "erstens")
+
+    def kill(point: str) -> None:
+        for pid in pids(warm, first) if point == "agent.ended" else ():
+            os.kill(pid, signal.SIGKILL)
+
+    monkeypatch.setattr("worker.runners.claude.living.reach", kill)
+    second = ask(warm, "zweitens", first)
+    assert (second.verdict, second.result.text, second.evidence["start"]) == ("complete", "Guten Tag.", "warm")
+    monkeypatch.undo()
+    third = ask(warm, "drittens", second)
+    assert (third.verdict, third.evidence["start"]) == ("complete", "cold")
+    assert sum("zweitens" in text for text in told(warm.stub.requests[-1])) == 1
 
 
 def _kill(first: Ran) -> Any:

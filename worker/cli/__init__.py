@@ -113,6 +113,7 @@ COMMANDS = {
         "worker.cli.installation.workers:workers",
         "Who works where, on what, who is gone: list, quiet, drain, stop, resume.",
     ),
+    "sessions": ("worker.cli.turns.sessions:sessions", "What workers keep for a session: close."),
     "web": ("worker.cli.installation.programs:web", "Run the OpenAI-compatible relay."),
     "keys": ("worker.cli.nouns:keys", "API keys of the relay: create, list, revoke."),
     "openwebui": (

@@ -238,6 +238,7 @@ class Engine:
             took_at=lambda: self._took_at,
             obey=self._obey,
             loop_blocked=lambda: self.loop.worst_block,
+            kept=idle_agents.shared().seen,
         )
         log.info(
             "worker.ready", worker=work.name, slots=self.slots.total(RUN_QUEUE), judges=self.slots.total(CHECK_QUEUE)

@@ -95,6 +95,12 @@ class IdleAgents:
         with self._lock:
             return {session: since for session, (_, _, since) in self._idle.items()}
 
+    def seen(self) -> dict[str, tuple[float, int]]:
+        """The sessions whose agents wait here: since when, in seconds since the epoch, and the bytes each holds."""
+        ahead = time.time() - time.monotonic()
+        with self._lock:
+            return {session: (since + ahead, size) for (_, session), (_, size, since) in self._idle.items()}
+
     def ended(self) -> set[tuple[str, str]]:
         """The sessions whose agents have ended here since this was last asked, and that have no other."""
         with self._lock:

@@ -216,6 +216,7 @@ class Work:
     turn was last taken, in seconds since the epoch, 0 for never. ``obey`` gets an operator's order (``WorkerOrder``, or
     empty) with each beat, and answers whether the worker takes no new turns.
     ``loop_blocked`` gives the longest time of the last minute that the loop did not look around, in seconds.
+    ``kept`` gives the sessions whose idle agents it keeps: since when, in seconds since the epoch, and their bytes.
     """
 
     name: str
@@ -227,6 +228,7 @@ class Work:
     took_at: Callable[[], float]
     obey: Callable[[str], bool]
     loop_blocked: Callable[[], float]
+    kept: Callable[[], Mapping[str, tuple[float, int]]] = dict
 
 
 class WorkerHeartbeat:
@@ -356,6 +358,7 @@ class WorkerHeartbeat:
             validators=offered_validators(),
             models=self._ability.models,
             cannot=dict(self._ability.cannot),
+            kept={name: [self._by_the_store(since), size] for name, (since, size) in self._work.kept().items()},
         )
         try:
             await self._own.write(self._report)

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api_client.contract.counters import counter, model_of
+from api_client.contract.completion import STARTS
+from api_client.contract.counters import counter, model_of, timed
 from api_client.contract.events import AttemptAccepted, AttemptCompleted, AttemptLost, AttemptRejected, Body
 from api_client.contract.issues import TurnError, ValidationIssue
 from api_client.contract.messages import GIVEN_UP
@@ -203,6 +204,9 @@ def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> di
     if move.run_ended:
         again = completion.verdict is Verdict.ERROR and move.state is TurnState.QUEUED
         counted[counter("attempt.ended", "transient" if again else completion.verdict.value, model)] = 1
+    start, ms = completion.evidence.get("start"), completion.evidence.get("start_ms")
+    if start in STARTS and isinstance(ms, int):
+        counted |= timed("time.start", ms, start)
     return counted
 
 
