@@ -16,7 +16,7 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnState
 from api_client.contract.worker_reports import WorkerReport, worker_of
 from api_client.pauses import BREAKER, Pause
-from api_client.workers.fleet import Alert, Doing, Fleet, alerts, fleet_of, roster
+from api_client.workers.fleet import Alert, Doing, Fleet, KeptAgent, alerts, fleet_of, roster
 from api_client.workers.reason import (
     FIELDS,
     FOR_A_WORKER,
@@ -279,6 +279,15 @@ def held(worker: str) -> Row:
 def test_a_worker_shows_the_turns_it_holds() -> None:
     [line] = roster([report()], [held("run-1@h"), held("other")], LOOKED_AT)
     assert (line.state, line.doing) == ("at work", (Doing("t0-1", "turn.run", 900.0),))
+
+
+def test_a_living_worker_shows_the_agents_it_keeps_and_a_silent_one_none() -> None:
+    kept = {"young": [900.0, 5], "old": [800.0, 7], "of another version": 1}
+    lines = roster([report(kept=kept), report(name="z@i", at=LOOKED_AT - 60, kept=kept)], [], LOOKED_AT)
+    assert {line.name: line.kept for line in lines} == {
+        "run-1@h": (KeptAgent("old", 800.0, 7), KeptAgent("young", 900.0, 5)),
+        "z@i": (),
+    }
 
 
 @pytest.mark.parametrize(
