@@ -306,7 +306,7 @@ def transcripts(house: House) -> dict[str, list[str]]:
     found = {}
     for status in house.root.rglob("status.json"):
         facts = json.loads(status.read_text(encoding="utf-8"))
-        transcript = status.parent / "agent" / f"{facts['agent_session']}.jsonl"
+        transcript = status.parent / "agent" / f"{facts.get('agent_session')}.jsonl"
         found[facts["session_id"]] = transcript.read_text(encoding="utf-8").splitlines() if transcript.exists() else []
     return found
 
