@@ -10,14 +10,15 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from api_client.client import TurnsClient
 from api_client.contract.settings import Settings, load, require_store
-from api_client.figures.figures import seconds_of
 from worker.logs import configure_logging
+
+if TYPE_CHECKING:
+    from api_client.client import TurnsClient
 
 # Output of commands: one JSON text for programs, plain lines for people.
 
@@ -77,6 +78,8 @@ Result = TypeVar("Result")
 
 def with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
     """Run a coroutine with a client, of the settings in the environment where none are given."""
+    from api_client.client import TurnsClient  # loads all of the core: what asks nothing goes without it
+
     settings = settings or require_store(load())
     configure_logging(replace(settings, log_level="warning"))
 
@@ -99,6 +102,8 @@ def whoami() -> str:
 
 def span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     """Read an option that is a span of time."""
+    from api_client.figures.figures import seconds_of
+
     try:
         return seconds_of(value) if value else 0.0
     except ValueError as error:

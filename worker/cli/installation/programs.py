@@ -7,6 +7,8 @@ import errno
 import fcntl
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -154,14 +156,15 @@ def worker(processes: int | None, foreground: bool) -> None:
 
     def look_at_the_store(stops: threading.Event) -> None:
         """While the processes start."""
-        from worker.cli.installation import workers  # noqa: F401 - needed in the end, when the files may be newer
-
         require_store_of(settings, stops)
 
     def say_what_it_waits_for() -> None:
-        from worker.cli.installation import workers
-
-        workers.say_what_it_waits_for(settings)
+        """In a process of the files that are there then, maybe newer ones; this one stays small meanwhile."""
+        asks = "from worker.cli.installation.workers import say; say()"
+        with contextlib.suppress(OSError, subprocess.SubprocessError):  # a machine in need: it ends all the same
+            subprocess.run(
+                [sys.executable, "-P", "-c", asks], env=programs.environ_of(settings), check=False, timeout=10
+            )
 
     def say_ready() -> None:
         click.echo(f"worker ready: {capacity(settings)}")

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 
 from api_client.client import TurnsClient, order_worker
 from api_client.contract.owners import owner_named
-from api_client.contract.settings import Settings
+from api_client.contract.settings import Settings, load
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.worker_reports import WorkerOrder, WorkerReport
 from api_client.index.lists import Search
@@ -193,6 +193,11 @@ def say_what_it_waits_for(settings: Settings) -> None:
     agents = "agents that are at work" if working is None else f"{number_of(working, 'agent')} at work"
     limit = f"up to {settings.shutdown_seconds:g} s, then their turns go to other workers"
     click.echo(f"stopping: waiting for {agents}, {limit}; Ctrl-C again: at once", err=True)
+
+
+def say() -> None:
+    """Do so in a process of its own, by the settings of the environment."""
+    say_what_it_waits_for(load())
 
 
 def _turns_at_work(settings: Settings) -> int | None:
