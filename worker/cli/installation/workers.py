@@ -196,7 +196,7 @@ def say_what_it_waits_for(settings: Settings) -> None:
 
 
 def say() -> None:
-    """Do so in a process of its own, by the settings of the environment."""
+    """Write that line from a separate process, by the settings of the environment."""
     say_what_it_waits_for(load())
 
 
