@@ -213,12 +213,14 @@ class Chat:
         self._messages: list[dict[str, str]] = []
         self.turns: list[Turn] = []
         self.shown: list[str] = []
+        self._asked: list[str] = []
 
     async def ask(self, letter: str, within: signal.Signals | None) -> None:
         """Ask, and wait for the answer; a signal goes to the CLI when that begins."""
         self._messages.append({"role": "user", "content": f"Frage {letter}"})
         request = TurnRequest(model="helix-consultant", messages=tuple(self._messages), session_id="s", locale="de")
         turn_id = await self._client.submitter.submit(request)
+        self._asked.append(turn_id)
         shown = ""
         async for event in self._client.reader.follow(turn_id):
             shown += str(event.data.get("text", "")) if event is not None else ""
@@ -231,8 +233,14 @@ class Chat:
 
     async def send(self, number: signal.Signals) -> None:
         """Send a signal to the CLI of this chat, where one lives."""
-        for pid, command in processes_with("HELIX_AGENT_MARK=").items():
-            if "--session-id" in command and self._model.url.encode() in Path(f"/proc/{pid}/environ").read_bytes():
+        ours = [
+            pid
+            for turn in self._asked
+            for pid, command in processes_with(f"HELIX_AGENT_MARK={turn}.").items()
+            if "--session-id" in command
+        ]
+        for pid in ours:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
                 if number in (signal.SIGKILL, signal.SIGTERM):
                     await wait_until(lambda pid=pid: pid not in processes_with("HELIX_AGENT_MARK="))  # type: ignore[misc]

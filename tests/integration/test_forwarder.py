@@ -16,12 +16,15 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from tests.support import certificate
-from worker.runners.guard import outbound as forwarder
-from worker.runners.guard.outbound import MAX_CONNECTIONS, MAX_HEAD, Forwarder, Outbound, Upstream
+from tests.support import certificate, wait_for
+from worker.runners.guard import forwarder
+from worker.runners.guard.forwarder import MAX_CONNECTIONS, Forwarder
+from worker.runners.guard.outbound import MAX_HEAD, Outbound, Upstream
+from worker.runners.guard.witness import Record
 
 KEY = "sk-the-real-key"
 OURS = {b"x-api-key": KEY, b"authorization": ""}
@@ -334,7 +337,7 @@ def test_the_doors_of_a_worker_that_was_killed_are_removed_by_the_next_one(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    code = "from worker.runners.guard.outbound import Forwarder; Forwarder(); print('up', flush=True); input()"
+    code = "from worker.runners.guard.forwarder import Forwarder; Forwarder(); print('up', flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
         assert other.stdout
         assert other.stdout.readline() == b"up\n"
@@ -344,3 +347,65 @@ def test_the_doors_of_a_worker_that_was_killed_are_removed_by_the_next_one(
         other.send_signal(signal.SIGKILL)
     assert forwarder.sweep() == 1
     assert not folder.exists()
+
+
+def at(url: str, target: str = "/v1/messages", body: bytes = b"x") -> tuple[int, bytes]:
+    """Ask a door on loopback."""
+    parts = urlsplit(url)
+    with contextlib.closing(http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)) as client:
+        client.request("POST", parts.path + target, body, {"accept-encoding": "gzip, br"})
+        answer = client.getresponse()
+        return answer.status, answer.read()
+
+
+def test_a_run_without_a_box_has_a_door_on_loopback_that_nobody_else_can_ask(
+    doors: Forwarder, service: Service
+) -> None:
+    service.go.set()
+    record = Record()
+    with doors.loopback(outbound(service), record) as url:
+        assert at(url) == (200, b"first last")
+        root = url.rpartition("/")[0]
+        assert at(root)[0] == 403
+        assert at(f"{root}/guessed")[0] == 403
+    [(_, target, headers, _)] = service.asked
+    assert (target, headers["x-api-key"], headers["accept-encoding"]) == ("/base/v1/messages", KEY, "identity")
+    assert [(call.status, call.end) for call in record.seen().calls] == [(200, "unknown")]
+    with pytest.raises(OSError, match="refused"):
+        at(url)
+
+
+def test_a_call_that_its_agent_left_was_cut_and_one_to_a_service_that_is_away_failed(
+    doors: Forwarder, service: Service
+) -> None:
+    record = Record()
+    with doors.door(outbound(service), record) as path:
+        with contextlib.closing(At(path)) as client:
+            client.request("POST", "/v1/messages", b"x")
+            client.getresponse().read(6)
+        wait_for(lambda: record.seen().calls[0].ended > 0)
+        assert ask(path, target="/v1/messages/count_tokens", body=b"x")[0] == 403
+    away = Upstream(url="http://127.0.0.1:1", paths=frozenset({"/v1/messages"}))
+    with doors.door(Outbound(upstream=away), record) as path:
+        assert ask(path, body=b"x")[0] == 502
+    found = [(call.end, call.status, call.word) for call in record.seen().calls]
+    assert found == [("cut", 200, ""), ("error", 0, "unreachable")]
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "passes"),
+    [
+        ("POST", "/v1beta/models/gemini-2.5-pro:generateContent", True),
+        ("POST", "/v1beta/models/a/b:generateContent", False),
+        ("POST", "/v1beta/models/..:generateContent", False),
+        ("POST", "/v1beta/models/%2e%2e:generateContent", False),
+        ("GET", "/v1/models", True),
+        ("POST", "/v1/models", False),
+        ("GET", "/v1beta/models/x:generateContent", False),
+    ],
+)
+def test_a_path_may_name_any_model_and_some_may_only_be_read(method: str, target: str, passes: bool) -> None:
+    leads = Upstream(
+        url="http://x", paths=frozenset({"/v1beta/models/*:generateContent"}), reads=frozenset({"/v1/models"})
+    )
+    assert leads.passes(method.encode(), target) is passes

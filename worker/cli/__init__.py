@@ -100,6 +100,10 @@ COMMANDS = {
         "worker.cli.checks.doctor:doctor",
         "Look for the faults: settings, broker, workers, sessions, disk, the agent's CLI.",
     ),
+    "certify-runner": (
+        "worker.cli.checks.certifying:certify_runner",
+        "Drive a runner's real program through good and bad endings; say what its word is worth.",
+    ),
     "notices": ("worker.cli.nouns:notices", "Calls for help to webhooks and your command: list, dead, resend, test."),
     "gc": ("worker.cli.installation.backup:gc", "Delete what is older than it is to be kept; --dry-run counts."),
     "backup": (

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 64 * 2**20
 _PIECE = 65_536
 _OUTPUT, _FINISHED = ".output", ".finished"
+#: Beside them: the model calls of the run, as its door saw them.
+CALLS = ".calls"
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Where in its facts a finished recording says how much of ``.output`` belongs to it, in bytes.
@@ -177,6 +179,6 @@ def _content(path: str) -> bytes:
 
 def forget(folder: Path | str) -> None:
     """Remove what is recorded of a delivery: its result is in the store, or it has none that counts."""
-    for end in (_OUTPUT, _FINISHED):
+    for end in (_OUTPUT, _FINISHED, CALLS):
         with contextlib.suppress(OSError):
             os.unlink(f"{folder}{end}")  # noqa: PTH108

@@ -112,8 +112,11 @@ class Witnessed:
         """As it is recorded with the attempt."""
         decided = self.deciding
         if decided is None:
-            return {"calls": 0, "certifiable": False}
+            summary = "no model call was seen at the door: this end is not certifiable"
+            return {"summary": summary, "calls": 0, "certifiable": False}
+        said = f" ({decided.word})" if decided.word else ""
         return {
+            "summary": f"{len(self.calls) + self.left_out} model calls; the one that decides: {decided.end}{said}",
             "calls": len(self.calls) + self.left_out,
             "certifiable": True,
             "ends": dict(Counter(call.end.value for call in self.calls)),
@@ -172,10 +175,10 @@ def weigh(
         problem = "no model call of it was seen at the door"
     if not problem:
         return completion
-    reason = f"the provider says otherwise: {problem}"
     if completion.verdict is not Verdict.COMPLETE:
-        reason = f"{completion.reason}; {problem}"
-    return _ruled(replace(completion, reason=reason), call)
+        return _ruled(replace(completion, reason=f"{completion.reason}; {problem}"), call)
+    evidence = {**completion.evidence, "overruled": completion.verdict.value}
+    return _ruled(replace(completion, reason=f"the provider says otherwise: {problem}", evidence=evidence), call)
 
 
 def _ruled(completion: Completion, call: Call | None) -> Completion:

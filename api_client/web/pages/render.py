@@ -150,7 +150,7 @@ def facts(found: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
             case dict():
                 rows += facts(value, called)
             case list() | tuple():
-                rows += [(called, ", ".join(map(str, value)))] if value else []
+                rows += [(called, ", ".join(map(_in_line, value)))] if value else []
             case bool():
                 rows.append((called, "yes" if value else "no"))
             case None | "":
@@ -158,6 +158,11 @@ def facts(found: Mapping[str, Any], before: str = "") -> list[tuple[str, str]]:
             case _:
                 rows.append((called, str(value)))
     return rows
+
+
+def _in_line(fact: object) -> str:
+    """One of many facts: of a mapping its names and values."""
+    return " ".join(f"{name} {value}" for name, value in fact.items()) if isinstance(fact, dict) else str(fact)
 
 
 def tone(status: str) -> str:

@@ -99,9 +99,12 @@ def test_a_box_that_the_kernel_refuses_is_told_with_what_to_do(
 def test_a_service_that_a_box_does_not_lead_to_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
     given = Settings(root=tmp_path, claude_env=("CLAUDE_CODE_USE_BEDROCK",))
-    [finding] = other_service(given)
+    witness, finding = other_service(given)
+    assert (witness.check, witness.state) == ("claude witness", "warning")
+    assert "not pass the door" in witness.message
     assert (finding.state, "HELIX_BOX_HOSTS" in finding.fix) == ("warning", True)
-    assert list(other_service(replace(given, box_hosts=("bedrock-runtime.eu-central-1.amazonaws.com:443",)))) == []
+    hosts = ("bedrock-runtime.eu-central-1.amazonaws.com:443",)
+    assert list(other_service(replace(given, box_hosts=hosts))) == [witness]
 
 
 @pytest.fixture

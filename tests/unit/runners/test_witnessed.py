@@ -78,7 +78,8 @@ def test_an_agent_that_passed_the_door_by_is_not_certifiable_and_believed_only_w
     assert weigh(_COMPLETE, seen()) is _COMPLETE
     assert weigh(_COMPLETE, None) is _COMPLETE
     assert weigh(_COMPLETE, seen(), required=True).verdict is Verdict.INCOMPLETE
-    assert seen().to_dict() == {"calls": 0, "certifiable": False}
+    assert not seen().certifiable
+    assert "not certifiable" in seen().to_dict()["summary"]
 
 
 def test_the_record_is_short_and_counts_what_it_leaves_out() -> None:

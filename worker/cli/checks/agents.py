@@ -167,8 +167,12 @@ def key(settings: Settings) -> Finding:
 
 
 def other_service(settings: Settings) -> Iterator[Finding]:
-    """Bedrock and its like are other hosts than the box's door leads to."""
+    """Bedrock and its like are other hosts than the door leads to: its witness sees no call to them."""
     used = [name for name in settings.claude_env if name.startswith("CLAUDE_CODE_USE_") and os.environ.get(name)]
+    if used:
+        said = f"{used[0]} is set: its model calls do not pass the door, so no end of them is certified"
+        fix = "nothing, if the CLI's own evidence is enough for you (docs/certification.md)"
+        yield Finding("claude witness", "warning", said, fix)
     if used and not settings.box_hosts and settings.box != "off":
         fix = "name its host in HELIX_BOX_HOSTS, such as bedrock-runtime.eu-central-1.amazonaws.com"
         yield Finding("claude service", "warning", f"{used[0]} is set, and a box leads to the Messages API alone", fix)

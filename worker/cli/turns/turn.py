@@ -248,6 +248,7 @@ def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
     facts = {
         "asked": one_line(attempt.prompt),
         "ended": one_line(" ".join(str(attempt.completion.get(key, "")) for key in ("verdict", "reason"))),
+        "calls": one_line(str((attempt.completion.get("evidence", {}).get("witness") or {}).get("summary", ""))),
         "answer": f"{len(attempt.text)} characters" if attempt.text else "",
         "deliveries": str(attempt.deliveries) if attempt.deliveries > 1 else "",
         "worker": one_line(attempt.worker),

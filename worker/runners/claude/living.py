@@ -152,7 +152,7 @@ class ClaudeLiving:
         self.fixed = fixed
         self.keepable = False
         self._process, self._held, self._files, self._bounds = begun.supervision.process, held, files, bounds
-        self._base, self._began = base, began
+        self._record, self._base, self._began = begun.record, base, began
         self._pids = {self._process.pid}
         self._tip = ""  # the kept transcript that holds all that this process has heard
 
@@ -172,7 +172,7 @@ class ClaudeLiving:
         self._process.extend(stop.lease_ends)
         footprint = Footprint(self._bounds, [files.work, files.home], boxed=self._boxed)
         supervision = Supervision(self._process, order, stop, hearing(emit, message.take_line), footprint)
-        begun = Begun(supervision, files.level)
+        begun = Begun(supervision, files.level, self._record, self._record.length if self._record else 0)
         message.settle = functools.partial(setattr, supervision, "settled", True)
 
         def emit_from_thread(event: AgentEvent) -> None:
@@ -188,7 +188,7 @@ class ClaudeLiving:
         if report is None and message.late:
             return None
         if report is None:
-            result = await asyncio.to_thread(self._settled, message, supervision, stop, footprint, emit_from_thread)
+            result = await asyncio.to_thread(self._settled, message, begun, stop, footprint, emit_from_thread)
             if result is not None:
                 return result
             # In doubt it ends, and all it left is judged.
@@ -224,14 +224,16 @@ class ClaudeLiving:
         return self._process.write(message.packet(), _TO_READ)
 
     def _settled(
-        self, message: Exchange, supervision: Supervision, stop: Stop, footprint: Footprint, emit: Emit
+        self, message: Exchange, begun: Begun, stop: Stop, footprint: Footprint, emit: Emit
     ) -> RunResult | None:
         """The result of a message that is complete beyond doubt while its process lives; None in doubt."""
         reach("agent.ended")
         files = self._files
+        supervision = begun.supervision
         if stop.reason or not supervision.at_line_end:
             return None
-        ending = Ending(exit=Exit(pid=self._process.pid), bytes=supervision.heard, box=files.level)
+        said = supervision.heard
+        ending = Ending(exit=Exit(pid=self._process.pid), bytes=said, box=files.level, witnessed=begun.witnessed)
         proven = files.proven(files.work, message, ending)
         if proven is None:
             return None

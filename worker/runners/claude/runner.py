@@ -39,6 +39,7 @@ from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, Play, ProcessRunner, Reading
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.warm import idle_agents, life
+from worker.runners.witnessed import weigh
 
 
 class ClaudeCliRunner(ProcessRunner):
@@ -141,9 +142,8 @@ class ClaudeCliRunner(ProcessRunner):
         if stream.skipped:
             facts["skipped_lines"] = stream.skipped
         stop = stopped(ending, order, facts)
-        completion = stop or claude_gate.judge(
-            evidence_of(order, order.mark, claude_sessions.session_of(order), ending, stream, left), facts
-        )
+        evidence = evidence_of(order, order.mark, claude_sessions.session_of(order), ending, stream, left)
+        completion = stop or weigh(claude_gate.judge(evidence, facts), ending.witnessed)
         if completion.kind is ErrorKind.SESSION_LOST:
             claude_sessions.forget(base)
         if completion.verdict is not Verdict.CANCELLED:

@@ -6,7 +6,8 @@ import asyncio
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -17,13 +18,15 @@ from api_client.contract.settings import Settings, load
 from worker.files import recording
 from worker.files.recording import Finished
 from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong, Emit, Order, RunResult, Stop, Verdict
-from worker.runners.guard import box, outbound, processes
+from worker.runners.guard import box, forwarder, processes, witness
 from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.box import Bind, BoxError, Level
 from worker.runners.guard.footprint import Bounds, Footprint
 from worker.runners.guard.outbound import Outbound
 from worker.runners.guard.processes import SOURCE_ROOT, Processes
 from worker.runners.guard.supervision import Ending, LimitReached, Supervision, watched
+from worker.runners.guard.witness import Record
+from worker.runners.witnessed import Witnessed
 
 _PYTHON = dict.fromkeys((sys.base_prefix, sys.prefix))
 #: What agents that are our programs need in a box: our packages, and Python wherever it is installed.
@@ -31,11 +34,12 @@ OUR_CODE = tuple(Bind(Path(path)) for path in [*_PYTHON, f"{SOURCE_ROOT}/worker"
 
 #: Proxies of the machine are out of a box's reach; its door is one, where hosts are named.
 _NO_PROXY = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "")
+_LOCAL = "127.0.0.1,localhost"
+_NO_PROXY_FOR = ("NO_PROXY", "no_proxy")
 _PROXY = {
     "HTTPS_PROXY": box.DOOR,
     "https_proxy": box.DOOR,
-    "NO_PROXY": "127.0.0.1,localhost",
-    "no_proxy": "127.0.0.1,localhost",
+    **dict.fromkeys(_NO_PROXY_FOR, _LOCAL),
 }
 
 
@@ -71,6 +75,39 @@ class Launch:
     door_files: Mapping[Path, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """What the certification kit puts around a run: another service, a program around the agent's, files it needs."""
+
+    service: str
+    around: Sequence[str] = ()
+    seen: Sequence[Path] = ()
+
+
+_staged: ContextVar[Staged | None] = ContextVar("staged", default=None)
+
+
+@contextlib.contextmanager
+def staged(what: Staged) -> Iterator[None]:
+    """Have the runs of this context staged: their doors lead to another service, whatever their settings say."""
+    token = _staged.set(what)
+    try:
+        yield
+    finally:
+        _staged.reset(token)
+
+
+def _on_stage(launch: Launch) -> Launch:
+    stage, leads = _staged.get(), launch.outbound
+    if stage is None:
+        return launch
+    if leads and leads.upstream:
+        url = stage.service + leads.upstream.path
+        leads = Outbound(upstream=replace(leads.upstream, url=url), hosts=leads.hosts)
+    binds = [*launch.binds, *map(Bind, stage.seen)]
+    return replace(launch, argv=[*stage.around, *launch.argv], outbound=leads, binds=binds)
+
+
 Hear = Callable[[bytes], Iterable[AgentEvent]]
 
 
@@ -94,6 +131,13 @@ class Begun:
 
     supervision: Supervision
     level: Level
+    record: Record | None = None
+    since: int = 0
+
+    @property
+    def witnessed(self) -> Witnessed | None:
+        """The model calls, of a process of many messages those of this one; None where it has no door."""
+        return self.record.seen(self.since) if self.record else None
 
     def ended(self, report: Exit) -> Ending:
         """Return what ``watched`` saw. May block."""
@@ -103,7 +147,7 @@ class Begun:
 
     def boxed(self, ending: Ending) -> Ending:
         """Return how it ended; with the box's own error where nothing but that came."""
-        ending = replace(ending, box=self.level)
+        ending = replace(ending, box=self.level, witnessed=self.witnessed)
         if self.level.kind != "none" and not ending.bytes and (problem := box.failed(ending.stderr)):
             return replace(ending, exit=replace(ending.exit, error=problem))
         return ending
@@ -121,7 +165,7 @@ def begin(
     """Start an agent; an ``Ending`` when that is not possible. ``held`` is to be closed after its end. May block."""
     try:
         level = box.level(launch.box, wanted=launch.wanted)
-        launch = _within(launch, order, level, held)
+        launch, record = _within(_on_stage(launch), order, level, held)
         agent = agents.spawn(
             launch.argv,
             mark=order.mark,
@@ -141,7 +185,7 @@ def begin(
     footprint = Footprint(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
     supervision = Supervision(agent, order, stop, hearing(emit, take_line), footprint)
     supervision.blank_lines = launch.blank_lines
-    return Begun(supervision, level)
+    return Begun(supervision, level, record)
 
 
 def ended_before(found: Finished) -> Ending:
@@ -167,21 +211,53 @@ def hearing(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
     return hear
 
 
-def _within(launch: Launch, order: Order, level: Level, held: contextlib.ExitStack) -> Launch:
-    """The launch as it is at this level: as it is, in a box, or in a box with its own door."""
-    if level.kind == "none":
-        return launch
+def _within(launch: Launch, order: Order, level: Level, held: contextlib.ExitStack) -> tuple[Launch, Record | None]:
+    """The launch as it is at this level: as it is, in a box, or in a box with its own door; and what its door records.
+
+    Raises:
+        OSError: its door cannot be made, or its files cannot be written.
+    """
+    leads = launch.outbound
+    if leads is None:
+        return _in_box(launch, order, level, None), None
+    record = Record(witness.path_of(order.directory) if order.recorded else None)
     door: Path | None = None
     if level.cut:
-        if launch.outbound is not None:
-            door = held.enter_context(outbound.shared().door(launch.outbound))
-        env = {**launch.env, **_NO_PROXY, **launch.door_env}
+        door = held.enter_context(forwarder.shared().door(leads, record))
+        launch = _behind(launch, box.DOOR)
+    elif leads.upstream:
+        local = {name: _LOCAL + f",{launch.env[name]}" if launch.env.get(name) else _LOCAL for name in _NO_PROXY_FOR}
+        launch = replace(launch, env={**launch.env, **local})
+        launch = _behind(launch, held.enter_context(forwarder.shared().loopback(leads, record)))
+    return _in_box(launch, order, level, door), record
+
+
+def _behind(launch: Launch, address: str) -> Launch:
+    """The launch whose service is at a door's address. Raises ``OSError``."""
+
+    def there(text: str) -> str:
+        return text.replace(box.DOOR, address)
+
+    for path, content in launch.door_files.items():
+        path.write_text(there(content), encoding="utf-8")
+    env = {**launch.env, **{name: there(value) for name, value in launch.door_env.items()}}
+    return replace(
+        launch,
+        argv=[there(argument) for argument in launch.argv],
+        env={name: value for name, value in env.items() if value},
+        stdin=launch.stdin if launch.door_stdin is None else there(launch.door_stdin.decode()).encode(),
+    )
+
+
+def _in_box(launch: Launch, order: Order, level: Level, door: Path | None) -> Launch:
+    if level.kind == "none":
+        return launch
+    if level.cut:
+        given = launch.door_env if launch.outbound else {}
+        env = {**launch.env, **{name: "" for name in _NO_PROXY if name not in given}}
         if launch.outbound is not None and launch.outbound.hosts:
             env |= _PROXY
-        for path, content in launch.door_files.items():
-            path.write_text(content, encoding="utf-8")
-        stdin = launch.stdin if launch.door_stdin is None else launch.door_stdin
-        launch = replace(launch, env={name: value for name, value in env.items() if value}, stdin=stdin)
+        launch = replace(launch, env={name: value for name, value in env.items() if value})
     own = Bind(order.directory, writable=not order.read_only)
     binds = [*box.FIRST, *launch.binds, *([Bind(door)] if door else [])]
     argv = box.started(launch.argv, door, launch.bounds.most_processes)
@@ -256,7 +332,8 @@ class ProcessRunner:
             for line in found.output.removesuffix(b"\n").split(b"\n"):
                 if self.blank_lines or line.strip():
                     reading.take_line(line)
-            return reading.conclude(ended_before(found), lambda _: None)
+            ending = replace(ended_before(found), witnessed=witness.adopted(order.directory))
+            return reading.conclude(ending, lambda _: None)
 
         result = self._taken_over(order, concluded)
         if result:

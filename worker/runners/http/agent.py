@@ -2,7 +2,7 @@
 
 Run by ``openai_http`` as ``python -m worker.runners.http.agent``. The request comes as JSON on standard input, with
 the key, so that neither the command line nor the environment shows it. Tells the same events as the scripted agent.
-Standard library only.
+Standard library only, so that it starts fast.
 
 The answer is whole only with ``finish_reason`` stop *and* ``[DONE]``: a connection that ends proves nothing.
 """
@@ -12,13 +12,12 @@ from __future__ import annotations
 import http.client
 import json
 import os
-import re
 import sys
-import time
 from collections.abc import Iterator
-from email.utils import parsedate_to_datetime
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
+
+from worker.runners.retry_after import seconds
 
 #: HTTP statuses that pass by themselves, besides all of 500 and above.
 _PASSING = frozenset({408, 409, 425, 429})
@@ -39,7 +38,7 @@ def main() -> None:
     try:
         response = _post(asked)
         if response.status != http.client.OK:
-            wait, said = _seconds(response.getheader("retry-after", "")), _said(response)
+            wait, said = seconds(response.getheader("retry-after", "")), _said(response)
             if response.status == http.client.BAD_REQUEST and any(code in said for code in _FILTERS):
                 _emit({"event": "refusal", "text": said, "filtered": True})
                 return
@@ -167,17 +166,6 @@ def _kind(status: int) -> str:
 def _said(response: http.client.HTTPResponse) -> str:
     body = response.read(_MAX_ERROR).decode("utf-8", "replace")
     return f"HTTP {response.status}: {' '.join(body.split())[:300]}"
-
-
-def _seconds(retry_after: str) -> float:
-    """The wait of a ``Retry-After`` header (RFC 9110, 10.2.3: seconds or a date); 0 for none, or one in the past."""
-    text = retry_after.strip()
-    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
-        return float(text)
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return 0.0
 
 
 def _fail(kind: str, text: str, *, busy: bool = False, retry_after: float = 0.0) -> NoReturn:

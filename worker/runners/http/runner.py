@@ -24,6 +24,7 @@ from worker.runners.guard.launch import OUR_CODE, Launch, Play, ProcessRunner
 from worker.runners.guard.outbound import Outbound, Upstream
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.guard.supervision import Ending, stopped
+from worker.runners.witnessed import weigh
 
 # The images that messages name, as parts of the request to an OpenAI-compatible service.
 #
@@ -104,6 +105,8 @@ class OpenAiHttpRunner(ProcessRunner):
         def conclude(ending: Ending, _emit: Emit) -> RunResult:
             evidence = {**ending.evidence, **transcript.evidence}
             completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
+            if completion.verdict is Verdict.COMPLETE:  # of other ends it reads the provider's word itself
+                completion = weigh(completion, ending.witnessed)
             session = ""
             if completion.verdict is Verdict.COMPLETE:
                 session = _keep(order, [*messages, {"role": "assistant", "content": transcript.text}])

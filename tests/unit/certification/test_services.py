@@ -1,0 +1,91 @@
+"""The kit's stub services say what their replies say, in each of the four forms."""
+
+import http.client
+import json
+from urllib.parse import urlsplit
+
+import pytest
+
+from worker.certification.services import LAST_WORDS, Reply, Service
+from worker.certification.situations import SITUATIONS
+from worker.runners.guard.witness import Record
+from worker.runners.witnessed import Call
+
+_PATHS = {
+    "messages": "/v1/messages",
+    "responses": "/v1/responses",
+    "chat": "/v1/chat/completions",
+    "gemini": "/v1beta/models/g:streamGenerateContent",
+}
+
+
+def seen(api: str, reply: Reply, *, stream: bool = True) -> tuple[Call, bytes]:
+    """One call of a service, as the witness sees it, and its body."""
+    record = Record()
+    path = _PATHS[api] if stream else _PATHS[api].replace("streamGenerate", "generate")
+    listening = record.begin(path)
+    assert listening
+    request = json.dumps({"model": "m", "stream": stream, "tools": [{"name": "x"}]}).encode()
+    listening.asked(request)
+    body = b""
+    with Service((reply,), tools=True) as service:
+        client = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=60)
+        try:
+            client.request("POST", path, request)
+            answer = client.getresponse()
+            headers = {name.lower().encode(): value.encode() for name, value in answer.getheaders()}
+            listening.answered(answer.status, headers)
+            body = answer.read()
+            listening.heard(body, whole=True)
+        except (http.client.HTTPException, OSError) as error:
+            body = getattr(error, "partial", b"")
+            listening.heard(body)
+            listening.close(whole=False)
+        finally:
+            client.close()
+    return record.seen().calls[0], body
+
+
+@pytest.mark.parametrize("api", list(_PATHS))
+@pytest.mark.parametrize(
+    ("reply", "end"),
+    [
+        (Reply(pieces=("a ", LAST_WORDS)), "well"),
+        (Reply(pieces=("a ", "b"), end="limit"), "limit"),
+        (Reply(pieces=("a ", "b"), end="filter"), "refused"),
+        (Reply(pieces=("a ", "b"), end="refusal"), "refused"),
+        (Reply(pieces=("a ", "b"), end="odd"), "unknown"),
+        (Reply(pieces=("a ", "b"), end="none"), "cut"),
+        (Reply(pieces=("a ",), tool=("look", "{}")), "tool"),
+        (Reply(pieces=("a ", "b"), cut="first"), "cut"),
+        (Reply(pieces=("a ", "b"), cut="before"), "cut"),
+        (Reply(pieces=("a ", "b"), cut="end"), "cut"),
+        (Reply(pieces=("a ", "b"), fails=True), "error"),
+        (Reply(status=429, retry_after="7"), "error"),
+        (Reply(body=b"<html>"), "unknown"),
+    ],
+    ids=lambda value: None if isinstance(value, str) else f"{value.end}{value.cut}{value.status}{value.fails}",
+)
+def test_a_reply_ends_as_it_says(api: str, reply: Reply, end: str) -> None:
+    call, body = seen(api, reply)
+    assert call.end == end
+    if end == "well":
+        assert LAST_WORDS.encode() in body
+        assert (call.input_tokens, call.output_tokens) == (11, 7)
+        whole, said = seen(api, reply, stream=False)
+        assert (whole.end, LAST_WORDS.encode() in said) == ("well", True)
+
+
+def test_a_call_without_tools_is_a_side_call_and_takes_nothing_of_the_script() -> None:
+    with Service((Reply(status=500), Reply(pieces=(LAST_WORDS,))), tools=True) as service:
+        assert service.take({"messages": []}).status == 200
+        assert [service.take({"tools": [{}]}).status for _ in range(3)] == [500, 200, 200]
+        assert service.calls == 3
+
+
+def test_there_are_more_than_thirty_situations_and_each_has_its_own_name() -> None:
+    names = [situation.name for situation in SITUATIONS]
+    assert len(set(names)) == len(names) > 50
+    for situation in SITUATIONS:
+        whole = any(LAST_WORDS in reply.text for reply in situation.replies)
+        assert whole or situation.truth == "broken", situation.name

@@ -1,0 +1,297 @@
+"""The witness reads the end of a model call as its provider told it, in every form, and however its pieces are cut."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import tracemalloc
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from worker.runners.guard.witness import Broken, Framing, Record, adopted, api_of, path_of
+from worker.runners.witnessed import MOST_CALLS, Call, CallEnd
+
+_PATHS = {
+    "messages": "/v1/messages",
+    "responses": "/v1/responses",
+    "chat": "/v1/chat/completions",
+    "gemini": "/v1beta/models/gemini-x:streamGenerateContent",
+}
+_SSE = {b"content-type": b"text/event-stream; charset=utf-8"}
+_JSON = {b"content-type": b"application/json"}
+
+
+def call(
+    api: str,
+    *pieces: bytes,
+    headers: dict[bytes, bytes] = _JSON,
+    status: int = 200,
+    whole: bool = True,
+    asked: Iterable[bytes] = (b'{"model": "m", "tools": [{"name": "x"}]}',),
+) -> Call:
+    """One call as it passes by."""
+    record = Record()
+    listening = record.begin(_PATHS[api])
+    assert listening
+    for piece in asked:
+        listening.asked(piece)
+    listening.answered(status, headers)
+    for piece in pieces:
+        listening.heard(piece)
+    listening.close(whole=whole)
+    [found] = record.seen().calls
+    return found
+
+
+def events(*data: dict[str, Any] | str) -> bytes:
+    """An event stream; those with a type have a line for it too."""
+    said = b""
+    for each in data:
+        text = each if isinstance(each, str) else json.dumps(each)
+        kind = f"event: {each['type']}\n" if isinstance(each, dict) and "type" in each else ""
+        said += f"{kind}data: {text}\n\n".encode()
+    return said
+
+
+def messages(reason: str | None, *, tail: tuple[dict[str, Any], ...] = ({"type": "message_stop"},)) -> bytes:
+    start = {"message": {"model": "m", "usage": {"input_tokens": 4, "cache_read_input_tokens": 7, "output_tokens": 1}}}
+    text = {
+        "type": "content_block_delta",
+        "delta": {"text": 'so "stop_reason":"end_turn" and error'},
+    }
+    end = [{"type": "message_delta", "delta": {"stop_reason": reason}, "usage": {"output_tokens": 9}}] if reason else []
+    return events({"type": "message_start", **start}, {"type": "ping"}, text, *end, *tail)
+
+
+def chat(reason: str | None, *, delta: dict[str, Any] | None = None) -> bytes:
+    def chunk(piece: dict[str, Any], why: str | None = None) -> dict[str, Any]:
+        return {"model": "m", "choices": [{"index": 0, "delta": piece, "finish_reason": why}]}
+
+    usage = {"choices": [], "usage": {"prompt_tokens": 11, "completion_tokens": 9}}
+    end = [chunk({}, reason), usage, "[DONE]"] if reason else []
+    return events(chunk({"content": 'say "finish_reason":"length"'}), *([chunk(delta)] if delta else []), *end)
+
+
+def responses(status: str, *, reason: str = "", item: dict[str, Any] | None = None, **more: Any) -> bytes:
+    items = [{"type": "response.output_item.done", "item": item}] if item else []
+    whole = {"status": status, "model": "m", "usage": {"input_tokens": 11, "output_tokens": 9}, "error": None, **more}
+    whole["incomplete_details"] = {"reason": reason} if reason else None
+    delta = {"type": "response.output_text.delta", "delta": "response.completed"}
+    return events(delta, *items, {"type": f"response.{status}", "response": whole})
+
+
+def gemini(reason: str | None, part: dict[str, Any] | None = None) -> bytes:
+    usage = {"promptTokenCount": 11, "candidatesTokenCount": 5, "thoughtsTokenCount": 4}
+    last = {"content": {"parts": [part or {"text": "b"}]}, **({"finishReason": reason} if reason else {})}
+    return events(
+        {"candidates": [{"content": {"parts": [{"text": "finish"}]}}], "usageMetadata": {"promptTokenCount": 11}},
+        {"candidates": [last], "usageMetadata": usage, "modelVersion": "g"},
+    )
+
+
+_STREAMS = [
+    ("messages", messages("end_turn"), "well"),
+    ("messages", messages("stop_sequence"), "well"),
+    ("messages", messages("tool_use"), "tool"),
+    ("messages", messages("max_tokens"), "limit"),
+    ("messages", messages("model_context_window_exceeded"), "limit"),
+    ("messages", messages("refusal"), "refused"),
+    ("messages", messages("pause_turn"), "paused"),
+    ("messages", messages("never_heard_of"), "unknown"),
+    ("messages", messages(None, tail=({"type": "error", "error": {"type": "overloaded_error"}},)), "error"),
+    ("chat", chat("stop"), "well"),
+    ("chat", chat("tool_calls"), "tool"),
+    ("chat", chat("stop", delta={"tool_calls": [{"index": 0}]}), "tool"),
+    ("chat", chat("stop", delta={"refusal": "I will not"}), "refused"),
+    ("chat", chat("length"), "limit"),
+    ("chat", chat("content_filter"), "refused"),
+    ("chat", chat(None) + events({"error": {"message": "secret", "code": "server_error"}}), "error"),
+    ("responses", responses("completed"), "well"),
+    ("responses", responses("completed", item={"type": "function_call"}), "tool"),
+    ("responses", responses("completed", item={"type": "web_search_call"}), "well"),
+    ("responses", responses("completed", output=[{"type": "message", "content": [{"type": "refusal"}]}]), "refused"),
+    ("responses", responses("incomplete", reason="max_output_tokens"), "limit"),
+    ("responses", responses("incomplete", reason="content_filter"), "refused"),
+    ("responses", responses("failed", error={"code": "server_error", "message": "secret"}), "error"),
+    ("gemini", gemini("STOP"), "well"),
+    ("gemini", gemini("STOP", {"functionCall": {"name": "x"}}), "tool"),
+    ("gemini", gemini("MAX_TOKENS"), "limit"),
+    ("gemini", gemini("SAFETY"), "refused"),
+    ("gemini", gemini("MALFORMED_FUNCTION_CALL"), "error"),
+    ("gemini", gemini("NEVER_HEARD_OF"), "unknown"),
+    ("gemini", events({"promptFeedback": {"blockReason": "OTHER"}}), "refused"),
+]
+_IDS = [f"{api} {end} {number}" for number, (api, _, end) in enumerate(_STREAMS)]
+
+
+@pytest.mark.parametrize(("api", "body", "end"), _STREAMS, ids=_IDS)
+@pytest.mark.parametrize("size", [1, 7, 65_536])
+def test_a_stream_tells_its_end_however_it_is_cut_into_pieces(api: str, body: bytes, end: str, size: int) -> None:
+    found = call(api, *(body[at : at + size] for at in range(0, len(body), size)), headers=_SSE)
+    assert found.end == end
+    assert "secret" not in found.word
+
+
+@pytest.mark.parametrize(
+    ("api", "body"),
+    [
+        ("messages", messages("end_turn")),
+        ("chat", chat("stop")),
+        ("responses", responses("completed")),
+        ("gemini", gemini("STOP")),
+    ],
+)
+def test_tokens_model_and_word_are_the_providers(api: str, body: bytes) -> None:
+    found = call(api, body, headers=_SSE)
+    assert (found.input_tokens, found.output_tokens, found.tools) == (11, 9, True)
+    assert found.model == ("gemini-x" if api == "gemini" else "m")
+    assert found.word in {"end_turn", "stop", "completed", "STOP"}
+
+
+@pytest.mark.parametrize(("api", "body", "end"), _STREAMS, ids=_IDS)
+def test_a_stream_that_breaks_off_before_its_end_was_cut(api: str, body: bytes, end: str) -> None:
+    first = body[: body.index(b"\n\n") + 2] if api != "responses" else body[:40]
+    if b"blockReason" not in first:
+        assert call(api, first, headers=_SSE, whole=False).end == "cut"
+        assert call(api, first, headers=_SSE).end == "cut", "its connection may end in order, too"
+
+
+_ANSWERS = [
+    ("messages", {"type": "message", "stop_reason": "end_turn", "usage": {"output_tokens": 9}}, "well"),
+    ("messages", {"type": "message", "stop_reason": "max_tokens"}, "limit"),
+    ("chat", {"choices": [{"message": {"content": "x"}, "finish_reason": "stop"}]}, "well"),
+    ("chat", {"choices": [{"message": {"tool_calls": [{}]}, "finish_reason": "stop"}]}, "tool"),
+    ("chat", {"choices": [{"message": {"content": "x"}, "finish_reason": "length"}]}, "limit"),
+    ("responses", {"object": "response", "status": "completed", "error": None, "output": []}, "well"),
+    ("responses", {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}, "limit"),
+    ("gemini", {"candidates": [{"finishReason": "STOP"}]}, "well"),
+    ("gemini", [{"candidates": [{}]}, {"candidates": [{"finishReason": "MAX_TOKENS"}]}], "limit"),
+]
+
+
+@pytest.mark.parametrize(("api", "body", "end"), _ANSWERS)
+def test_an_answer_in_one_piece_tells_its_end(api: str, body: Any, end: str) -> None:
+    said = json.dumps(body).encode()
+    assert call(api, said[:9], said[9:]).end == end
+    assert call(api, said[:9], whole=False).end == "cut"
+
+
+@pytest.mark.parametrize(
+    ("encoding", "pack"), [(b"gzip", gzip.compress), (b"deflate", zlib.compress)], ids=["gzip", "deflate"]
+)
+def test_a_packed_answer_is_read_and_of_a_form_that_we_cannot_unpack_nobody_knows_the_end(
+    encoding: bytes, pack: Any
+) -> None:
+    packed = pack(messages("max_tokens"))
+    pieces = [packed[at : at + 5] for at in range(0, len(packed), 5)]
+    assert call("messages", *pieces, headers=_SSE | {b"content-encoding": encoding}).end == "limit"
+    found = call("messages", *pieces, headers=_SSE | {b"content-encoding": b"br"})
+    assert (found.end, found.word) == ("unknown", "content-encoding:br")
+    assert call("messages", b"garbage", headers=_SSE | {b"content-encoding": encoding}).end == "unknown"
+
+
+def test_an_http_error_is_an_error_with_the_providers_kind_and_its_wait() -> None:
+    body = b'{"type":"error","error":{"type":"rate_limit_error","message":"secret"}}'
+    found = call("messages", body, status=429, headers=_JSON | {b"retry-after": b"12"})
+    assert (found.end, found.status, found.word, found.retry_after) == ("error", 429, "rate_limit_error", 12.0)
+    assert call("chat", b"<html>", status=502).end == "error"
+    assert call("messages", b"<html>what is this", status=200).end == "unknown"
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_a_loop_is_told_from_a_title_by_the_tools_it_offers_not_by_what_is_said_of_tools(size: int) -> None:
+    def tools(request: dict[str, Any]) -> bool:
+        said = json.dumps(request).encode()
+        pieces = [said[at : at + size] for at in range(0, len(said), size)]
+        return call("chat", chat("stop"), headers=_SSE, asked=pieces).tools
+
+    text = {"role": "user", "content": '{"tools": [{"name": "x"}]}' + " and more" * 100}
+    assert tools({"model": "m", "messages": [text], "tools": [{"type": "function"}]})
+    assert not tools({"model": "m", "messages": [text], "tools": []})
+
+
+def test_only_model_calls_are_calls() -> None:
+    assert {api: api_of(path) for api, path in _PATHS.items()} == {api: api for api in _PATHS}
+    for path in ("/v1/messages/count_tokens", "/v1/models", "/v1beta/models/g:countTokens", "/"):
+        assert api_of(path) is None
+
+
+def test_memory_is_bounded_whatever_a_service_sends() -> None:
+    record = Record()
+    endless, whole = record.begin(_PATHS["chat"]), record.begin(_PATHS["chat"])
+    assert endless
+    assert whole
+    endless.answered(200, _SSE)
+    whole.answered(200, _JSON)
+    tracemalloc.start()
+    for _ in range(400):
+        endless.heard(b"x" * 65_536)
+        whole.heard(b"x" * 65_536)
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert most < 24 * 2**20
+    endless.close(whole=True)
+    whole.close(whole=True)
+    assert [found.end for found in record.seen().calls] == [CallEnd.UNKNOWN] * 2
+
+
+def test_of_very_many_calls_the_last_are_kept_and_a_message_sees_its_own() -> None:
+    record = Record()
+    for _ in range(MOST_CALLS + 5):
+        listening = record.begin(_PATHS["chat"])
+        assert listening
+        listening.close(whole=False)
+    seen = record.seen()
+    assert (len(seen.calls), seen.left_out) == (MOST_CALLS, 5)
+    assert (len(record.seen(record.length).calls), len(record.seen(record.length - 2).calls)) == (0, 2)
+
+
+def test_a_call_that_still_runs_is_seen_as_it_is_now() -> None:
+    record = Record()
+    listening = record.begin(_PATHS["messages"])
+    assert listening
+    listening.answered(200, _SSE)
+    assert record.seen().calls[0].end == "cut"
+    listening.heard(messages("end_turn"))
+    assert record.seen().calls[0].end == "well"
+
+
+def test_who_adopts_a_run_finds_the_calls_that_its_worker_saw(tmp_path: Path) -> None:
+    folder = tmp_path / "1-1"
+    assert adopted(folder) is None
+    record = Record(path_of(folder))
+    for reason in ("tool_use", "end_turn"):
+        listening = record.begin(_PATHS["messages"])
+        assert listening
+        listening.answered(200, _SSE)
+        listening.heard(messages(reason), whole=True)
+    with path_of(folder).open("a") as file:
+        file.write('{"api": "messages", "en')  # its worker died here
+    found = adopted(folder)
+    assert found is not None
+    assert list(found.calls) == list(record.seen().calls)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 1000])
+def test_the_end_of_a_body_is_found_by_its_framing(size: int) -> None:
+    raw = b"5;ext=1\r\nhello\r\n6\r\n world\r\n0\r\nX: y\r\n\r\n"
+    chunked = Framing({b"transfer-encoding": b"chunked"}, bodyless=False)
+    assert b"".join(chunked.take(raw[at : at + size]) for at in range(0, len(raw), size)) == b"hello world"
+    assert chunked.over
+    sized = Framing({b"content-length": b"11"}, bodyless=False)
+    body = b"hello worldXX"
+    assert b"".join(sized.take(body[at : at + size]) for at in range(0, len(body), size)) == b"hello world"
+    assert sized.over
+    assert Framing({b"content-length": b"9"}, bodyless=True).over
+    assert Framing({}, bodyless=False).until_closed
+
+
+def test_a_body_that_is_not_framed_as_it_says_is_broken() -> None:
+    with pytest.raises(Broken):
+        Framing({b"transfer-encoding": b"chunked"}, bodyless=False).take(b"hello\r\n")
+    with pytest.raises(Broken):
+        Framing({b"transfer-encoding": b"chunked"}, bodyless=False).take(b"1" * 20_000)

@@ -1,0 +1,207 @@
+"""One situation with a runner's real program, and the worth of its verdict."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from worker.certification.services import LAST_WORDS, Service
+from worker.certification.situations import Situation
+from worker.runners.base import AnyRunner, Order, Runner, RunResult, Verdict, in_loop, reads_files
+from worker.runners.guard.launch import Staged, staged
+from worker.runners.guard.marks import marks
+from worker.runners.guard.processes import FAST_PYTHON
+
+_AROUND = Path(__file__).with_name("around.py")
+_PROMPT = "Please answer this question: who is certified here?"
+#: Time and silence that a situation without its own may take, in seconds: some agents need 40 to start.
+_SECONDS, _IDLE = 120.0, 90.0
+#: Nobody listens there.
+_NOBODY = "http://127.0.0.1:9"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """The result of a situation.
+
+    Attributes:
+        situation: the one that was brought about. result: the runner's. left: how many processes were left behind.
+        calls: how many calls of the agent's loop the service answered. seconds: how long it took.
+    """
+
+    situation: Situation
+    result: RunResult
+    left: int
+    calls: int
+    seconds: float
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        """The evidence of the verdict."""
+        return self.result.completion.evidence
+
+    @property
+    def whole(self) -> bool:
+        """Return whether the answer's text is whole."""
+        return LAST_WORDS in self.result.text
+
+    @property
+    def ours(self) -> bool:
+        """Return whether our verdict is ``complete``."""
+        return self.result.completion.verdict is Verdict.COMPLETE
+
+    @property
+    def without(self) -> bool:
+        """Return whether it would have been without the door's witness."""
+        return self.ours or self.evidence.get("overruled") == Verdict.COMPLETE
+
+    @property
+    def agents(self) -> bool:
+        """Return whether the agent itself said that it had finished: its exit code says so where nothing else does."""
+        return bool(self.evidence.get("agent_complete", self.evidence.get("exit_code") == 0))
+
+    @property
+    def agent_says(self) -> str:
+        """The agent's own word for its end."""
+        return str(self.evidence.get("agent_says") or f"exit {self.evidence.get('exit_code')}")
+
+    @property
+    def said(self) -> str:
+        """Our verdict, with the kind of an error."""
+        completion = self.result.completion
+        return completion.kind.value if completion.kind else completion.verdict.value
+
+    def false(self, complete: bool) -> bool:
+        """Return whether a verdict takes for complete an answer with its end missing."""
+        return complete and (self.situation.truth == "broken" or not self.whole)
+
+    def lost(self, complete: bool) -> bool:
+        """Return whether a verdict throws a whole answer away."""
+        return self.situation.truth == "whole" and not complete
+
+    @property
+    def true_end(self) -> bool:
+        """Return whether the agent really finished: with the whole answer, and not disturbed by the kit."""
+        here = self.situation
+        return here.truth == "whole" or (here.truth == "open" and self.whole and not here.around)
+
+    @property
+    def certifiable(self) -> bool:
+        """Return whether its calls were seen at the door, where the service answered any."""
+        return not self.calls or bool((self.evidence.get("witness") or {}).get("certifiable"))
+
+    @property
+    def problem(self) -> str:
+        """Say why the verdict is wrong; empty where it is right."""
+        if self.false(self.ours):
+            return "taken for complete falsely"
+        if self.lost(self.ours):
+            return "a whole answer thrown away"
+        if self.left:
+            return f"{self.left} processes left behind"
+        return "" if self.certifiable else "its model calls did not pass the door"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As it is printed with ``--json``."""
+        return {
+            "situation": self.situation.name,
+            "truth": self.situation.truth,
+            "verdict": self.said,
+            "complete": self.ours,
+            "complete_without_witness": self.without,
+            "agent_says": self.agent_says,
+            "agent_complete": self.agents,
+            "whole_text": self.whole,
+            "reason": self.result.completion.reason,
+            "problem": self.problem,
+            "calls": self.calls,
+            "seconds": round(self.seconds, 1),
+        }
+
+
+@dataclass
+class _Stop:
+    """A stop request that a situation sets."""
+
+    reason: str = ""
+    lease_ends: float = field(default=math.inf)
+
+
+def tried(runner: AnyRunner, option: str, model: str, situations: list[Situation], jobs: int) -> Iterator[Row]:
+    """Bring the situations about, ``jobs`` at a time; their rows in order."""
+
+    def one(situation: Situation) -> Row:
+        with tempfile.TemporaryDirectory(prefix="helix-certify-") as root:
+            return _row(runner, option, model, situation, Path(root))
+
+    with ThreadPoolExecutor(jobs) as pool:
+        yield from pool.map(one, situations)
+
+
+def _row(runner: AnyRunner, option: str, model: str, situation: Situation, root: Path) -> Row:
+    order, stop = _order(option, model, situation, root), _Stop()
+    with Service(situation.replies, tools=reads_files(runner)) as service:
+        around = (*FAST_PYTHON[:1], "-I", "-S", str(_AROUND), situation.around) if situation.around else ()
+        url = _NOBODY if situation.unreachable else service.url
+        disturb = threading.Thread(target=_disturb, args=(situation, service, order.mark, stop), daemon=True)
+        disturb.start()
+        with staged(Staged(service=url, around=around, seen=(_AROUND,))):
+            began = time.monotonic()
+            result = _run(runner, order, stop)
+            seconds = time.monotonic() - began
+        service.spoke.set()
+        disturb.join()
+    left = sum(mark == order.mark for _, mark in marks())
+    return Row(situation, result, left, service.calls, seconds)
+
+
+def _run(runner: AnyRunner, order: Order, stop: _Stop) -> RunResult:
+    if in_loop(runner):
+        return asyncio.run(runner.run_async(order, lambda _: None, stop))
+    return cast("Runner", runner).run(order, lambda _: None, stop)
+
+
+def _order(option: str, model: str, situation: Situation, root: Path) -> Order:
+    directory = root / "attempts" / "1-1"
+    (directory / "output").mkdir(parents=True)
+    return Order(
+        turn_id=f"certify-{uuid.uuid4().hex}",
+        session_id="certify",
+        attempt=1,
+        delivery=1,
+        prompt=_PROMPT,
+        messages=({"role": "user", "content": _PROMPT},),
+        workdir=root,
+        directory=directory,
+        agent_session=str(uuid.uuid4()) if situation.unknown_session else "",
+        model=model,
+        option=option,
+        deadline=time.monotonic() + (situation.seconds or _SECONDS),
+        idle_seconds=situation.idle or _IDLE,
+        kill_grace_seconds=2.0,
+    )
+
+
+def _disturb(situation: Situation, service: Service, mark: str, stop: _Stop) -> None:
+    """Behind the first piece of an answer: send the situation's signal, or ask to stop."""
+    if not (situation.signal or situation.stops):
+        return
+    service.spoke.wait()
+    service.over.wait(1.0)  # the agent is to hear the piece
+    if situation.stops:
+        stop.reason = "cancelled"
+    elif situation.signal:
+        for pid in [pid for pid, found in marks() if found == mark]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, situation.signal)

@@ -1,0 +1,496 @@
+"""The witness at the door: reads along what a provider reports about the end of each model call.
+
+It reads piece by piece what passes by, and holds back nothing. Of an event stream it parses only the events that may
+tell an end; of other answers it keeps at most ``_MOST_KEPT`` bytes. Nothing of a prompt or an answer leaves it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from worker.files.recording import CALLS
+from worker.runners.retry_after import seconds
+from worker.runners.witnessed import MOST_CALLS, Api, Call, CallEnd, Witnessed, word_of
+
+#: Longest event, and longest answer in one piece, that is read; of a longer one nobody knows the end. In bytes.
+_MOST_KEPT = 4 * 2**20
+#: Of an error so much is read, in bytes.
+_MOST_ERROR = 16_384
+#: In JSON a quote inside a text is escaped: these are names of fields, wherever a piece begins.
+_MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]{1,128})"')
+_TOOLS = re.compile(rb'"tools"\s*:\s*\[\s*\{')
+_OVERLAP = 256
+#: Between two events, where lines end with a line feed alone.
+_BLANK = b"\n\n"
+#: How an event stream begins that is not called one.
+_STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry|):")
+_TO_SNIFF = 16
+_GEMINI = re.compile(r"/models/([^/:]+):(?:stream)?[gG]enerateContent$")
+
+_Facts = dict[str, Any]
+
+
+def api_of(path: str) -> Api | None:
+    """The form of a model call, by its path; None for another request, such as counting tokens."""
+    if path.endswith("/messages"):
+        return "messages"
+    if path.endswith("/responses"):
+        return "responses"
+    if path.endswith("/chat/completions"):
+        return "chat"
+    return "gemini" if _GEMINI.search(path) else None
+
+
+# What the providers say. Each reads one event or one whole answer, and returns what of a ``Call`` it tells.
+
+_W, _T, _L, _R, _E = CallEnd.WELL, CallEnd.TOOL, CallEnd.LIMIT, CallEnd.REFUSED, CallEnd.ERROR
+_MESSAGES = {
+    "end_turn": _W,
+    "stop_sequence": _W,
+    "tool_use": _T,
+    "max_tokens": _L,
+    "model_context_window_exceeded": _L,
+    "refusal": _R,
+    "pause_turn": CallEnd.PAUSED,
+}
+_CHAT = {
+    "stop": _W,
+    "eos": _W,
+    "eos_token": _W,
+    "tool_calls": _T,
+    "function_call": _T,
+    "length": _L,
+    "max_tokens": _L,
+    "model_length": _L,
+    "content_filter": _R,
+    "error": _E,
+    "insufficient_system_resource": _E,
+    "abort": CallEnd.CUT,
+}
+_FINISH = {
+    "STOP": _W,
+    "MAX_TOKENS": _L,
+    **dict.fromkeys(("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"), _R),
+    **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"), _E),
+}
+_RESPONSES = {"completed": _W, "failed": _E, "cancelled": CallEnd.CUT}
+_DETAILS = {"max_output_tokens": _L, "content_filter": _R}
+#: Items of a Responses answer that its asker is to carry out; others are the provider's own tools.
+_ASKED = frozenset(
+    {"function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call"}
+)
+
+
+def _end(words: Mapping[str, CallEnd], said: object) -> _Facts:
+    return {"end": words.get(str(said), CallEnd.UNKNOWN), "word": word_of(said)} if said else {}
+
+
+def _error(found: object) -> _Facts:
+    """An error of any of them: its kind, never its message."""
+    facts: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    said = (facts.get(name) for name in ("type", "code", "status"))
+    return {"end": _E, "word": next((word for word in map(word_of, said) if word), "error")}
+
+
+def _counts(usage: object, taken: tuple[str, ...], given: tuple[str, ...]) -> _Facts:
+    if not isinstance(usage, dict):
+        return {}
+    sums = [sum(n for name in names if isinstance(n := usage.get(name), int)) for names in (taken, given)]
+    return {name: n for name, n in zip(("input_tokens", "output_tokens"), sums, strict=True) if n > 0}
+
+
+def _of_messages(said: _Facts) -> _Facts:
+    kind = said.get("type")
+    if kind == "error":
+        return _error(said.get("error"))
+    message = said["message"] if kind == "message_start" else said
+    facts = {} if kind == "message_start" else _end(_MESSAGES, said.get("delta", said).get("stop_reason"))
+    taken = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
+    return {"model": message.get("model"), **facts, **_counts(message.get("usage"), taken, ("output_tokens",))}
+
+
+def _of_responses(said: _Facts) -> _Facts:
+    kind = str(said.get("type", ""))
+    if kind == "error" or (said.get("error") and "status" not in said):
+        return _error(said.get("error") or said)
+    if kind == "response.output_item.done":
+        return _items([said["item"]])
+    whole = said["response"] if kind.startswith("response.") else said
+    status, facts = str(whole.get("status")), {}
+    if status == "incomplete":
+        facts = _end(_DETAILS, (whole.get("incomplete_details") or {}).get("reason") or status)
+    elif status == "failed":
+        facts = _error(whole.get("error"))
+    elif status not in {"in_progress", "queued"} or not kind:
+        facts = _end(_RESPONSES, status)
+    counts = _counts(whole.get("usage"), ("input_tokens",), ("output_tokens",))
+    return {"model": whole.get("model"), **facts, **_items(whole.get("output") or []), **counts}
+
+
+def _items(items: Iterable[_Facts]) -> _Facts:
+    found: _Facts = {}
+    for item in items:
+        if item.get("type") in _ASKED:
+            found["asked"] = True
+        if any(part.get("type") == "refusal" for part in item.get("content") or () if isinstance(part, dict)):
+            found["refused"] = True
+    return found
+
+
+def _of_chat(said: _Facts) -> _Facts:
+    if said.get("error"):
+        return _error(said["error"])
+    counts = _counts(said.get("usage"), ("prompt_tokens",), ("completion_tokens",))
+    found: _Facts = {"model": said.get("model"), **counts}
+    for choice in said.get("choices") or ():
+        if choice.get("index", 0) == 0:
+            part = choice.get("delta") or choice.get("message") or {}
+            found |= _end(_CHAT, choice.get("finish_reason"))
+            found |= {"asked": True} if part.get("tool_calls") or part.get("function_call") else {}
+            found |= {"refused": True} if part.get("refusal") else {}
+    return found
+
+
+def _of_gemini(said: _Facts) -> _Facts:
+    if said.get("error"):
+        return _error(said["error"])
+    given = ("candidatesTokenCount", "thoughtsTokenCount")
+    found = {"model": said.get("modelVersion"), **_counts(said.get("usageMetadata"), ("promptTokenCount",), given)}
+    if blocked := (said.get("promptFeedback") or {}).get("blockReason"):
+        return {**found, "end": _R, "word": word_of(blocked)}
+    for candidate in (said.get("candidates") or ())[:1]:
+        parts = (candidate.get("content") or {}).get("parts") or ()
+        found |= {"asked": True} if any("functionCall" in part for part in parts) else {}
+        found |= _end(_FINISH, candidate.get("finishReason"))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """How one API tells an end: the reader of an event, and texts in the events that may tell something.
+
+    Of events with ``last`` only the last one counts: many services send the tokens so far with each piece.
+    """
+
+    read: Callable[[_Facts], _Facts]
+    telling: tuple[bytes, ...]
+    last: bytes = b""
+
+    def events(self, lines: bytes) -> list[bytes]:
+        """The events in some lines that are worth reading: to look for a text is much cheaper than to parse."""
+        found: dict[int, int] = {}
+        for words in self.telling:
+            at = lines.find(words)
+            while at >= 0:
+                end = lines.find(_BLANK, at)
+                end = len(lines) if end < 0 else end
+                found[lines.rfind(_BLANK, 0, at) + 1] = end
+                at = lines.find(words, end)
+        return [lines[start : found[start]] for start in sorted(found)]
+
+    def last_event(self, lines: bytes) -> bytes:
+        """The last event in some lines that holds ``last``; empty for none."""
+        if not self.last or (at := lines.rfind(self.last)) < 0:
+            return b""
+        return lines[lines.rfind(_BLANK, 0, at) + 1 :].lstrip(b"\n").partition(_BLANK)[0]
+
+
+def _spaced(*words: str) -> tuple[bytes, ...]:
+    """The same with and without a space behind each colon."""
+    return tuple(form.encode() for word in words for form in (word, word.replace(":", ": ")))
+
+
+_ENDED = ("completed", "incomplete", "failed", "cancelled", "output_item.done")
+_FORMS: dict[Api, _Form] = {
+    "messages": _Form(_of_messages, (b"message_start", b"message_delta", b'"error"')),
+    "responses": _Form(_of_responses, (b'"error"', *(f'"response.{word}"'.encode() for word in _ENDED))),
+    "chat": _Form(
+        _of_chat,
+        _spaced('"finish_reason":"', '"error":{', '"tool_calls":[', '"function_call":{', '"refusal":"'),
+        last=b'"prompt_tokens"',
+    ),
+    "gemini": _Form(
+        _of_gemini, (b"finishReason", b"functionCall", b"blockReason", b'"error"'), last=b'"promptTokenCount"'
+    ),
+}
+
+
+class Broken(ConnectionError):
+    """An answer's framing cannot be read."""
+
+
+class Framing:
+    """Finds the end of an answer's body in what its connection brings (RFC 9112, 6 and 7)."""
+
+    def __init__(self, headers: Mapping[bytes, bytes], *, bodyless: bool) -> None:
+        self._chunked = headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
+        length = headers.get(b"content-length")
+        #: Bytes still to come of the body, or of its present chunk; None: until the connection ends.
+        self._left: int | None = 0 if self._chunked or bodyless else int(length) if length else None
+        self._rest, self._trailers = b"", False
+        self.over = bodyless or (self._left == 0 and not self._chunked)
+
+    @property
+    def until_closed(self) -> bool:
+        """Return whether only the end of the connection ends it."""
+        return self._left is None
+
+    def take(self, raw: bytes) -> bytes:
+        """Return what of the body is in a piece.
+
+        Raises:
+            Broken: it is not framed as its head said.
+        """
+        if self._chunked:
+            return b"".join(self._chunks(raw))
+        if self._left is None:
+            return raw
+        piece = raw[: self._left]
+        self._left -= len(piece)
+        self.over = not self._left
+        return piece
+
+    def _chunks(self, raw: bytes) -> Iterable[bytes]:
+        data, at = self._rest + raw, 0
+        self._rest = b""
+        while not self.over and at < len(data):
+            if self._left:
+                piece = data[at : at + self._left]
+                self._left -= len(piece)
+                at += len(piece)
+                yield piece
+                continue
+            end = data.find(b"\n", at)
+            if end < 0:
+                self._rest = data[at:]
+                if len(self._rest) > _MOST_ERROR:
+                    raise Broken("a chunk's size is too long")
+                return
+            line, at = data[at:end].strip(), end + 1
+            if self._trailers:
+                self.over = not line
+            elif line:
+                try:
+                    self._left = int(line.partition(b";")[0], 16)
+                except ValueError:
+                    raise Broken("a chunk has no size") from None
+                self._trailers = not self._left
+
+
+class Record:
+    """The calls of a run, while it runs. Used by many threads.
+
+    With a ``path`` each call that has ended is one line of that file too, for who adopts the run (``adopted``).
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._lock = threading.Lock()
+        self._calls: list[Call | Listening] = []
+        self._left_out = 0
+        self._path = path
+
+    def begin(self, path: str) -> Listening | None:
+        """Listen to a call; None where the path belongs to no model call."""
+        api = api_of(path)
+        if api is None:
+            return None
+        named = _GEMINI.search(path)
+        call = Call(api=api, model=word_of(named[1]) if named else "", started=time.time())
+        listening = Listening(call, self._ended)
+        with self._lock:
+            self._calls.append(listening)
+            if len(self._calls) > MOST_CALLS:
+                del self._calls[0]
+                self._left_out += 1
+        return listening
+
+    def _ended(self, listening: Listening, call: Call) -> None:
+        with self._lock:
+            if listening in self._calls:
+                self._calls[self._calls.index(listening)] = call
+            if self._path:
+                with contextlib.suppress(OSError), self._path.open("a", encoding="ascii") as lines:
+                    lines.write(json.dumps(call.to_dict()) + "\n")
+
+    @property
+    def length(self) -> int:
+        """Return how many calls have begun: a place to look from later."""
+        with self._lock:
+            return self._left_out + len(self._calls)
+
+    def seen(self, since: int = 0) -> Witnessed:
+        """The calls that began after the first ``since``."""
+        with self._lock:
+            calls = self._calls[max(0, since - self._left_out) :]
+            left_out = max(0, self._left_out - since)
+        return Witnessed(calls=[c if isinstance(c, Call) else c.so_far() for c in calls], left_out=left_out)
+
+
+def path_of(directory: Path) -> Path:
+    """The file of a delivery's calls, beside its folder."""
+    return directory.with_name(f"{directory.name}{CALLS}")
+
+
+def adopted(directory: Path) -> Witnessed | None:
+    """The calls of a run whose worker died; None where they were not recorded."""
+    try:
+        lines = path_of(directory).read_text("ascii").splitlines()[-MOST_CALLS:]
+    except (OSError, ValueError):
+        return None
+    names, calls = {field.name for field in fields(Call)}, []
+    for line in lines:
+        with contextlib.suppress(ValueError, TypeError):
+            kept = {name: value for name, value in json.loads(line).items() if name in names}
+            calls.append(Call(**(kept | {"end": CallEnd(kept["end"])})))
+    return Witnessed(calls=tuple(sorted(calls, key=lambda call: call.started)))
+
+
+class Listening:
+    """One call, while it is asked and answered. Used by one thread, but for ``so_far``."""
+
+    def __init__(self, call: Call, report: Callable[[Listening, Call], None]) -> None:
+        self._call, self._report = call, report
+        self._form = _FORMS[call.api]
+        self._before = b""
+        self._facts: _Facts = {}
+        self._kept = bytearray()
+        self._last = b""
+        self._streamed = self._sniffs = self._too_long = self._over = False
+        self._unpack: Any = None
+        self._unreadable = ""
+
+    def asked(self, piece: bytes) -> None:
+        """A piece of the request's body passes by."""
+        call = self._call
+        if call.tools and call.model:
+            return
+        seen = self._before + piece
+        self._before = seen[-_OVERLAP:]
+        if not call.model and (named := _MODEL.search(seen)):
+            call = replace(call, model=word_of(named[1].decode("utf-8", "replace")))
+        self._call = replace(call, tools=call.tools or _TOOLS.search(seen) is not None)
+
+    def answered(self, status: int, headers: Mapping[bytes, bytes]) -> None:
+        """The answer's head passes by; names in small letters."""
+        wait = seconds(headers.get(b"retry-after", b"").decode("latin-1"))
+        self._call = replace(self._call, status=status, retry_after=wait)
+        kind = headers.get(b"content-type", b"").lower()
+        self._streamed = b"event-stream" in kind and status < 400
+        self._sniffs = not self._streamed and b"json" not in kind and status < 400
+        match headers.get(b"content-encoding", b"identity").lower().strip():
+            case b"identity" | b"":
+                pass
+            case b"gzip" | b"x-gzip" | b"deflate":
+                self._unpack = zlib.decompressobj(zlib.MAX_WBITS | 32)
+            case other:
+                self._unreadable = f"content-encoding:{other.decode('latin-1')}"
+
+    def heard(self, piece: bytes, *, whole: bool = False) -> None:
+        """A piece of the answer's body passes by; ``whole``: with it the answer is."""
+        if piece and not self._unreadable:
+            self._hear(piece)
+        if whole:
+            self.close(whole=True)
+
+    def _hear(self, piece: bytes) -> None:
+        if self._unpack:
+            try:
+                piece = self._unpack.decompress(piece, _MOST_KEPT)
+            except zlib.error:
+                self._unreadable = "content-encoding"
+                return
+        if self._sniffs and len(self._kept) + len(piece) >= _TO_SNIFF:
+            self._sniffs = False
+            if _STREAM.match(bytes(self._kept) + piece[:_TO_SNIFF]):
+                self._streamed = True
+        if not self._streamed:
+            self._too_long = self._too_long or len(self._kept) + len(piece) > _MOST_KEPT
+            if not self._too_long:
+                self._kept += piece
+            return
+        if b"\n" not in piece:
+            self._keep(piece)
+            return
+        said = bytes(self._kept) + piece if self._kept else piece
+        lines, blank, rest = (said.replace(b"\r\n", b"\n") if b"\r" in said else said).rpartition(_BLANK)
+        self._kept.clear()
+        lines += blank
+        if rest:
+            self._keep(rest)
+        self._take(lines)
+
+    def _keep(self, rest: bytes) -> None:
+        """The beginning of an event; of one that is too long only its end is kept."""
+        self._kept += rest
+        if len(self._kept) > _MOST_KEPT:
+            self._too_long = True
+            del self._kept[:-_OVERLAP]
+
+    def _take(self, lines: bytes) -> None:
+        self._last = self._form.last_event(lines) or self._last
+        for event in self._form.events(lines):
+            self._event(event)
+
+    def _event(self, event: bytes) -> None:
+        """One event: its data may have several lines; some services forget the blank line between two."""
+        data = [line[5:] for line in event.split(b"\n") if line.startswith(b"data:")]
+        if not self._read(b"\n".join(data)) and len(data) > 1:
+            for each in data:
+                self._read(each)
+
+    def _read(self, said: bytes) -> bool:
+        """Take in one event, or a whole answer; what cannot be read tells nothing: False."""
+        try:
+            found = json.loads(said)
+            for part in found if isinstance(found, list) else [found]:
+                facts = self._form.read(part)
+                self._facts |= {name: value for name, value in facts.items() if value}
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            return False
+        return True
+
+    def close(self, *, whole: bool, why: str = "") -> None:
+        """The call is over: its answer came ``whole``, or not, and ``why``. Only the first time counts."""
+        if self._over:
+            return
+        self._over = True
+        if self._streamed:
+            self._take(bytes(self._kept))
+            if "input_tokens" not in self._facts:
+                self._event(self._last)
+        elif not self._unreadable and not self._too_long and (whole or self._call.status >= 400):
+            self._read(bytes(self._kept[: _MOST_ERROR if self._call.status >= 400 else None]))
+        self._kept.clear()
+        self._report(self, replace(self._call, **self._told(whole, why), ended=time.time()))
+
+    def so_far(self) -> Call:
+        """The call as it is now. For any thread."""
+        return replace(self._call, **self._told(whole=False, why=""))
+
+    def _told(self, whole: bool, why: str) -> _Facts:
+        """What of the call is known by now."""
+        facts, call = dict(self._facts), self._call
+        asked, refused = facts.pop("asked", False), facts.pop("refused", False)
+        model = call.model or word_of(facts.pop("model", ""))
+        facts.pop("model", None)
+        end = facts.get("end")
+        if call.status >= 400:
+            return {**facts, "end": CallEnd.ERROR, "model": model}
+        if end is CallEnd.WELL and (asked or refused):
+            facts["end"] = CallEnd.TOOL if asked else CallEnd.REFUSED
+        elif end is None and not call.status:
+            facts |= {"end": CallEnd.ERROR if why else CallEnd.CUT, "word": word_of(why)}
+        elif end is None:
+            unknown = self._unreadable or ("too long" if self._too_long else "") or ("" if self._streamed else "unread")
+            facts["end"] = CallEnd.UNKNOWN if unknown and whole else CallEnd.CUT
+            facts["word"] = word_of(unknown if whole else why)
+        return {**facts, "model": model}

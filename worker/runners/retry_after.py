@@ -1,0 +1,18 @@
+"""The wait that a service asks for. Standard library only: our small agents import it."""
+
+from __future__ import annotations
+
+import re
+import time
+from email.utils import parsedate_to_datetime
+
+
+def seconds(retry_after: str) -> float:
+    """The wait of a ``Retry-After`` header (RFC 9110, 10.2.3: seconds or a date); 0 for none, or one in the past."""
+    text = retry_after.strip()
+    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
+        return float(text)
+    try:
+        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, OverflowError):
+        return 0.0
