@@ -26,7 +26,7 @@ End = Literal["stop", "limit", "refusal", "filter", "odd", "none"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class StubReply:
     """What one model call gets.
 
     Attributes:
@@ -73,7 +73,7 @@ class _Messages:
         "odd": "never_heard_of",
     }
 
-    def events(self, model: str, reply: Reply) -> _Events:
+    def events(self, model: str, reply: StubReply) -> _Events:
         message = {**self.whole(model, reply), "content": [], "stop_reason": None}
         yield "open", {"type": "message_start", "message": message}
         if reply.pieces:
@@ -94,7 +94,7 @@ class _Messages:
             yield "end", {"type": "message_delta", "delta": {"stop_reason": ended}, "usage": {"output_tokens": 7}}
             yield "end", {"type": "message_stop"}
 
-    def whole(self, model: str, reply: Reply) -> dict[str, Any]:
+    def whole(self, model: str, reply: StubReply) -> dict[str, Any]:
         blocks: list[dict[str, Any]] = [{"type": "text", "text": reply.text}] if reply.pieces else []
         if reply.tool:
             given = _parsed(reply.tool[1])
@@ -137,7 +137,7 @@ class _Chat:
         choices = [{"index": 0, "delta": delta, "finish_reason": None} | more] if delta is not None else []
         return {"id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": choices}
 
-    def events(self, model: str, reply: Reply) -> _Events:
+    def events(self, model: str, reply: StubReply) -> _Events:
         yield "open", self._chunk(model, {"role": "assistant", "content": ""})
         for piece in reply.pieces:
             yield "piece", self._chunk(model, {"content": piece})
@@ -155,7 +155,7 @@ class _Chat:
 
     _usage: ClassVar[dict[str, int]] = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
 
-    def whole(self, model: str, reply: Reply) -> dict[str, Any]:
+    def whole(self, model: str, reply: StubReply) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": reply.text}
         if reply.tool:
             function = {"name": reply.tool[0], "arguments": reply.tool[1]}
@@ -173,7 +173,7 @@ class _Chat:
 class _Responses:
     details: ClassVar[dict[str, str]] = {"limit": "max_output_tokens", "filter": "content_filter"}
 
-    def _items(self, reply: Reply) -> list[dict[str, Any]]:
+    def _items(self, reply: StubReply) -> list[dict[str, Any]]:
         part = {"type": "output_text", "text": reply.text, "annotations": []}
         if reply.end == "refusal":
             part = {"type": "refusal", "refusal": reply.text}
@@ -185,11 +185,11 @@ class _Responses:
             items.append({**call, "status": "completed"})
         return items
 
-    def events(self, model: str, reply: Reply) -> _Events:
+    def events(self, model: str, reply: StubReply) -> _Events:
         for number, (place, event) in enumerate(self._unnumbered(model, reply)):
             yield place, {**event, "sequence_number": number}
 
-    def _unnumbered(self, model: str, reply: Reply) -> _Events:
+    def _unnumbered(self, model: str, reply: StubReply) -> _Events:
         whole = self.whole(model, reply)
         begun = {**whole, "status": "in_progress", "output": [], "incomplete_details": None, "usage": None}
         yield "open", {"type": "response.created", "response": begun}
@@ -211,7 +211,7 @@ class _Responses:
         if reply.end != "none":
             yield "end", {"type": f"response.{whole['status']}", "response": whole}
 
-    def whole(self, model: str, reply: Reply) -> dict[str, Any]:
+    def whole(self, model: str, reply: StubReply) -> dict[str, Any]:
         reason = self.details.get(reply.end)
         usage = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
@@ -228,9 +228,9 @@ class _Responses:
         }
 
     def error(self, kind: str) -> dict[str, Any]:
-        told = {"code": kind, "type": kind, "message": "the stub says so"}
+        reason = {"code": kind, "type": kind, "message": "the stub says so"}
         failed = {"id": "resp_1", "object": "response", "created_at": 1, "status": "failed", "output": []}
-        return {"type": "response.failed", "response": {**failed, "error": told}, "error": told}
+        return {"type": "response.failed", "response": {**failed, "error": reason}, "error": reason}
 
 
 class _Gemini:
@@ -248,11 +248,11 @@ class _Gemini:
         ended = {"finishReason": end} if end else {}
         return {"candidates": [candidate | ended], "usageMetadata": self._usage, "modelVersion": model}
 
-    def _tool(self, reply: Reply) -> list[dict[str, Any]]:
+    def _tool(self, reply: StubReply) -> list[dict[str, Any]]:
         name, given = reply.tool or ("", "")
         return [{"functionCall": {"name": name, "args": _parsed(given)}}] if reply.tool else []
 
-    def events(self, model: str, reply: Reply) -> _Events:
+    def events(self, model: str, reply: StubReply) -> _Events:
         for piece in reply.pieces:
             yield "piece", self._said(model, {"text": piece})
         for part in self._tool(reply):
@@ -260,7 +260,7 @@ class _Gemini:
         if reply.end != "none":
             yield "end", self._said(model, {"text": ""}, end=self.ends[reply.end])
 
-    def whole(self, model: str, reply: Reply) -> dict[str, Any]:
+    def whole(self, model: str, reply: StubReply) -> dict[str, Any]:
         return self._said(model, {"text": reply.text}, *self._tool(reply), end=self.ends.get(reply.end))
 
     def error(self, kind: str) -> dict[str, Any]:
@@ -287,7 +287,7 @@ class Service:
     With ``tools``, calls that offer none are an agent's side calls, such as for a title: they are answered well.
     """
 
-    def __init__(self, replies: tuple[Reply, ...], *, tools: bool) -> None:
+    def __init__(self, replies: tuple[StubReply, ...], *, tools: bool) -> None:
         self._replies, self._tools = list(replies), tools
         self._lock, self.over = threading.Lock(), threading.Event()
         #: Set behind the first piece of an answer.
@@ -315,11 +315,11 @@ class Service:
         self._server.shutdown()
         self._server.server_close()
 
-    def take(self, request: dict[str, Any]) -> Reply:
+    def take(self, request: dict[str, Any]) -> StubReply:
         """The reply to a model call."""
         with self._lock:
             if self._tools and not request.get("tools"):
-                return Reply(pieces=(_TITLE,))
+                return StubReply(pieces=(_TITLE,))
             self.calls += 1
             return self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
 
@@ -358,7 +358,7 @@ class _Handler(BaseHTTPRequestHandler):
         if reply.dies:
             self.owner.die()
 
-    def _answer(self, form: Any, model: str, reply: Reply, *, streamed: bool) -> None:
+    def _answer(self, form: Any, model: str, reply: StubReply, *, streamed: bool) -> None:
         if reply.cut == "before":
             raise _Cut
         if reply.hangs == "before":
@@ -385,31 +385,31 @@ class _Handler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(body)
 
-    def _stream(self, form: Any, model: str, reply: Reply) -> None:
+    def _stream(self, form: Any, model: str, reply: StubReply) -> None:
         self.send_response(200)
         self.send_header("content-type", "text/event-stream")
         self.send_header("transfer-encoding", "chunked")
         self.end_headers()
-        told: set[str] = set()
+        sent: set[str] = set()
         for place, event in form.events(model, reply):
-            if "piece" in told or not reply.pieces:
-                self._misbehave(form, reply, place, told)
+            if "piece" in sent or not reply.pieces:
+                self._misbehave(form, reply, place, sent)
             if place == "piece":
                 self.owner.over.wait(reply.delay)
             self._event(event)
-            told.add(place)
+            sent.add(place)
             if place == "piece" and len(reply.pieces) > 1:
                 self.owner.spoke.set()
-        self._misbehave(form, reply, "end", told)
+        self._misbehave(form, reply, "end", sent)
         self.wfile.write(b"0\r\n\r\n")
 
-    def _misbehave(self, form: Any, reply: Reply, place: str, told: set[str]) -> None:
+    def _misbehave(self, form: Any, reply: StubReply, place: str, sent: set[str]) -> None:
         if reply.fails:
             self._event(form.error("server_error"))
             raise _Cut
         if reply.hangs == "first":
             self._hang()
-        half = reply.cut == "tool" and place == "tool" and "tool" in told
+        half = reply.cut == "tool" and place == "tool" and "tool" in sent
         if reply.cut == "first" or half or (reply.cut == "end" and place == "end"):
             self.owner.over.wait(0.3)  # what was sent is to be read before the connection is gone
             raise _Cut

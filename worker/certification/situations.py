@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from typing import Literal
 
-from worker.certification.services import LAST_WORDS, Reply
+from worker.certification.services import LAST_WORDS, StubReply
 
 #: ``whole``: the agent can finish; its end must count. ``broken``: it cannot; no end may count. ``open``: it may
 #: recover or not; an end counts only with the whole answer.
@@ -29,7 +29,7 @@ class Situation:
 
     name: str
     truth: Truth
-    replies: tuple[Reply, ...] = ()
+    replies: tuple[StubReply, ...] = ()
     signal: int = 0
     stops: bool = False
     around: Around = ""
@@ -40,15 +40,15 @@ class Situation:
 
 
 _PIECES = ("Here is the answer. ", *(f"Sentence {n} of six. " for n in range(1, 7)), LAST_WORDS)
-_GOOD = Reply(pieces=_PIECES)
+_GOOD = StubReply(pieces=_PIECES)
 #: Answers of which the end is missing.
 _PART = _PIECES[:4]
-_SLOW = Reply(pieces=("Here is the answer. ", *[f"Sentence {n} of many. " for n in range(1, 200)]), delay=0.3)
-_UNKNOWN_TOOL = Reply(pieces=("I look. ",), tool=("no_such_tool", '{"path": "nowhere"}'))
-_MALFORMED = Reply(pieces=("I look. ",), tool=("no_such_tool", '{"path": "now'))
+_SLOW = StubReply(pieces=("Here is the answer. ", *[f"Sentence {n} of many. " for n in range(1, 200)]), delay=0.3)
+_UNKNOWN_TOOL = StubReply(pieces=("I look. ",), tool=("no_such_tool", '{"path": "nowhere"}'))
+_MALFORMED = StubReply(pieces=("I look. ",), tool=("no_such_tool", '{"path": "now'))
 
 
-def _after(first: Reply) -> tuple[Reply, ...]:
+def _after(first: StubReply) -> tuple[StubReply, ...]:
     return first, _GOOD
 
 
@@ -58,50 +58,58 @@ def _at_signal(number: signal.Signals) -> Situation:
 
 _SERVICE = [
     Situation(name="normal answer", truth="whole", replies=(_GOOD,)),
-    Situation(name="slow answer", truth="whole", replies=(Reply(pieces=_PIECES, delay=0.4),)),
-    Situation(name="long answer", truth="whole", replies=(Reply(pieces=(*["A line of text.\n"] * 1500, LAST_WORDS)),)),
+    Situation(name="slow answer", truth="whole", replies=(StubReply(pieces=_PIECES, delay=0.4),)),
+    Situation(
+        name="long answer", truth="whole", replies=(StubReply(pieces=(*["A line of text.\n"] * 1500, LAST_WORDS)),)
+    ),
     Situation(name="unknown tool, then answer", truth="open", replies=_after(_UNKNOWN_TOOL)),
     Situation(name="malformed tool call, then answer", truth="open", replies=_after(_MALFORMED)),
     Situation(name="malformed tool calls only", truth="broken", replies=(_MALFORMED,), seconds=25.0),
-    Situation(name="output limit", truth="broken", replies=(Reply(pieces=_PART, end="limit"),)),
-    Situation(name="output limit, then answer", truth="open", replies=_after(Reply(pieces=_PART, end="limit"))),
-    Situation(name="refusal", truth="broken", replies=(Reply(pieces=("I will not. ",), end="refusal"),)),
-    Situation(name="content filter", truth="broken", replies=(Reply(pieces=_PART, end="filter"),)),
-    Situation(name="empty answer", truth="broken", replies=(Reply(pieces=("",)),)),
-    Situation(name="unknown stop reason", truth="broken", replies=(Reply(pieces=_PART, end="odd"),)),
-    Situation(name="stream ends without a reason", truth="broken", replies=(Reply(pieces=_PART, end="none"),)),
-    Situation(name="cut before the answer", truth="broken", replies=(Reply(pieces=_PART, cut="before"),)),
-    Situation(name="cut after the first piece", truth="broken", replies=(Reply(pieces=_PART, cut="first"),)),
-    Situation(name="cut after the text", truth="broken", replies=(Reply(pieces=_PART, cut="end"),)),
-    Situation(name="cut once, then answer", truth="open", replies=_after(Reply(pieces=_PART, cut="first"))),
-    Situation(name="cut in a tool call", truth="broken", replies=(Reply(tool=_UNKNOWN_TOOL.tool, cut="tool"),)),
+    Situation(name="output limit", truth="broken", replies=(StubReply(pieces=_PART, end="limit"),)),
+    Situation(name="output limit, then answer", truth="open", replies=_after(StubReply(pieces=_PART, end="limit"))),
+    Situation(name="refusal", truth="broken", replies=(StubReply(pieces=("I will not. ",), end="refusal"),)),
+    Situation(name="content filter", truth="broken", replies=(StubReply(pieces=_PART, end="filter"),)),
+    Situation(name="empty answer", truth="broken", replies=(StubReply(pieces=("",)),)),
+    Situation(name="unknown stop reason", truth="broken", replies=(StubReply(pieces=_PART, end="odd"),)),
+    Situation(name="stream ends without a reason", truth="broken", replies=(StubReply(pieces=_PART, end="none"),)),
+    Situation(name="cut before the answer", truth="broken", replies=(StubReply(pieces=_PART, cut="before"),)),
+    Situation(name="cut after the first piece", truth="broken", replies=(StubReply(pieces=_PART, cut="first"),)),
+    Situation(name="cut after the text", truth="broken", replies=(StubReply(pieces=_PART, cut="end"),)),
+    Situation(name="cut once, then answer", truth="open", replies=_after(StubReply(pieces=_PART, cut="first"))),
+    Situation(name="cut in a tool call", truth="broken", replies=(StubReply(tool=_UNKNOWN_TOOL.tool, cut="tool"),)),
     Situation(
-        name="service dies in mid-answer", truth="broken", replies=(Reply(pieces=_PART, cut="first", dies=True),)
+        name="service dies in mid-answer", truth="broken", replies=(StubReply(pieces=_PART, cut="first", dies=True),)
     ),
-    Situation(name="error in mid-answer", truth="broken", replies=(Reply(pieces=_PART, fails=True),)),
-    Situation(name="error in mid-answer, then answer", truth="open", replies=_after(Reply(pieces=_PART, fails=True))),
+    Situation(name="error in mid-answer", truth="broken", replies=(StubReply(pieces=_PART, fails=True),)),
+    Situation(
+        name="error in mid-answer, then answer", truth="open", replies=_after(StubReply(pieces=_PART, fails=True))
+    ),
     *(
-        Situation(name=f"HTTP {status}", truth="broken", replies=(Reply(status=status),))
+        Situation(name=f"HTTP {status}", truth="broken", replies=(StubReply(status=status),))
         for status in (400, 401, 403, 404, 413, 429, 500, 503, 529)
     ),
-    Situation(name="HTTP 429, wait 90 s", truth="broken", replies=(Reply(status=429, retry_after="90"),)),
-    Situation(name="HTTP 429 once, then answer", truth="open", replies=_after(Reply(status=429, retry_after="1"))),
-    Situation(name="HTTP 500 once, then answer", truth="open", replies=_after(Reply(status=500))),
-    Situation(name="tool call, then HTTP 400", truth="broken", replies=(_UNKNOWN_TOOL, Reply(status=400))),
-    Situation(name="tool call, then cut", truth="broken", replies=(_UNKNOWN_TOOL, Reply(pieces=_PART, cut="first"))),
+    Situation(name="HTTP 429, wait 90 s", truth="broken", replies=(StubReply(status=429, retry_after="90"),)),
+    Situation(name="HTTP 429 once, then answer", truth="open", replies=_after(StubReply(status=429, retry_after="1"))),
+    Situation(name="HTTP 500 once, then answer", truth="open", replies=_after(StubReply(status=500))),
+    Situation(name="tool call, then HTTP 400", truth="broken", replies=(_UNKNOWN_TOOL, StubReply(status=400))),
     Situation(
-        name="tool call, then output limit", truth="broken", replies=(_UNKNOWN_TOOL, Reply(pieces=_PART, end="limit"))
+        name="tool call, then cut", truth="broken", replies=(_UNKNOWN_TOOL, StubReply(pieces=_PART, cut="first"))
+    ),
+    Situation(
+        name="tool call, then output limit",
+        truth="broken",
+        replies=(_UNKNOWN_TOOL, StubReply(pieces=_PART, end="limit")),
     ),
     Situation(
         name="tool call, then nothing said",
         truth="broken",
-        replies=(Reply(tool=_UNKNOWN_TOOL.tool), Reply(pieces=("",))),
+        replies=(StubReply(tool=_UNKNOWN_TOOL.tool), StubReply(pieces=("",))),
     ),
-    Situation(name="HTML instead of an answer", truth="broken", replies=(Reply(body=b"<html>Sign in</html>"),)),
-    Situation(name="an empty body", truth="broken", replies=(Reply(body=b""),)),
-    Situation(name="service hangs before the answer", truth="broken", replies=(Reply(hangs="before"),), idle=8.0),
+    Situation(name="HTML instead of an answer", truth="broken", replies=(StubReply(body=b"<html>Sign in</html>"),)),
+    Situation(name="an empty body", truth="broken", replies=(StubReply(body=b""),)),
+    Situation(name="service hangs before the answer", truth="broken", replies=(StubReply(hangs="before"),), idle=8.0),
     Situation(
-        name="service hangs in mid-answer", truth="broken", replies=(Reply(pieces=_PART, hangs="first"),), idle=8.0
+        name="service hangs in mid-answer", truth="broken", replies=(StubReply(pieces=_PART, hangs="first"),), idle=8.0
     ),
     Situation(name="no service", truth="broken", replies=(_GOOD,), unreachable=True),
 ]
@@ -113,11 +121,13 @@ _PROCESS = [
     Situation(
         name="killed, exit code 0 forced", truth="broken", replies=(_SLOW,), signal=signal.SIGTERM, around="exit-zero"
     ),
-    Situation(name="HTTP 500, exit code 0 forced", truth="broken", replies=(Reply(status=500),), around="exit-zero"),
+    Situation(
+        name="HTTP 500, exit code 0 forced", truth="broken", replies=(StubReply(status=500),), around="exit-zero"
+    ),
     Situation(
         name="output limit, exit code 0 forced",
         truth="broken",
-        replies=(Reply(pieces=_PART, end="limit"),),
+        replies=(StubReply(pieces=_PART, end="limit"),),
         around="exit-zero",
     ),
     Situation(name="normal answer, exit code 1 forced", truth="open", replies=(_GOOD,), around="exit-one"),

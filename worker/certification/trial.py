@@ -32,7 +32,7 @@ _NOBODY = "http://127.0.0.1:9"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class Trial:
     """The result of a situation.
 
     Attributes:
@@ -138,10 +138,10 @@ class _Stop:
     lease_ends: float = field(default=math.inf)
 
 
-def tried(runner: AnyRunner, option: str, model: str, situations: list[Situation], jobs: int) -> Iterator[Row]:
+def tried(runner: AnyRunner, option: str, model: str, situations: list[Situation], jobs: int) -> Iterator[Trial]:
     """Bring the situations about, ``jobs`` at a time; their rows in order."""
 
-    def one(situation: Situation) -> Row:
+    def one(situation: Situation) -> Trial:
         with tempfile.TemporaryDirectory(prefix="helix-certify-") as root:
             return _row(runner, option, model, situation, Path(root))
 
@@ -149,7 +149,7 @@ def tried(runner: AnyRunner, option: str, model: str, situations: list[Situation
         yield from pool.map(one, situations)
 
 
-def _row(runner: AnyRunner, option: str, model: str, situation: Situation, root: Path) -> Row:
+def _row(runner: AnyRunner, option: str, model: str, situation: Situation, root: Path) -> Trial:
     order, stop = _order(option, model, situation, root), _Stop()
     with Service(situation.replies, tools=reads_files(runner)) as service:
         around = (*FAST_PYTHON[:1], "-I", "-S", str(_AROUND), situation.around) if situation.around else ()
@@ -163,7 +163,7 @@ def _row(runner: AnyRunner, option: str, model: str, situation: Situation, root:
         service.spoke.set()
         disturb.join()
     left = sum(mark == order.mark for _, mark in marks())
-    return Row(situation, result, left, service.calls, seconds)
+    return Trial(situation, result, left, service.calls, seconds)
 
 
 def _run(runner: AnyRunner, order: Order, stop: _Stop) -> RunResult:

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from worker.certification.services import LAST_WORDS, Reply, Service
+from worker.certification.services import LAST_WORDS, Service, StubReply
 from worker.certification.situations import SITUATIONS
 from worker.runners.guard.witness import Record
 from worker.runners.witnessed import Call
@@ -19,7 +19,7 @@ _PATHS = {
 }
 
 
-def seen(api: str, reply: Reply, *, stream: bool = True) -> tuple[Call, bytes]:
+def seen(api: str, reply: StubReply, *, stream: bool = True) -> tuple[Call, bytes]:
     """One call of a service, as the witness sees it, and its body."""
     record = Record()
     path = _PATHS[api] if stream else _PATHS[api].replace("streamGenerate", "generate")
@@ -50,23 +50,23 @@ def seen(api: str, reply: Reply, *, stream: bool = True) -> tuple[Call, bytes]:
 @pytest.mark.parametrize(
     ("reply", "end"),
     [
-        (Reply(pieces=("a ", LAST_WORDS)), "well"),
-        (Reply(pieces=("a ", "b"), end="limit"), "limit"),
-        (Reply(pieces=("a ", "b"), end="filter"), "refused"),
-        (Reply(pieces=("a ", "b"), end="refusal"), "refused"),
-        (Reply(pieces=("a ", "b"), end="odd"), "unknown"),
-        (Reply(pieces=("a ", "b"), end="none"), "cut"),
-        (Reply(pieces=("a ",), tool=("look", "{}")), "tool"),
-        (Reply(pieces=("a ", "b"), cut="first"), "cut"),
-        (Reply(pieces=("a ", "b"), cut="before"), "cut"),
-        (Reply(pieces=("a ", "b"), cut="end"), "cut"),
-        (Reply(pieces=("a ", "b"), fails=True), "error"),
-        (Reply(status=429, retry_after="7"), "error"),
-        (Reply(body=b"<html>"), "unknown"),
+        (StubReply(pieces=("a ", LAST_WORDS)), "well"),
+        (StubReply(pieces=("a ", "b"), end="limit"), "limit"),
+        (StubReply(pieces=("a ", "b"), end="filter"), "refused"),
+        (StubReply(pieces=("a ", "b"), end="refusal"), "refused"),
+        (StubReply(pieces=("a ", "b"), end="odd"), "unknown"),
+        (StubReply(pieces=("a ", "b"), end="none"), "cut"),
+        (StubReply(pieces=("a ",), tool=("look", "{}")), "tool"),
+        (StubReply(pieces=("a ", "b"), cut="first"), "cut"),
+        (StubReply(pieces=("a ", "b"), cut="before"), "cut"),
+        (StubReply(pieces=("a ", "b"), cut="end"), "cut"),
+        (StubReply(pieces=("a ", "b"), fails=True), "error"),
+        (StubReply(status=429, retry_after="7"), "error"),
+        (StubReply(body=b"<html>"), "unknown"),
     ],
     ids=lambda value: None if isinstance(value, str) else f"{value.end}{value.cut}{value.status}{value.fails}",
 )
-def test_a_reply_ends_as_it_says(api: str, reply: Reply, end: str) -> None:
+def test_a_reply_ends_as_it_says(api: str, reply: StubReply, end: str) -> None:
     call, body = seen(api, reply)
     assert call.end == end
     if end == "well":
@@ -77,7 +77,7 @@ def test_a_reply_ends_as_it_says(api: str, reply: Reply, end: str) -> None:
 
 
 def test_a_call_without_tools_is_a_side_call_and_takes_nothing_of_the_script() -> None:
-    with Service((Reply(status=500), Reply(pieces=(LAST_WORDS,))), tools=True) as service:
+    with Service((StubReply(status=500), StubReply(pieces=(LAST_WORDS,))), tools=True) as service:
         assert service.take({"messages": []}).status == 200
         assert [service.take({"tools": [{}]}).status for _ in range(3)] == [500, 200, 200]
         assert service.calls == 3

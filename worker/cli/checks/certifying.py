@@ -12,7 +12,7 @@ import click
 from worker.cli.terminal import write_json
 
 if TYPE_CHECKING:
-    from worker.certification.trial import Row
+    from worker.certification.trial import Trial
 
 #: The kit leads every call to its own service: these only have to be there.
 _NEEDED = {
@@ -63,7 +63,7 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
         write_json({"runner": name, "counts": counts, "situations": [row.to_dict() for row in rows]})
     else:
         click.echo()
-        for line in (*_told(counts), *(f"{row.situation.name}: {row.problem}" for row in rows if row.problem)):
+        for line in (*_summary(counts), *(f"{row.situation.name}: {row.problem}" for row in rows if row.problem)):
             click.echo(line)
     sys.exit(1 if any(row.problem for row in rows) else 0)
 
@@ -74,7 +74,7 @@ _HEAD = (
 )
 
 
-def _line(row: Row) -> str:
+def _line(row: Trial) -> str:
     without = "complete" if row.without else "not complete"
     reason = " ".join(row.result.completion.reason.split())[:90]
     agents = f"{row.agent_says}{' (done)' if row.agents else ''}"
@@ -82,7 +82,7 @@ def _line(row: Row) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
+def _counts(rows: Sequence[Trial]) -> dict[str, dict[str, int]]:
     """How often each of the three words is wrong, and how many true ends it keeps."""
     found = {}
     for whose in ("agents", "without", "ours"):
@@ -97,7 +97,7 @@ def _counts(rows: Sequence[Row]) -> dict[str, dict[str, int]]:
     return found
 
 
-def _told(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+def _summary(counts: dict[str, dict[str, int]]) -> Iterator[str]:
     names = {"agents": "the agent's own word", "without": "our gate without the witness", "ours": "our verdict"}
     for whose, found in counts.items():
         yield (

@@ -470,13 +470,13 @@ class Listening:
         elif not self._unreadable and not self._too_long and (whole or self._call.status >= 400):
             self._read(bytes(self._kept[: _MOST_ERROR if self._call.status >= 400 else None]))
         self._kept.clear()
-        self._report(self, replace(self._call, **self._told(whole, why), ended=time.time()))
+        self._report(self, replace(self._call, **self._known(whole, why), ended=time.time()))
 
     def so_far(self) -> Call:
         """The call as it is now. For any thread."""
-        return replace(self._call, **self._told(whole=False, why=""))
+        return replace(self._call, **self._known(whole=False, why=""))
 
-    def _told(self, whole: bool, why: str) -> _Facts:
+    def _known(self, whole: bool, why: str) -> _Facts:
         """What of the call is known by now."""
         facts, call = dict(self._facts), self._call
         asked, refused = facts.pop("asked", False), facts.pop("refused", False)
