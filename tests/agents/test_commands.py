@@ -2,6 +2,7 @@
 
 import signal
 import textwrap
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -102,6 +103,12 @@ def test_its_state_is_kept_for_the_session_and_nothing_else_of_its_home(tmp_path
     assert (first.result.text, second.result.text.splitlines()[1:]) == ("seen", ["seen"])
     assert second.result.sent is not None
     assert second.result.sent.continues == "message"
+
+
+def test_a_state_that_is_a_link_leads_nowhere(tmp_path: Path, agents: Processes) -> None:
+    ran = declared(tmp_path, agents, "echo x; ln -s /etc/apt ~/.a", f"state: [.a]\n{PLAIN}").run()
+    kept = tmp_path / "projects/sessions/s/agent" / f"{ran.result.agent_session}.zip"
+    assert zipfile.ZipFile(kept).namelist() == ["helix-notes.json"]
 
 
 def test_a_run_that_broke_off_leaves_no_state(tmp_path: Path, agents: Processes) -> None:

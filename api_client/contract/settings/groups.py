@@ -122,13 +122,13 @@ class Agents:
     box: str = setting(
         "auto",
         choice("auto", "off", "required"),
-        "bubblewrap around agents: auto: around claude_cli where it works; required: around every agent, or none runs.",
+        "bubblewrap around agents: auto: where it works, but openai_http, python, scripted; required: for all.",
         per_model=True,
     )
     box_hosts: tuple[str, ...] = setting(
         (),
         host_names,
-        "Hosts that claude_cli may reach from a box besides its model: name[:port],... or *.name; port 443 if none.",
+        "Hosts that an agent may reach from a box besides its model: name[:port],... or *.name; port 443 if none.",
         per_model=True,
     )
     limit_memory_mb: int = setting(
