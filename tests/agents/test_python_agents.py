@@ -1,7 +1,6 @@
 """Your own Python agent as a turn: a real process per run, however the function is written."""
 
 import textwrap
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from worker.runners.base import AgentEvent, Order
 from worker.runners.guard.processes import Processes
 from worker.runners.python.runner import PythonRunner
 
-needs_door = pytest.mark.skipif(find_spec("worker.runners.guard.forwarder") is None, reason="the door is still to land")
 NUMBERS = iter(range(100))
 
 
@@ -121,7 +119,6 @@ def consultant(context):
 """
 
 
-@needs_door
 def test_its_model_is_asked_through_the_door_which_holds_the_key(tmp_path: Path, agents: Processes) -> None:
     with Services([says("from the model")]) as stub:
         ran = written(tmp_path, agents, MODEL, stub=stub).run()
@@ -130,7 +127,6 @@ def test_its_model_is_asked_through_the_door_which_holds_the_key(tmp_path: Path,
         assert ran.result.usage == {"input_tokens": 11, "output_tokens": 7}
 
 
-@needs_door
 @pytest.mark.parametrize(
     ("reply", "verdict"),
     [(says("half", stop_reason="max_tokens"), "limit"), (fails(429, "3"), "transient"), (fails(401), "permanent")],
