@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,19 @@ CASES: dict[str, Case] = {
 }
 
 
+def ask_model() -> None:
+    """One call that ends well: without any, nothing that the agent says counts as complete."""
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
+    headers = {"content-type": "application/json"}
+    with urllib.request.urlopen(
+        urllib.request.Request(f"{os.environ['MODEL_URL']}/chat/completions", body, headers)
+    ) as answer:
+        answer.read()
+
+
 def prompt(case: str, number: object, params: Params) -> None:
+    if case != "unseen":
+        ask_model()
     text("Hello ")
     name, _, value = case.partition("=")
     end = CASES[name](value, number, params) if name in CASES else DONE

@@ -2,12 +2,14 @@
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.agents.running import Agent, Asked, Ran
+from tests.agents.stub import Services, says
 from tests.support import wait_for
 from worker.runners.acp import runner
 from worker.runners.acp.runner import KNOWN, read_agent
@@ -19,12 +21,14 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture
-def agent(tmp_path: Path, agents: Processes) -> Agent:
-    return Agent(root=tmp_path, runner="acp:mine.yaml", agents=agents)
+def agent(tmp_path: Path, agents: Processes) -> Iterator[Agent]:
+    with Services([says("x")]) as services:
+        yield Agent(root=tmp_path, runner="acp:mine.yaml", agents=agents, stub=services)
 
 
 def played(agent: Agent, case: str, **values: Any) -> Ran:
-    declared = {"program": sys.executable, "arguments": [str(AGENT), case], "state": [".kept"]}
+    declared: dict[str, Any] = {"program": sys.executable, "arguments": [str(AGENT), case], "state": [".kept"]}
+    declared["environment"] = {"MODEL_URL": "{url}"}
     (agent.root / "mine.yaml").write_text(json.dumps(declared))
     return agent.run(**values)
 
@@ -33,6 +37,7 @@ def played(agent: Agent, case: str, **values: Any) -> Ran:
     ("case", "verdict", "text"),
     [
         ("plain", "complete", "Hello world"),
+        ("unseen", "incomplete", "Hello world"),
         ('stop="max_tokens"', "limit", "Hello world"),
         ('stop="max_turn_requests"', "limit", "Hello world"),
         ('stop="refusal"', "refused", "Hello world"),
@@ -89,10 +94,11 @@ def test_a_run_that_may_only_read_edits_nothing(agent: Agent) -> None:
 
 
 def test_usage_and_cost_are_those_of_the_run(agent: Agent) -> None:
+    counted = {"input_tokens": 11, "output_tokens": 7}  # by the service; the agent names 3 and 4
     first = played(agent, "usage")
-    assert first.result.usage == {"input_tokens": 3, "output_tokens": 4, "cost_usd": 0.5}
+    assert first.result.usage == counted | {"cost_usd": 0.5}
     second = played(agent, "usage", prompt="again", agent_session=first.result.agent_session)
-    assert second.result.usage == {"input_tokens": 3, "output_tokens": 4, "cost_usd": 0.0}
+    assert second.result.usage == counted | {"cost_usd": 0.0}
 
 
 def test_a_session_is_loaded_and_what_it_repeats_is_not_said_again(agent: Agent) -> None:

@@ -24,6 +24,8 @@ from tests.on_loop import Ledger
 from tests.support import wait_until
 
 LATER = "iced"
+#: When it ended, in ms: lists show the last week.
+ENDED = int(time.time() * 1000)
 
 
 class Future:
@@ -57,10 +59,10 @@ class Future:
 
     def end(self) -> None:
         """End the turn with an outcome of a later version, and with facts that this one does not know."""
-        changed = {"state": "finished", "outcome": LATER, "finished_at": 1_795_000_009_000, "response": "", "next": ""}
+        changed = {"state": "finished", "outcome": LATER, "finished_at": ENDED, "response": "", "next": ""}
         self._redis.hset(self._keys.turn(self._id), mapping={**changed, "double_text": "later", "colour": "blue"})
         self._redis.hset(self._keys.attempts(self._id), mapping={"1:text": "Ein Entwurf.", "1:colour": "blue"})
-        self._redis.zadd(self._keys.finished, {self._id: 1_795_000_009_000})
+        self._redis.zadd(self._keys.finished, {self._id: ENDED})
         self._redis.rpush(self._keys.pending, f"{int(time.time() * 1000)}\nturn.finished|{LATER}|scripted|v2|none|0\t1")
 
 
