@@ -47,8 +47,8 @@ class Stage:
         """The CLI that runs."""
         [pid] = [
             pid
-            for pid, command in processes_with("HELIX_AGENT_MARK=").items()
-            if "--session-id" in command and self.stub.url.encode() in Path(f"/proc/{pid}/environ").read_bytes()
+            for pid, command in processes_with(f"HOME={self.settings.sessions_dir}").items()
+            if "--session-id" in command
         ]
         return pid
 
