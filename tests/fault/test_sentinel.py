@@ -69,7 +69,7 @@ async def test_replicated_acknowledges_a_submit_only_when_a_replica_has_it(
         assert set_up.client(replica).exists(keys_of(replicated.namespace, turn_id).turn(turn_id))
         set_up.signal(replica, signal.SIGSTOP)
         other = client.submitter.new_id("other")
-        with pytest.raises(StoreUnavailable, match="no replica confirmed"):
+        with pytest.raises(StoreUnavailable, match="too few replicas confirmed the write"):
             await client.submitter.submit(asked("quick", "other"), turn_id=other)
         set_up.signal(replica, signal.SIGCONT)
         assert await client.submitter.submit(asked("quick", "other"), turn_id=other) == other, "the repeat finds it"
@@ -80,11 +80,11 @@ async def test_replicated_shows_an_end_only_when_a_replica_has_it(set_up: Sentin
     async with TurnsClient(replicated) as client, TurnsClient(replicated) as other:
         turn_id = await client.submitter.submit(asked("quick"))
         set_up.signal(replica, signal.SIGSTOP)
-        with pytest.raises(StoreUnavailable, match="no replica confirmed"):
+        with pytest.raises(StoreUnavailable, match="too few replicas confirmed the write"):
             await client.canceller.cancel(turn_id)
-        with pytest.raises(StoreUnavailable, match="no replica confirmed"):
+        with pytest.raises(StoreUnavailable, match="too few replicas confirmed the write"):
             await other.reader.get(turn_id)
-        with pytest.raises(StoreUnavailable, match="no replica confirmed"):
+        with pytest.raises(StoreUnavailable, match="too few replicas confirmed the write"):
             await other.reader.result(turn_id)
         set_up.signal(replica, signal.SIGCONT)
         assert (await other.reader.get(turn_id)).outcome is Outcome.CANCELLED
@@ -103,7 +103,7 @@ async def test_a_confirmation_whose_connection_broke_is_asked_for_again_with_its
         await wait_until(lambda: int(server.info("clients")["blocked_clients"]))
         [blocked] = [one["id"] for one in server.client_list() if "b" in one["flags"]]
         server.client_kill_filter(_id=blocked)
-        with pytest.raises(StoreUnavailable, match="no replica confirmed"):
+        with pytest.raises(StoreUnavailable, match="too few replicas confirmed the write"):
             await settling
         set_up.signal(replica, signal.SIGCONT)
 
