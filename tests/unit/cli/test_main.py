@@ -77,7 +77,7 @@ def test_each_command_has_help_and_is_what_the_table_says(name: str, capsys: pyt
     module, _, attribute = COMMANDS[name][0].partition(":")
     command: click.Command = getattr(importlib.import_module(module), attribute)
     assert command.name == name
-    groups = {"dead", "flow", "keys", "inbox", "notices", "openwebui", "phase", "policy"}
+    groups = {"dead", "flow", "keys", "inbox", "notices", "openwebui", "phase", "policy", "sessions"}
     if name not in {"worker", "web", *groups}:  # two run until they are stopped, and write logs
         assert "--json" in out
 
