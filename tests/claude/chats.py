@@ -21,6 +21,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ from worker.runners.guard.marks import marks
 MESSAGES = 5
 #: What the messages of each chat meet: ``p`` is accepted at once, ``r`` is rejected once, ``t`` calls a tool first.
 PATTERNS = ("ppppp", "prppr", "ptprp", "rpptp")
-#: How often the service is asked for a message that nothing disturbs.
-_CALLS = {"p": 1, "r": 2, "t": 2}
+#: The answers by which the runs of a message end when nothing disturbs it; a call of a tool ends none.
+_ENDS = {"p": ("whole",), "r": ("half", "whole"), "t": ("whole",)}
 _WORD = re.compile(r"c\d+m\d")
 _WORKERS, _RELAYS = ("worker-a", "worker-b"), ("relay-a", "relay-b")
 #: What is killed, and how often among a hundred kills.
@@ -78,11 +79,10 @@ def chat_of(asked: str) -> str:
 
 @dataclass
 class Service(Stub):
-    """Answers the last message of a conversation, and remembers who heard what and when."""
+    """Answers the last message of a conversation, and remembers when whole answers left."""
 
-    #: Word -> when the service was asked for it, and when a whole answer had left.
-    asked_at: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    served_at: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    #: Word and kind of answer -> when all of such an answer had left.
+    served_at: dict[tuple[str, str], list[float]] = field(default_factory=lambda: defaultdict(list))
     #: Words of another chat in a request.
     foreign: list[str] = field(default_factory=list)
 
@@ -91,20 +91,29 @@ class Service(Stub):
         asked = _asked(request)
         found = set(_WORD.findall(json.dumps(request["messages"])))
         with self._lock:
-            self.asked_at[asked].append(time.monotonic())
             self.foreign += [f"{one} in {asked}" for one in found if chat_of(one) != chat_of(asked)]
         if not asked:
             return says("Ok.")
-        if kind_of(asked) == "t" and "tool_result" not in json.dumps(request["messages"][-1]):
+        kind = _answer_to(request)
+        if kind == "call":
             return calls("Glob", pattern="*.md")
-        if kind_of(asked) == "r" and f"Answer {asked}." not in "".join(told(request)):
+        if kind == "half":
             return says(f"Answer {asked}. ", "Half.", delay=0.02)
         return says(f"Answer {asked}. ", "Whole.", "\n\n<!-- STEP: done -->", delay=0.02)
 
     def served(self, request: dict[str, Any]) -> None:
         """Its whole answer has left."""
         with self._lock:
-            self.served_at[_asked(request)].append(time.monotonic())
+            self.served_at[_asked(request), _answer_to(request)].append(time.monotonic())
+
+
+def _answer_to(request: dict[str, Any]) -> str:
+    """``call`` of a tool, ``half`` an answer, which is rejected, or the ``whole`` of it."""
+    if not (asked := _asked(request)):
+        return "whole"
+    if kind_of(asked) == "t" and "tool_result" not in json.dumps(request["messages"][-1]):
+        return "call"
+    return "half" if kind_of(asked) == "r" and f"Answer {asked}." not in "".join(told(request)) else "whole"
 
 
 def _asked(request: dict[str, Any]) -> str:
@@ -393,8 +402,8 @@ class Judge:
             self._faults["text of another"].append(f"{one.word} got {one.text[:60]!r}")
 
     def _payments(self, one: Answered, kills: list[float]) -> None:
-        served = sorted(self._service.served_at[one.word])
-        for at in served[: max(0, len(served) - _CALLS[kind_of(one.word)])]:
+        served = self._service.served_at
+        for at in chain.from_iterable(sorted(served[one.word, end])[:-1] for end in _ENDS[kind_of(one.word)]):
             if any(abs(at - kill) < _TO_FINISH for kill in kills):
                 self._counts["paid again, killed within half a second of the answer"] += 1
             else:

@@ -39,7 +39,7 @@ def _judged(
     foreign: tuple[str, ...] = (),
 ) -> Judgement:
     service = Service()
-    service.served_at["c0m1"] = list(served)
+    service.served_at["c0m1", "whole"] = list(served)
     service.foreign = list(foreign)
     turn = {"turn_id": "t", "session_id": "s", "outcome": outcome, "response": response}
     answered = {"c0": [Answered("c0m1", turn, [_START])]}
@@ -78,3 +78,14 @@ def test_an_answer_whose_process_was_killed_as_it_ended_may_be_asked_for_again()
     judgement = _judged(served=(10.0, 12.0), kills=(10.2,))
     assert judgement.good
     assert judgement.counts["paid again, killed within half a second of the answer"] == 1
+
+
+def test_a_call_of_a_tool_ends_no_run_and_may_be_made_again() -> None:
+    asked = "c2m2"
+    service = Service()
+    service.served_at[asked, "call"] = [10.0, 15.0]
+    service.served_at[asked, "whole"] = [16.0]
+    turn = {"turn_id": "t", "session_id": "s", "outcome": "passed", "response": f"Answer {asked}."}
+    answered = {"c2": [Answered(asked, turn, [_START])]}
+    judge = Judge(answered, [], [Kill(13.0, "agent", frozenset({"t"}))], service, {}, messages=1)
+    assert not judge.judge({}).faults["paid twice"]
