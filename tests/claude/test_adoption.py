@@ -1,6 +1,7 @@
 """A run of the real CLI that finished before its worker was killed is adopted: the service is asked once.
 
-With a process for each message, and with one that is kept: there a message has ended when the CLI says so.
+With a process for each message, and with one that is kept, also in a box: there a message has ended when the CLI says
+so.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ from tests.claude.stub import Stub, calls, says, told
 from tests.fault.matrix import guard_of
 from tests.installation import WorkerProcess
 from tests.support import alive, processes_with, put, wait_until
+from worker.runners.guard import box
+from worker.runners.guard.marks import number_inside
 
 FIRST, SECOND = "Welchen?", "Welchen?\n\n<!-- STEP: what -->"
 
@@ -31,7 +34,7 @@ class Stage:
     """A worker, whose processes pass failpoints, and the turn that it carries out."""
 
     def __init__(self, settings: Settings, points: Path, worker: Callable[..., WorkerProcess], stub: Stub) -> None:
-        self.settings = replace(settings, failpoint=str(points), lease_seconds=3.0, box="off")
+        self.settings = replace(settings, failpoint=str(points), lease_seconds=3.0)
         self.points, self._worker, self.stub = points, worker, stub
         points.mkdir()
 
@@ -48,7 +51,7 @@ class Stage:
         [pid] = [
             pid
             for pid, command in processes_with(f"HOME={self.settings.sessions_dir}").items()
-            if "--session-id" in command
+            if "--session-id" in command and (self.settings.box == "off" or number_inside(pid) == 2)
         ]
         return pid
 
@@ -72,7 +75,7 @@ class Stage:
         )
 
 
-@pytest.fixture(params=["cold", "kept"])
+@pytest.fixture(params=["cold", "kept", "kept in a box"])
 def stage(
     request: pytest.FixtureRequest,
     claude_settings: Settings,
@@ -81,11 +84,20 @@ def stage(
     worker_process: Callable[..., WorkerProcess],
 ) -> Stage:
     stub.replies = [says(FIRST), says(SECOND)]
-    settings = replace(claude_settings, claude_warm_seconds=60.0 if request.param == "kept" else 0.0)
+    boxed = request.param == "kept in a box"
+    if boxed and (problem := box.network_obstacle()):
+        pytest.skip(problem)
+    settings = replace(claude_settings, claude_warm_seconds=0.0 if request.param == "cold" else 60.0)
+    settings = replace(settings, box="required" if boxed else "off")
     return Stage(settings, tmp_path / "points", worker_process, stub)
 
 
-only_kept = pytest.mark.parametrize("stage", ["kept"], indirect=True)
+def _ends(attempt: AttemptRecord) -> dict[str, int]:
+    """The ends of its model calls, as the door saw them: also of an adopted one."""
+    return dict(attempt.completion["evidence"]["witness"]["ends"])
+
+
+only_kept = pytest.mark.parametrize("stage", ["kept", "kept in a box"], indirect=True)
 
 
 @pytest.mark.parametrize("point", ["agent.ended", "link.decided", "validation.started", "answer.accepted"])
@@ -99,6 +111,7 @@ async def test_a_finished_run_whose_worker_is_killed_is_not_paid_for_again(point
     if point in {"agent.ended", "link.decided"}:
         assert (turn.delivery, first.last_delivery, second.last_delivery) == (3, 1, 3)
         assert first.completion["evidence"]["adopted"] == 1
+    assert [_ends(each) for each in (first, second)] == [{"well": 1}] * 2
     await stage.nothing_is_left()
 
 
@@ -114,6 +127,7 @@ async def test_the_second_message_of_a_kept_process_is_adopted_with_its_files_an
     assert (turn.outcome, second.text) == (Outcome.PASSED_AFTER_RETRY, SECOND)
     assert [each.completion["evidence"]["start"] for each in (first, second)] == ["cold", "warm"]
     assert second.completion["evidence"]["adopted"] == 2
+    assert [_ends(each) for each in (first, second)] == [{"well": 1}, {"tool": 1, "well": 1}]
     assert second.usage["cost_usd"] == pytest.approx(2 * first.usage["cost_usd"]), "each message counts its own calls"
     [note] = stage.settings.sessions_dir.glob("s/**/notiz.md")
     assert note.parent.parent.name.endswith("-2-2"), "its files are in the folder of its delivery"

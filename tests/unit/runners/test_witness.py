@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from worker.runners.guard.witness import Broken, Framing, Record, adopted, api_of, path_of
-from worker.runners.witnessed import MOST_CALLS, Call, CallEnd
+from worker.runners.witnessed import MOST_CALLS, Call, CallEnd, Witnessed
 
 _PATHS = {
     "messages": "/v1/messages",
@@ -274,6 +274,31 @@ def test_who_adopts_a_run_finds_the_calls_that_its_worker_saw(tmp_path: Path) ->
     found = adopted(folder)
     assert found is not None
     assert list(found.calls) == list(record.seen().calls)
+    later = adopted(folder, since=1)
+    assert later is not None
+    assert [call.end for call in later.calls] == ["well"]
+    [old] = [line for line in path_of(folder).read_text().splitlines() if '"tool"' in line][-1:]
+    path_of(folder).write_text(old.replace('"call": 0, ', "") + "\n")  # of a worker before calls had numbers
+    assert adopted(folder) == Witnessed(calls=record.seen().calls[:1])
+
+
+def test_who_adopts_a_run_knows_of_a_call_what_its_door_knew_when_its_worker_died(tmp_path: Path) -> None:
+    record = Record(path_of(tmp_path / "1-1"))
+    listening = record.begin(_PATHS["messages"])
+    assert listening
+
+    def known() -> tuple[str, bool]:
+        found = adopted(tmp_path / "1-1")
+        assert found is not None
+        [call] = found.calls
+        return call.end.value, call.tools
+
+    assert known() == ("cut", False)
+    listening.asked(b'{"model": "m", "tools": [{"name": "x"}]}')
+    assert known() == ("cut", True)
+    listening.answered(200, _SSE)
+    listening.heard(messages("end_turn"))
+    assert known() == ("well", True), "it may end before its connection does"
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 1000])

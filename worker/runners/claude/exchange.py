@@ -25,7 +25,7 @@ from worker.runners.claude import command, completion_gate
 from worker.runners.claude.answer import Left, before, evidence_of, left_by, problem_of
 from worker.runners.claude.command import Base, instructions, prompt_for
 from worker.runners.claude.output import ClaudeStream, NotReadable, content_of, recorded
-from worker.runners.guard import marks
+from worker.runners.guard import marks, witness
 from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.launch import ended_before
@@ -131,7 +131,7 @@ class ProcessFiles:
         top: its folder: ``work`` is the agent's, ``home`` its HOME. level: the box around it.
         mark: of its processes, in the marks of its hooks. agent: its agent session, which names its transcript.
         asked: how many messages it was given. length: of its transcript when the last one had ended, in bytes.
-        spent: US dollars until then.
+        spent: US dollars until then. calls: how many model calls had begun at its door.
     """
 
     top: Path
@@ -141,6 +141,7 @@ class ProcessFiles:
     asked: int = 0
     length: int = 0
     spent: float = 0.0
+    calls: int = 0
 
     @property
     def work(self) -> Path:
@@ -155,7 +156,7 @@ class ProcessFiles:
     def recording(self, order: Order) -> Recording | None:
         """Begin the recording of a message; None where it is not to be recorded, or cannot be."""
         facts = [str(self.top), self.level.kind, self.level.cut, self.mark, self.agent]
-        head = json.dumps({_HEAD: [*facts, self.asked, self.length, self.spent]}).encode() + b"\n"
+        head = json.dumps({_HEAD: [*facts, self.asked, self.length, self.spent, self.calls]}).encode() + b"\n"
         forget(order.directory)  # of a process that never took it
         try:
             return Recording(order.directory, head) if order.recorded else None
@@ -232,6 +233,9 @@ class ProcessFiles:
             folder.mkdir(exist_ok=True)
         for mark in (self.work / "marks").iterdir():
             shutil.copyfile(mark, order.directory / "marks" / mark.name)
+        if order.recorded:  # what its process leaves may be gone before the store has the result
+            with contextlib.suppress(FileNotFoundError):
+                shutil.copyfile(witness.path_of(self.work), witness.path_of(order.directory))
 
 
 def prompt_of(order: Order, base: Base) -> bytes:
@@ -243,11 +247,11 @@ def files_of(found: Finished | None) -> ProcessFiles | None:
     """The files of the kept process that a recording is of; None for the recording of another one."""
     try:
         head: list[Any] = json.loads(found.output.partition(b"\n")[0])[_HEAD] if found else []
-        top, kind, cut, mark, agent, asked, length, spent = head
+        top, kind, cut, mark, agent, asked, length, spent, *calls = head  # older workers noted no calls
     except (ValueError, TypeError, KeyError):
         return None
-    level = Level(kind, cut)
-    return ProcessFiles(top=Path(top), level=level, mark=mark, agent=agent, asked=asked, length=length, spent=spent)
+    said = {"mark": mark, "agent": agent, "asked": asked, "length": length, "spent": spent, "calls": sum(calls)}
+    return ProcessFiles(top=Path(top), level=Level(kind, cut), **said)
 
 
 def adopted(order: Order, files: ProcessFiles, found: Finished) -> RunResult | None:
@@ -266,6 +270,8 @@ def adopted(order: Order, files: ProcessFiles, found: Finished) -> RunResult | N
     with contextlib.suppress(FileNotFoundError):  # its worker moved them, and removed what was left
         files.hand_over(order)
     ending = ended_before(found) if found.facts else Ending(exit=Exit(), bytes=len(found.output), box=files.level)
+    seen = witness.adopted(files.work, files.calls) or witness.adopted(order.directory, files.calls)
+    ending = replace(ending, witnessed=seen)
     well = ending.exit.code == 0 and not ending.exit.cause
     judged_before = command.kept_of(order).is_file()
     if not well and not judged_before and not (message.over and files.proven(order.directory, message, ending)):

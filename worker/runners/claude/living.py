@@ -120,7 +120,7 @@ def opened(
             outbound=outbound(settings),
             door_env=door_environment(settings),
         )
-        begun = begin(agents, launch, inner, stop, lambda _: None, lambda _: (), held)
+        begun = begin(agents, launch, inner, stop, lambda _: None, lambda _: (), held, noted=order.recorded)
     except OSError as error:
         held.close()
         return not_begun(f"the run's folders could not be made: {error}", host=error.errno in SHORT_OF)
@@ -168,11 +168,11 @@ class ClaudeLiving:
         loop, files = asyncio.get_running_loop(), self._files
         began = time.monotonic() if files.asked else self._began
         message = Exchange(order, self._base, prompt_of(order, self._base), began, begun=not files.asked)
-        self.keepable, files.asked = False, files.asked + 1
+        self.keepable, files.asked, files.calls = False, files.asked + 1, self._record.length if self._record else 0
         self._process.extend(stop.lease_ends)
         footprint = Footprint(self._bounds, [files.work, files.home], boxed=self._boxed)
         supervision = Supervision(self._process, order, stop, hearing(emit, message.take_line), footprint)
-        begun = Begun(supervision, files.level, self._record, self._record.length if self._record else 0)
+        begun = Begun(supervision, files.level, self._record, files.calls)
         message.settle = functools.partial(setattr, supervision, "settled", True)
 
         def emit_from_thread(event: AgentEvent) -> None:

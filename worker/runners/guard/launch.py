@@ -161,11 +161,17 @@ def begin(
     emit: Emit,
     take_line: Hear,
     held: contextlib.ExitStack,
+    *,
+    noted: bool = False,
 ) -> Begun | Ending:
-    """Start an agent; an ``Ending`` when that is not possible. ``held`` is to be closed after its end. May block."""
+    """Start an agent; an ``Ending`` when that is not possible. ``held`` is to be closed after its end. May block.
+
+    ``noted``: its model calls are, though this order's output is not recorded.
+    """
     try:
         level = box.level(launch.box, wanted=launch.wanted)
-        launch, record = _within(_on_stage(launch), order, level, held)
+        path = witness.path_of(order.directory) if order.recorded or noted else None
+        launch, record = _within(_on_stage(launch), order, level, held, path)
         agent = agents.spawn(
             launch.argv,
             mark=order.mark,
@@ -211,8 +217,12 @@ def hearing(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
     return hear
 
 
-def _within(launch: Launch, order: Order, level: Level, held: contextlib.ExitStack) -> tuple[Launch, Record | None]:
+def _within(
+    launch: Launch, order: Order, level: Level, held: contextlib.ExitStack, calls: Path | None
+) -> tuple[Launch, Record | None]:
     """The launch as it is at this level: as it is, in a box, or in a box with its own door; and what its door records.
+
+    ``calls``: the file of its model calls; None for none.
 
     Raises:
         OSError: its door cannot be made, or its files cannot be written.
@@ -220,7 +230,7 @@ def _within(launch: Launch, order: Order, level: Level, held: contextlib.ExitSta
     leads = launch.outbound
     if leads is None:
         return _in_box(launch, order, level, None), None
-    record = Record(witness.path_of(order.directory) if order.recorded else None)
+    record = Record(calls)
     door: Path | None = None
     if level.cut:
         door = held.enter_context(forwarder.shared().door(leads, record))

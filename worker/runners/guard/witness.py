@@ -36,6 +36,9 @@ _STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry|):")
 _TO_SNIFF = 16
 _GEMINI = re.compile(r"/models/([^/:]+):(?:stream)?[gG]enerateContent$")
 
+#: In the file of a record: the number of a line's call.
+_NUMBER = "call"
+
 _Facts = dict[str, Any]
 
 
@@ -289,7 +292,8 @@ class Framing:
 class Record:
     """The calls of a run, while it runs. Used by many threads.
 
-    With a ``path`` each call that has ended is one line of that file too, for who adopts the run (``adopted``).
+    With a ``path`` a line of that file has each call as it began, as more was known, and as it ended: for who adopts
+    the run.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -305,21 +309,26 @@ class Record:
             return None
         named = _GEMINI.search(path)
         call = Call(api=api, model=word_of(named[1]) if named else "", started=time.time())
-        listening = Listening(call, self._ended)
         with self._lock:
+            listening = Listening(call, self._left_out + len(self._calls), self._note)
             self._calls.append(listening)
             if len(self._calls) > MOST_CALLS:
                 del self._calls[0]
                 self._left_out += 1
+            self._write(listening.number, call)
         return listening
 
-    def _ended(self, listening: Listening, call: Call) -> None:
+    def _note(self, listening: Listening, call: Call) -> None:
+        """More is known of a call; one that has ended is all that is kept of it."""
         with self._lock:
-            if listening in self._calls:
-                self._calls[self._calls.index(listening)] = call
-            if self._path:
-                with contextlib.suppress(OSError), self._path.open("a", encoding="ascii") as lines:
-                    lines.write(json.dumps(call.to_dict()) + "\n")
+            if call.ended and (at := listening.number - self._left_out) >= 0:
+                self._calls[at] = call
+            self._write(listening.number, call)
+
+    def _write(self, number: int, call: Call) -> None:
+        if self._path:
+            with contextlib.suppress(OSError), self._path.open("a", encoding="ascii") as lines:
+                lines.write(json.dumps({_NUMBER: number, **call.to_dict()}) + "\n")
 
     @property
     def length(self) -> int:
@@ -340,25 +349,28 @@ def path_of(directory: Path) -> Path:
     return directory.with_name(f"{directory.name}{CALLS}")
 
 
-def adopted(directory: Path) -> Witnessed | None:
-    """The calls of a run whose worker died; None where they were not recorded."""
+def adopted(directory: Path, since: int = 0) -> Witnessed | None:
+    """The calls of a run whose worker died, after the first ``since``; None where they were not recorded."""
     try:
-        lines = path_of(directory).read_text("ascii").splitlines()[-MOST_CALLS:]
+        lines = path_of(directory).read_text("ascii").splitlines()
     except (OSError, ValueError):
         return None
-    names, calls = {field.name for field in fields(Call)}, []
-    for line in lines:
-        with contextlib.suppress(ValueError, TypeError):
-            kept = {name: value for name, value in json.loads(line).items() if name in names}
-            calls.append(Call(**(kept | {"end": CallEnd(kept["end"])})))
-    return Witnessed(calls=tuple(sorted(calls, key=lambda call: call.started)))
+    names, calls = {field.name for field in fields(Call)}, dict[int, Call]()
+    for at, line in enumerate(lines):
+        with contextlib.suppress(ValueError, TypeError, AttributeError, KeyError):
+            facts = json.loads(line)
+            kept = {name: value for name, value in facts.items() if name in names}
+            # Of a worker before this numbering each line is a call.
+            calls[int(facts.get(_NUMBER, at))] = Call(**(kept | {"end": CallEnd(kept["end"])}))
+    found = [calls[number] for number in sorted(calls) if number >= since]
+    return Witnessed(calls=found[-MOST_CALLS:], left_out=max(0, len(found) - MOST_CALLS))
 
 
 class Listening:
     """One call, while it is asked and answered. Used by one thread, but for ``so_far``."""
 
-    def __init__(self, call: Call, report: Callable[[Listening, Call], None]) -> None:
-        self._call, self._report = call, report
+    def __init__(self, call: Call, number: int, report: Callable[[Listening, Call], None]) -> None:
+        self._call, self.number, self._report = call, number, report
         self._form = _FORMS[call.api]
         self._before = b""
         self._facts: _Facts = {}
@@ -378,6 +390,8 @@ class Listening:
         if not call.model and (named := _MODEL.search(seen)):
             call = replace(call, model=word_of(named[1].decode("utf-8", "replace")))
         self._call = replace(call, tools=call.tools or _TOOLS.search(seen) is not None)
+        if self._call.tools > call.tools:
+            self._report(self, self.so_far())
 
     def answered(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """The answer's head passes by; names in small letters."""
@@ -396,10 +410,13 @@ class Listening:
 
     def heard(self, piece: bytes, *, whole: bool = False) -> None:
         """A piece of the answer's body passes by; ``whole``: with it the answer is."""
+        unknown = "end" not in self._facts
         if piece and not self._unreadable:
             self._hear(piece)
         if whole:
             self.close(whole=True)
+        elif unknown and "end" in self._facts:
+            self._report(self, self.so_far())
 
     def _hear(self, piece: bytes) -> None:
         if self._unpack:
