@@ -290,11 +290,14 @@ class Users:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to play: ``every`` so many seconds a kill (0: none), ``warm_seconds`` for which an idle process is kept."""
+    """What to play: a kill ``every`` so many messages (0: none), ``warm_seconds`` for which an idle process is kept.
+
+    Messages, not seconds: on a slow machine kills by the clock come faster than what they killed starts again.
+    """
 
     chats: int = 500
     at_once: int = 6
-    every: float = 3.0
+    every: float = 10.0
     seed: int = 1
     warm_seconds: float = 60.0
 
@@ -303,7 +306,11 @@ async def play(house: House, program: Path, plan: Plan) -> tuple[Users, list[Kil
     """Carry out all chats of a plan."""
     users, draw, kills = Users(house, plan.seed, plan.at_once), random.Random(f"kills {plan.seed}"), []
     playing = asyncio.create_task(users.run(plan.chats))
-    while plan.every and not (await asyncio.wait([playing], timeout=plan.every * draw.uniform(0.5, 1.5)))[0]:
+    due = plan.every
+    while plan.every and not (await asyncio.wait([playing], timeout=draw.uniform(0, _PAUSE)))[0]:
+        if sum(map(len, users.answered.values())) < due:
+            continue
+        due += plan.every * draw.uniform(0.5, 1.5)
         if kill := await asyncio.to_thread(strike, house, program, draw):
             kills.append(kill)
     await playing

@@ -22,7 +22,7 @@ _START = {"completion": {"evidence": {"start": "warm"}}}
 def test_chats_whose_processes_are_killed_lose_nothing_and_are_told_as_those_of_one_process_a_message(
     program: Path, tmp_path: Path
 ) -> None:
-    judgement = carry_out(tmp_path, program.resolve(), Plan(chats=16, every=1.0))
+    judgement = carry_out(tmp_path, program.resolve(), Plan(chats=16, every=8.0))
     assert judgement.good, judgement.table()
     assert judgement.counts["messages"] == 80
     assert sum(count for name, count in judgement.counts.items() if name.startswith("killed ")) >= 5, judgement.table()
