@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from api_client.budgets import Spent
 from api_client.client import TurnsClient
 from api_client.contract.notices import Entry
-from api_client.pauses import BREAKER, WHATS, Pause, clock_time
+from api_client.pauses import BREAKER, LIMIT, WHATS, Pause, clock_time
 from api_client.workers.fleet import WorkerLine
 
 Row = TypeVar("Row")
@@ -234,7 +234,13 @@ PAUSES = Noun[Pause](
         Column("until", _until),
         Column(
             "by",
-            lambda each, sight: f"{each.errors} errors in a row" if each.what == BREAKER else sight.named(each.by),
+            lambda each, sight: (
+                f"{each.errors} errors in a row"
+                if each.what == BREAKER
+                else f"said {each.errors} times"
+                if each.what == LIMIT
+                else sight.named(each.by)
+            ),
             "quiet",
             40,
         ),
@@ -250,7 +256,7 @@ PAUSES = Noun[Pause](
     ),
     api="/v1/pauses",
     called="list_pauses",
-    about="What is paused, and which breakers are open. Keys, owners and who paused it are shown to operators only.",
+    about="Pauses, open breakers, and services that limit us. Keys, owners and who paused are shown to operators only.",
     doing="pauses and resumes",
     shown=_of_pause,
 )

@@ -239,7 +239,7 @@ class TurnDecided(_Kind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnPaused(_Kind):
-    """A pause keeps it from starting: of a model, queue, key, owner, or a breaker. ``until``: epoch seconds, or 0."""
+    """A pause keeps it from starting: of a model, queue, key, owner; breaker, limit. ``until``: epoch seconds or 0."""
 
     KIND = "turn.paused"
     what: str

@@ -1,4 +1,4 @@
-"""Obstacles to the start of turns: pauses that operators set, and circuit breakers of models."""
+"""Obstacles to the start of turns: pauses that operators set, circuit breakers of models, limits of services."""
 
 from __future__ import annotations
 
@@ -28,20 +28,21 @@ WHATS = {
     "owner": "no agent starts for turns of this owner",
 }
 QUEUE_NAMES = ("run", "check")
-BREAKER = "breaker"
+BREAKER, LIMIT = "breaker", "limit"
 _LONGEST_REASON, _LONGEST_SECONDS = 200, 366 * 86_400
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """An active pause, or an open breaker.
+    """An active pause, an open breaker, or the limit of a service.
 
     Attributes:
-        what, name: the pause: a key of ``WHATS``, or ``breaker`` with the name of its model.
+        what, name: the pause: a key of ``WHATS``, ``breaker`` with the name of its model, or ``limit`` with that of a
+            service (``Settings.upstream_of``).
         reason: why, as chat users read it.
         until, since: seconds since the epoch; ``until`` is 0 where somebody has to resume it.
-        by: who paused it; empty for a breaker.
-        errors: of a breaker, the errors in a row that opened it.
+        by: who paused it; empty for a breaker or a limit.
+        errors: of a breaker, the errors in a row that opened it; of a limit, how often the service said so.
         probing: of a breaker, one turn tries the service now.
     """
 
@@ -75,15 +76,16 @@ class Pause:
 
 
 def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
-    """The pauses that are active at ``now`` (seconds since the epoch), and every breaker that has not closed."""
+    """The pauses that are active at ``now`` (seconds since the epoch), and every breaker or limit until it ends."""
     found = []
     for field, text in sorted(stored.items()):
         what, _, name = field.decode("utf-8", "replace").partition("|")
-        if what not in WHATS and what != BREAKER:
+        opens = what in {BREAKER, LIMIT}
+        if what not in WHATS and not opens:
             continue
         data = json.loads(text)
         until = float(data["until_ms"]) / 1000
-        if what == BREAKER or not until or until > now:
+        if opens or not until or until > now:
             found.append(
                 Pause(
                     what=what,
@@ -134,7 +136,7 @@ def clock_time(at: float, now: float) -> str:
 
 # Setting, ending and reading pauses. They are in the store, so all hosts obey them, and need nobody to be there.
 #
-# Each shard has them all; a breaker belongs to the shard whose turns opened it.
+# Each shard has them all; a breaker or a limit belongs to the shard whose turns met it.
 
 log = ModuleLog(__name__)
 
@@ -166,13 +168,18 @@ class Pauses:
         return pause
 
     async def resume(self, what: str, name: str = "", *, by: str) -> bool:
-        """End a pause now; of a model also its open breaker. False when there was none. Raises as ``pause``."""
-        if what == "model":  # one that is no longer in the settings may still be paused
+        """End a pause or a limit now; of a model also its open breaker, and the limit of its service.
+
+        False when there was none. Raises as ``pause``.
+        """
+        if what in {"model", LIMIT}:  # one that is no longer in the settings may still be paused
             check_place("owner", name, self._store.settings)
         else:
             check_place(what, name, self._store.settings)
         await self._audit.note("resume", by=by, detail=f"{what} {name}".rstrip())
         ends = [Pause(what=each, name=name) for each in ((what, BREAKER, "errors") if what == "model" else (what,))]
+        if what == "model":
+            ends.append(Pause(what=LIMIT, name=self._store.settings.upstream_of(name)))
         ended = await self._write({each.field: "" for each in ends})
         if ended:
             log.info("pause.ended", what=what, name=name)
@@ -186,7 +193,7 @@ class Pauses:
         return found
 
     async def in_force(self) -> list[Pause]:
-        """The active pauses, and the breakers that are open or probing."""
+        """The active pauses, the breakers that are open or probing, and the limits of services."""
         now = await self._now()
         pipe = self._store.redis.pipeline(transaction=False)
         for keys in self._store.shards:
@@ -194,7 +201,7 @@ class Pauses:
         found: dict[str, Pause] = {}
         for stored in await self._store.ask(pipe.execute()):
             found |= {pause.field: pause for pause in read_pauses(stored, now)}
-        order = [*WHATS, BREAKER]
+        order = [*WHATS, BREAKER, LIMIT]
         return sorted(found.values(), key=lambda pause: (order.index(pause.what), pause.name))
 
     async def held(self) -> int:

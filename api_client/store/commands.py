@@ -21,7 +21,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import TypeAlias
 
-from api_client.contract.counters import BOUNDS_MS
+from api_client.contract.counters import BOUNDS_MS, label
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.settings import Settings
@@ -179,6 +179,7 @@ def _constants(settings: Settings) -> str:
         "SHORT_BYTES": SHORT_BYTES,
         "BOUNDS_MS": list(BOUNDS_MS),
         "GIVEN_UP": GIVEN_UP,
+        "UPSTREAMS": {label(model): label(settings.upstream_of(model)) for model in settings.models},
     }
     return "\n".join(_constant(name, value) for name, value in values.items())
 

@@ -21,7 +21,7 @@ from api_client.contract.error_codes import StoreRefusal
 from api_client.contract.tasks import QUEUES, RUN_QUEUE
 from api_client.contract.turn import TurnState, shard_of
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
-from api_client.pauses import BREAKER, Pause, clock_time
+from api_client.pauses import BREAKER, LIMIT, Pause, clock_time
 
 #: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.
 STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
@@ -48,6 +48,7 @@ class Reason(StrEnum):
     SESSION = "session"
     PAUSE = "pause"
     BREAKER = "breaker"
+    LIMIT = "limit"
     DELAY = "delay"
     LOST = "lost"
     NO_WORKER = "no_worker"
@@ -296,16 +297,21 @@ def why(row: Row, head: str, facts: Facts) -> Wait | None:
 
 
 def _paused(row: Row, facts: Facts) -> Wait | None:
-    """The pause or the breaker that keeps the turn's next link from starting: as ``pauses.lua`` has it."""
+    """The pause, the breaker or the limit that keeps the turn's next link from starting: as ``pauses.lua`` has it."""
     if row.stop or not any(facts.pauses.values()):
         return None
     known = facts.pauses.get(row.shard, {})
     names = ["queue|check"]
     if row.state is TurnState.QUEUED:
-        names = ["queue|run", f"owner|{row.owner}", f"key|{row.key}", f"model|{row.runs}", f"{BREAKER}|{row.runs}"]
+        limit = row.held_back.partition(" ")[0]  # its service may be named in the settings of the workers alone
+        names = ["queue|run", f"owner|{row.owner}", f"key|{row.key}", f"model|{row.runs}"]
+        names += [limit] if limit.startswith(f"{LIMIT}|") else []
+        names.append(f"{BREAKER}|{row.runs}")
     pause = next((known[name] for name in names if name in known), None)
     if pause is None:
         return None
+    if pause.what == LIMIT:
+        return Wait(reason=Reason.LIMIT, at=facts.at, subject=pause.name, said=pause.reason, until=pause.until)
     if pause.what != BREAKER:
         return Wait(reason=Reason.PAUSE, at=facts.at, subject=pause.title, said=pause.reason, until=pause.until)
     if row.probes == label(pause.name) or (pause.until <= facts.at and not pause.probing):

@@ -49,5 +49,4 @@ def claude_settings(settings: Settings, program: Path, stub: Stub) -> Settings:
         claude_api_url=stub.url,
         claude_api_key="sk-stub",
         transient_delay_seconds=0.1,
-        busy_delay_seconds=0.1,
     )

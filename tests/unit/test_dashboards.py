@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from api_client.contract.counters import BOUNDS_MS, COUNTERS
 from api_client.contract.tasks import QUEUES
 from api_client.contract.turn import Outcome, TurnState
-from api_client.pauses import BREAKER, WHATS
+from api_client.pauses import BREAKER, LIMIT, WHATS
 from api_client.web.routes.exposition import Vitals, exposition, metric_name
 from api_client.workers.reason import Reason
 from api_client.workers.reports import Standing
@@ -35,7 +35,7 @@ VALUES = {
     "outcome": {outcome.value for outcome in Outcome},
     "asked_again": {"0", "1"},
     "state": {state.value for state in TurnState},
-    "what": {*WHATS, BREAKER},
+    "what": {*WHATS, BREAKER, LIMIT},
     "reason": {reason.value for reason in Reason},
     "status": {"200", "429", "500", "503"},
 }

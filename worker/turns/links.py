@@ -279,7 +279,6 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
         strikes=parts.settings.strikes,
         delays=Delays(
             first=parts.settings.transient_delay_seconds,
-            busy=parts.settings.busy_delay_seconds,
             left=lease.deadline - time.monotonic(),
         ),
     )

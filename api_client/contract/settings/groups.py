@@ -302,9 +302,6 @@ class Constants:
     reap_seconds: float = constant(1.0, number(0.05, 60), "How often each worker looks for turns that need attention.")
     announce_seconds: float = constant(5.0, number(0.2, 600), "An unclaimed turn is announced again; doubles.")
     transient_delay_seconds: float = constant(1.0, number(0, 3600), "First delay after a passing error; doubles.")
-    busy_delay_seconds: float = constant(
-        15.0, number(0, 3600), "First delay where the service is too busy or limits us (429, 529); doubles three times."
-    )
     transient_retries: int = constant(4, integer(0, 100), "Passing errors (429, 5xx, network) forgiven per attempt.")
     kill_grace_seconds: float = constant(5.0, number(0, 600), "Time between SIGTERM and SIGKILL for an agent.")
     stalled_seconds: float = constant(

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from dataclasses import MISSING, dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from api_client.contract.settings.groups import (
     Agents,
@@ -26,6 +29,8 @@ from api_client.contract.settings.setting_values import Sentinels
 #: Where a running ``turns up`` writes the address of its broker, under ``HELIX_ROOT``.
 STATE_DIR = ".helix"
 RUN_FILE = "run.json"
+#: Where the Claude CLI finds its service if nothing is set.
+_ANTHROPIC = "https://api.anthropic.com"
 #: The groups, in the order they are documented.
 GROUPS = (Storage, Answering, Working, Serving, Notifying, Agents)
 #: Environment variable with constants for tests: a JSON object, name to text.
@@ -63,6 +68,35 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
     @cached_property
     def _of_models(self) -> dict[str, Settings]:
         return {}
+
+    def upstream_of(self, model: str) -> str:
+        """The service that a model asks: its address, and which key of several; a model that asks none: its own name.
+
+        What limits one model of a service limits all of them.
+        """
+        return self._upstreams.get(model, model)
+
+    @cached_property
+    def _upstreams(self) -> dict[str, str]:
+        asked = {model: found for model in self.models if (found := self._asked_by(model))[0]}
+        keys = defaultdict[str, set[str]](set)
+        for address, key in asked.values():
+            keys[address].add(key)
+        return {
+            model: address if len(keys[address]) == 1 else f"{address}#{sha256(key.encode()).hexdigest()[:4]}"
+            for model, (address, key) in asked.items()
+        }
+
+    def _asked_by(self, model: str) -> tuple[str, str]:
+        """The address of a model's service without scheme and login, and its key; empty where it asks none."""
+        settings, runner = self.of_model(model), self.models[model].partition(":")[0]
+        if runner == "scripted":
+            return "", ""
+        claude = runner == "claude_cli"
+        url = settings.claude_api_url or _ANTHROPIC if claude else settings.openai_url
+        parts = urlsplit(url)
+        key = settings.claude_api_key if claude else settings.openai_api_key
+        return f"{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/"), key
 
     def policy_of(self, model: str, owner: str = "", flow: str = "") -> str:
         """The policy file of a turn: the owner's, the flow version's, the model's, or the one of all; empty without."""

@@ -1,4 +1,4 @@
--- What keeps turns from starting: pauses of operators, and the circuit breaker of a model. Follows turn.lua.
+-- What keeps turns from starting: pauses of operators, breakers of models, limits of services. Follows turn.lua.
 --
 -- Fields of PAUSES, each a JSON object {until_ms, reason, ...}; until_ms 0: until somebody resumes it (turns/pauses)
 --   intake                       no new turns are stored
@@ -6,14 +6,21 @@
 --   model|NAME  owner|HASH  key|NAME   no agent of this model, for this owner, for turns of this key starts
 --   breaker|NAME                 opened by errors: until_ms, for_ms (how long it opens), errors, probe (turn), probe_ms
 --   errors|NAME                  errors of the model in a row, a number
+--   limit|UPSTREAM               a service limits us (429, 529): until_ms, for_ms (from one try to the next), heard_ms
+--                                (when it said so last), errors, slot_ms (see hold_back)
 -- Fields of TURN: held_back (the pause, as reported), held_since, probes (the model whose breaker it probes)
 
 -- How long a probe may run before another turn takes its place, and a breaker is open at most.
 local PROBE_MS, LONGEST_MS = 600000, 600000
+-- Under a limit one run tries in this time, which doubles each time that one is refused again, up to the latter.
+local PACE_MS, SLOWEST_MS = 1000, 60000
 
 local function works()
   return (turn.stage_model or '') ~= '' and (string.gsub(turn.stage_model, '|', '_')) or model()
 end
+
+-- The service that a model asks: several models may ask one.
+local function limit_of(label) return 'limit|' .. (UPSTREAMS()[label] or label) end
 
 -- The pauses as this command found them, or as it changes them at its end; false: there is none.
 local known
@@ -36,7 +43,7 @@ local function pause_of(name)
     known, any = {}, redis.call('EXISTS', PAUSES) == 1
     if any then
       learn({ 'intake', 'queue|run', 'queue|check', 'owner|' .. (turn.owner or ''), 'key|' .. (turn.key or ''),
-        'model|' .. works(), 'breaker|' .. works(), 'errors|' .. works() })
+        'model|' .. works(), 'breaker|' .. works(), 'errors|' .. works(), limit_of(works()) })
     end
   end
   if any and known[name] == nil then learn({ name }) end -- of another model, to which the turn goes
@@ -58,20 +65,20 @@ local function paused(runs)
     return pause and 'queue|check', pause
   end
   local names = { 'queue|run', 'owner|' .. (turn.owner or ''), 'key|' .. (turn.key or ''), 'model|' .. works(),
-    'breaker|' .. works() }
-  for i = 1, 4 do
+    limit_of(works()), 'breaker|' .. works() }
+  for i = 1, 5 do
     local pause = in_force(names[i])
     if pause then return names[i], pause end
   end
-  local breaker = pause_of(names[5])
+  local breaker = pause_of(names[6])
   if not breaker then return nil end
-  if breaker.until_ms > NOW then return names[5], breaker end
+  if breaker.until_ms > NOW then return names[6], breaker end
   if breaker.probe ~= '' and breaker.probe ~= ID and breaker.probe_ms > NOW then
     breaker.until_ms = breaker.probe_ms
-    return names[5], breaker
+    return names[6], breaker
   end
   breaker.probe, breaker.probe_ms = ID, NOW + PROBE_MS
-  write(names[5], breaker)
+  write(names[6], breaker)
   set('probes', works())
   return nil
 end
@@ -87,14 +94,24 @@ end
 -- Let the turn wait until the pause ends. Nobody announces it meanwhile.
 local function hold_back(name, pause)
   local again = NOW + 64 * ANNOUNCE_MS
-  if pause.until_ms > NOW and pause.until_ms < again then again = pause.until_ms end
-  -- Nobody chose that a breaker opens: under it the turn's time runs on.
-  local stands = name ~= 'breaker|' .. works()
+  if name == limit_of(works()) then
+    -- Each comes back at a time of its own: one run may try in for_ms.
+    pause.slot_ms = math.min(math.max(pause.slot_ms + pause.for_ms, pause.until_ms), again)
+    again = math.min(again, pause.slot_ms)
+    write(name, pause)
+  elseif pause.until_ms > NOW and pause.until_ms < again then
+    again = pause.until_ms
+  end
+  -- Nobody chose that a breaker opens, or a limit: under it the turn's time runs on.
+  local stands = name ~= 'breaker|' .. works() and name ~= limit_of(works())
   if number('held_since') > 0 and not stands then count_in() end
   if number('held_since') == 0 and stands then set('held_since', NOW) end
   local reason = name .. ' ' .. string.format('%.0f', pause.until_ms) .. ' ' .. pause.reason
-  if turn.held_back ~= reason then
-    set('held_back', reason)
+  -- A limit moves on with each run that tries: said once.
+  local said = turn.held_back == reason or (name == limit_of(works()) and
+    string.sub(turn.held_back or '', 1, #name + 1) == name .. ' ')
+  set('held_back', reason)
+  if not said then
     emit('turn.paused', '{"what":' .. cjson.encode(string.match(name, '^%a+')) .. ',"reason":' ..
       cjson.encode(pause.reason) .. ',"until":' .. math.floor(pause.until_ms / 1000) .. '}')
   end
@@ -134,9 +151,39 @@ local function look_at_all_held()
   for _, id in ipairs(redis.call('ZRANGE', HELD, 0, -1)) do share('ZADD', DUE, 'XX', NOW, id) end
 end
 
--- The run of the turn ended. It reports about the service of its model: answered | failed | '' (nothing).
+-- An agent starts now: under a limit no other one tries for a while.
+pace = function()
+  local name = limit_of(works())
+  local limit = pause_of(name)
+  if not limit then return end
+  limit.until_ms = math.max(limit.until_ms, NOW + limit.for_ms)
+  write(name, limit)
+end
+
+-- The service that limits us was heard of by a run that began at began_ms. said: limited | answered.
+local function heard_of_limit(name, said, reason, wait_ms, began_ms)
+  local limit = pause_of(name)
+  local tried = limit and began_ms > limit.heard_ms
+  if said == 'limited' then
+    limit = limit or { until_ms = 0, for_ms = PACE_MS, since = NOW / 1000, errors = 0, slot_ms = 0 }
+    if tried then limit.for_ms = math.min(2 * limit.for_ms, SLOWEST_MS) end
+    limit.until_ms = math.max(limit.until_ms, NOW + math.min(math.max(wait_ms, limit.for_ms), LONGEST_MS))
+    limit.heard_ms, limit.errors, limit.reason = NOW, limit.errors + 1, reason
+    write(name, limit)
+  elseif tried then
+    erase(name)
+    look_at_all_held()
+  end
+end
+
+-- The run of the turn ended. It reports about the service of its model: answered | limited | failed | '' (nothing).
 -- most: errors in a row that open the breaker, 0: never. opens_ms: for how long, doubled each time that a probe fails.
-local function heard_of_service(label, said, reason, most, opens_ms)
+-- wait_ms: how long it asks us to wait. began_ms: when the run began.
+local function heard_of_service(label, said, reason, most, opens_ms, wait_ms, began_ms)
+  if said == 'answered' or said == 'limited' then
+    heard_of_limit(limit_of(label), said, reason, wait_ms, began_ms)
+    said = 'answered'
+  end
   local probed = (turn.probes or '') ~= ''
   if probed then set('probes', '') end
   if most == 0 or (said == '' and not probed) then return end

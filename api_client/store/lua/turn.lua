@@ -22,6 +22,7 @@ local function is_head() return redis.call('LINDEX', SESSION, 0) == ID end
 local function is_sealed() return (turn.sealed or '') ~= '' or (turn.accepted or '') ~= '' end
 
 local end_pause -- see pauses.lua
+local pace -- see pauses.lua
 
 -- End the turn: the one place where an outcome is written. Answers the id of the session's next turn, or ''.
 -- answer: {name, text, ...} for the record  ending: the same as JSON, for the event
@@ -131,6 +132,7 @@ local function begin(link, state, token)
   set('not_before', 0)
   set('announced', 1)
   if state ~= 'running' then return end
+  pace()
   set('delivery', number('delivery') + 1)
   count('delivery.started')
   if number('delivery') == 1 then took('time.wait', NOW - number('created_at'), '') end

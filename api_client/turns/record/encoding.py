@@ -72,7 +72,8 @@ class Move:
         end_counters: counted only if the turn really ends so, and was not cancelled in the same moment.
         run_ended: an agent run ended with this. judged: an answer was judged.
         judged_ms: how long judging took, in ms, where both are one move.
-        service, service_reason: what the run reports about its service: ``answered``, ``failed`` and why.
+        service, service_reason: what the run reports about its service: ``answered``, ``limited``, ``failed`` and why.
+        service_wait_ms: how long the service asks us to wait.
         park_seconds: above 0, the turn waits so long in the inbox for a decision; ``state`` is parked then.
     """
 
@@ -93,6 +94,7 @@ class Move:
     park_seconds: float = 0.0
     service: str = ""
     service_reason: str = ""
+    service_wait_ms: int = 0
     _texts: MoveTexts | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
@@ -226,6 +228,7 @@ class EncodedMove:
             "judged_ms": move.judged_ms,
             "service": move.service,
             "service_reason": move.service_reason,
+            "service_wait_ms": move.service_wait_ms,
             "n_fields": 2 * len(move.texts.fields),
             "n_facts": 2 * len(self.facts),
             "n_answer": 2 * len(self.answer()),
@@ -276,6 +279,7 @@ class EncodedMove:
             "judged_ms": move.judged_ms,
             "service": move.service,
             "service_reason": move.service_reason,
+            "service_wait_ms": move.service_wait_ms,
         }
 
 
@@ -360,6 +364,7 @@ def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str
         judged_ms=data.get("judged_ms", 0),
         service=data.get("service", ""),
         service_reason=data.get("service_reason", ""),
+        service_wait_ms=data.get("service_wait_ms", 0),
     )
 
 

@@ -171,6 +171,8 @@ def _paused(body: kinds.TurnPaused | kinds.TurnResumed, locale: str) -> str:
     until = say("until", locale, time=clock_time(body.until, time.time())) if body.until else ""
     if body.what == "breaker":  # its reason is an error of the service: for operators
         return say("paused_by_errors", locale, until=until)
+    if body.what == "limit":
+        return say("paused_by_limit", locale)
     return say("paused", locale, until=until, reason=f": {_plain(body.reason)}" if body.reason else "")
 
 

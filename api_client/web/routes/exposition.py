@@ -31,7 +31,7 @@ from api_client.contract.turn import TurnState
 from api_client.figures.figures import seconds_of
 from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS
 from api_client.notices import NoticeCounts
-from api_client.pauses import BREAKER, WHATS
+from api_client.pauses import BREAKER, LIMIT, WHATS
 from api_client.web.errors import bad_request, shown
 from api_client.web.identity.access import MayReadMetrics
 from api_client.web.listing import JSON
@@ -53,7 +53,7 @@ class Vitals:
 
     Attributes:
         queues: Celery messages that nobody took yet, by queue.
-        held: turns that a pause holds back. pauses: the pauses, by kind; ``breaker``: open breakers.
+        held: turns that a pause holds back. pauses: by kind, breakers and limits too.
         budgets: entry of HELIX_BUDGETS -> the highest part that anybody spent of it today.
         store_bytes, store_limit_bytes: memory of the store, and its ``maxmemory`` (0: none); None: not allowed to ask.
         disk_bytes, disk_free_bytes: of the file system of HELIX_ROOT, as this relay sees it.
@@ -83,7 +83,7 @@ async def read_vitals(relay: Relay) -> Vitals:
         StoreUnavailable: the store does not answer.
     """
     client = relay.client
-    pauses = dict.fromkeys([*WHATS, BREAKER], 0)
+    pauses = dict.fromkeys([*WHATS, BREAKER, LIMIT], 0)
     for pause in await client.pauses.in_force():
         pauses[pause.what] += 1
     memory: dict[str, Any] = {}
@@ -216,7 +216,7 @@ def _of_standing(standing: Standing) -> Iterator[Metric]:
 
 def _of_vitals(vitals: Vitals) -> Iterator[Metric]:
     yield _labelled("helix_queue_messages", "Celery messages that no worker took yet.", "queue", vitals.queues)
-    yield _labelled("helix_pauses", "Active pauses, and open circuit breakers, by kind.", "what", vitals.pauses)
+    yield _labelled("helix_pauses", "Active pauses, open circuit breakers and limits, by kind.", "what", vitals.pauses)
     yield _labelled(
         "helix_budget_spent_ratio",
         "Part of today's budget that is spent, the highest of all it is measured for; 1: new turns are refused.",

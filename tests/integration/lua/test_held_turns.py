@@ -1,5 +1,6 @@
 """Pauses and breakers on a real store: what they hold back, how it is told, and how it goes on by itself."""
 
+import itertools
 import json
 from dataclasses import replace
 from typing import Any
@@ -386,3 +387,101 @@ async def test_nothing_of_a_pause_outlives_the_turns_it_held(
     await client.pauses.resume_all(by="ops")
     keys = Keys(client.settings.namespace)
     assert store.exists(keys.pauses, keys.held) == 0
+
+
+# -- limits of services -----------------------------------------------------------------------------------------------
+
+LIMITED = replace(FAILED, service="limited", service_reason="HTTP 429", service_wait_ms=20_000)
+
+
+async def limited(client: TurnsClient, ledger: Ledger, *sessions: str) -> list[str]:
+    """Turns that run at once, and of which each meets the service's limit."""
+    ids = [await client.submitter.submit(request(session_id=session)) for session in sessions]
+    claims = [claimed(ledger, turn_id, session_id=session) for turn_id, session in zip(ids, sessions, strict=True)]
+    for claim in claims:
+        ledger.commit(claim, LIMITED)
+    return ids
+
+
+async def test_the_first_429_holds_back_all_turns_of_the_service_for_as_long_as_it_asks(
+    client: TurnsClient, ledger: Ledger
+) -> None:
+    [a] = await limited(client, ledger, "a")
+    [limit] = await client.pauses.in_force()
+    assert (limit.title, limit.errors, limit.reason) == ("limit scripted", 1, "HTTP 429")
+    assert 19 < limit.until - ledger.server_time() <= 20
+    assert await held(client, a)
+    assert await held(client, await client.submitter.submit(request()))
+
+
+async def test_under_a_limit_one_run_a_second_tries_and_the_first_that_is_answered_ends_it(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    a, b, c = await limited(client, ledger, "a", "b", "c")
+    time_passes(store, ledger.settings)
+    claim = claimed(ledger, a, session_id="a")
+    assert ledger.claim(b, "b", FIRST) == Refusal("paused"), "one has just begun"
+    [limit] = await client.pauses.in_force()
+    assert 0.9 < limit.until - ledger.server_time() <= 1
+    ledger.commit(claim, ANSWERED)
+    assert await client.pauses.in_force() == []
+    assert {b, c} <= set(ledger.due(0))
+    claimed(ledger, b, session_id="b")
+
+
+async def test_a_try_that_is_refused_doubles_the_time_between_two(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    a, b = await limited(client, ledger, "a", "b")
+    for most in (2, 4, 8):
+        time_passes(store, ledger.settings)
+        ledger.commit(claimed(ledger, a, session_id="a"), replace(LIMITED, service_wait_ms=0))
+        [limit] = await client.pauses.in_force()
+        assert most - 1 < limit.until - ledger.server_time() <= most
+        assert ledger.claim(b, "b", FIRST) == Refusal("paused")
+
+
+async def test_turns_behind_a_limit_come_back_one_after_the_other(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    ids = await limited(client, ledger, *"abcd")
+    due = [int(store.zscore(Keys(client.settings.namespace).due, each)) for each in ids]  # type: ignore[arg-type]
+    assert [round((later - earlier) / 1000) for earlier, later in itertools.pairwise(due)] == [1, 1, 1]
+
+
+async def test_a_turn_is_told_of_a_limit_once_however_often_others_try(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    a, b = await limited(client, ledger, "a", "b")
+    for _ in range(3):
+        time_passes(store, ledger.settings)
+        ledger.commit(claimed(ledger, a, session_id="a"), LIMITED)
+        ledger.recall(0)
+        assert reaped(ledger, b) == "paused"
+    assert (await kinds_of(client, b)).count("turn.paused") == 1
+
+
+async def test_a_limit_is_no_error_of_the_models_service(client: TurnsClient, ledger: Ledger) -> None:
+    await failed(client, ledger, "a")
+    await limited(client, ledger, "b")
+    assert await client.pauses.resume("limit", "scripted", by="ops")
+    await failed(client, ledger, "c")
+    assert await client.pauses.in_force() == []
+
+
+async def test_models_of_one_address_and_key_share_its_limit(settings: Settings) -> None:
+    asks = {"openai_url": "https://llm.example/v1", "openai_api_key": "k"}
+    models = dict.fromkeys(("scripted", "twin", "other"), "openai_http:m")
+    used = replace(
+        settings,
+        models=models,
+        model_settings={"scripted": asks, "twin": asks, "other": asks | {"openai_api_key": "z"}},
+    )
+    assert len({used.upstream_of(model) for model in models}) == 2
+    async with TurnsClient(used) as client:
+        ledger = Ledger(used, "w")
+        await limited(client, ledger, "a")
+        assert await held(client, await client.submitter.submit(request(session_id="b", model="twin")))
+        assert not await held(client, await client.submitter.submit(request(session_id="c", model="other")))
+        assert await client.pauses.resume("model", "twin", by="ops")
+        assert await client.pauses.in_force() == []

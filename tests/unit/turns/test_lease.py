@@ -157,7 +157,7 @@ def after(stop: str, handed_over: int = 0, verdict: Verdict = Verdict.CANCELLED,
         avoid="@a$",
     )
     result = RunResult(completion=Completion(verdict=verdict, reason="stopped", evidence=dict(evidence)))
-    delays = Delays(first=1.0, busy=15.0)
+    delays = Delays(first=1.0)
     return after_run(turn, LINK, result, prompt="x", stop=stop, transient_retries=4, delays=delays)
 
 
@@ -247,7 +247,7 @@ def test_what_was_charged_for_lost_runs_is_given_back_when_their_run_is_adopted(
     complete, adopted = Completion(verdict=Verdict.COMPLETE, reason="done"), 2 if delivery == 4 else 1
     used = {"input_tokens": 30, "output_tokens": 12, "cost_usd": 0.000042}
     result = RunResult(completion=complete, text="x", usage=used, adopted=adopted)
-    move = after_run(turn, LINK, result, prompt="x", transient_retries=4, delays=Delays(first=1.0, busy=15.0))
+    move = after_run(turn, LINK, result, prompt="x", transient_retries=4, delays=Delays(first=1.0))
     assert (move.fields.values["tokens_used"], move.fields.values["cost_used"]) == (left + 42, left + 42)
     assert move.facts.values["last_delivery"] == adopted
 

@@ -23,6 +23,7 @@ from api_client.contract.tasks import (
 from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
 from api_client.turns.record.announced import Announced, Head, announced, look_again_at
 from api_client.turns.record.changes import Behind, Changes, Claim, Command, Outbox
+from api_client.turns.record.encoding import Move
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict
 from worker.turns.service import Slots
 from worker.turns.tasks.celery_internals import Intake, QueueOrder, Task, TaskEvents, TaskStory
@@ -340,7 +341,7 @@ def test_a_holder_sends_again_what_the_store_forgot_and_then_goes_on() -> None:
 
 # How long a turn waits after a passing error: as the service asks, else longer each time, within the deadline.
 
-DELAYS = Delays(first=1.0, busy=15.0, left=3600.0)
+DELAYS = Delays(first=1.0, left=3600.0)
 
 
 def passing(*, busy: bool = False, retry_after: float = 0.0) -> Completion:
@@ -351,22 +352,16 @@ def waits(completion: Completion, delays: Delays = DELAYS) -> list[float | None]
     return [delay_after(completion, number, delays) for number in range(6)]
 
 
-def test_a_busy_service_is_left_alone_for_15_30_60_and_120_seconds() -> None:
-    assert waits(passing(busy=True)) == [15, 30, 60, 120, 120, 120]
-
-
 def test_other_passing_errors_are_tried_again_soon() -> None:
     assert waits(passing()) == [1, 2, 4, 8, 16, 32]
 
 
 def test_a_wait_the_service_asks_for_is_kept() -> None:
     assert waits(passing(retry_after=7)) == [7] * 6
-    assert waits(passing(busy=True, retry_after=90)) == [90, 90, 90, 120, 120, 120]
-    assert waits(passing(busy=True, retry_after=3))[:3] == [3, 30, 60]
 
 
-def test_our_own_wait_leaves_time_for_one_more_try() -> None:
-    assert waits(passing(busy=True), Delays(first=1.0, busy=15.0, left=50.0)) == [15, 25, 25, 25, 25, 25]
+def test_of_a_service_that_limits_us_the_store_holds_back_all_turns() -> None:
+    assert waits(passing(busy=True)) == waits(passing(busy=True, retry_after=90)) == [0] * 6
 
 
 def test_a_lost_session_is_begun_anew_at_once() -> None:
@@ -374,30 +369,31 @@ def test_a_lost_session_is_begun_anew_at_once() -> None:
     assert waits(lost) == [0] * 6
 
 
-def after(completion: Completion, left: float, transients: int = 0) -> tuple[Link | None, int, Failing | None]:
+def moved(completion: Completion, left: float, transients: int = 0) -> Move:
     request = TurnRequest(model="m", messages=({"role": "user", "content": "x"},), session_id="s")
     turn = Turn(turn_id="t0-1", epoch="e", state=TurnState.RUNNING, request=request, delivery=1, transients=transients)
-    move = after_run(
+    return after_run(
         turn,
         Link(RUN, 1),
         RunResult(completion=completion),
         prompt="x",
         transient_retries=4,
-        delays=Delays(first=1.0, busy=15.0, left=left),
+        delays=Delays(first=1.0, left=left),
     )
-    return move.next, move.delay_ms, move.fields.values.get("failing")
 
 
-@pytest.mark.parametrize(("before", "milliseconds"), [(0, 15_000), (1, 30_000), (2, 60_000), (3, 120_000)])
-def test_the_turn_waits_as_long(before: int, milliseconds: int) -> None:
-    assert after(passing(busy=True), 3600.0, before)[:2] == (Link(RUN, 1), milliseconds)
+def test_that_a_service_limits_us_burns_no_retry_however_often_it_says_so() -> None:
+    move = moved(passing(busy=True, retry_after=7), 3600.0, transients=4)
+    assert (move.next, move.delay_ms, move.fields.values["transients"]) == (Link(RUN, 1), 0, 4)
+    assert (move.service, move.service_reason, move.service_wait_ms) == ("limited", "429", 7000)
+    assert moved(passing(), 3600.0, transients=4).next == Link(FAIL, 1), "another passing error does"
 
 
 def test_a_wait_beyond_the_deadline_ends_the_turn_at_once_and_says_so() -> None:
-    link, delay, failing = after(passing(busy=True, retry_after=18_000), 3000.0)
-    assert (link, delay) == (Link(FAIL, 1), 0)
+    move = moved(passing(busy=True, retry_after=18_000), 3000.0)
+    assert (move.next, move.delay_ms) == (Link(FAIL, 1), 0)
     reason = "429; the service asks to wait 18000 s, and the turn has 3000 s left"
-    assert failing == Failing(outcome=Outcome.ERROR, code="transient", reason=reason)
+    assert move.fields.values["failing"] == Failing(outcome=Outcome.ERROR, code="transient", reason=reason)
 
 
 # A task and those that follow it in place: their ids, as Flower joins them to a chain.

@@ -210,7 +210,7 @@ def broke_off(
     link = Link(PHASE_RUN if phase else RUN, len(before) + 1)
     result = RunResult(completion=completion, text=text)
     return after_run(
-        turn, link, result, prompt="?", history=before, transient_retries=3, delays=Delays(first=1, busy=1, left=9)
+        turn, link, result, prompt="?", history=before, transient_retries=3, delays=Delays(first=1, left=9)
     )
 
 
@@ -287,7 +287,7 @@ def end(completion: Completion, locale: str) -> str:
         RunResult(completion=completion),
         prompt="x",
         transient_retries=0,
-        delays=Delays(first=1.0, busy=15.0),
+        delays=Delays(first=1.0),
     )
     given_up = after_giving_up(turn, Link("turn.fail", 1), ran.fields.values["failing"], [])
     assert given_up.answer
@@ -321,7 +321,7 @@ def test_each_why_has_words_of_its_own() -> None:
     [
         (Verdict.COMPLETE, None, False, "answered"),
         (Verdict.ERROR, ErrorKind.TRANSIENT, False, "failed"),  # 5xx, a lost connection
-        (Verdict.ERROR, ErrorKind.TRANSIENT, True, "answered"),  # 429, 529
+        (Verdict.ERROR, ErrorKind.TRANSIENT, True, "limited"),  # 429, 529
         (Verdict.ERROR, ErrorKind.PERMANENT, False, "answered"),  # 400, 413, a refusal
         (Verdict.ERROR, ErrorKind.LIMIT, False, "answered"),
         (Verdict.ERROR, ErrorKind.CONFIG, False, ""),

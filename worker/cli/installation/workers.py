@@ -18,7 +18,7 @@ from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.worker_reports import WorkerOrder, WorkerReport
 from api_client.index.lists import Search
 from api_client.nouns import WORKERS
-from api_client.pauses import WHATS, Pause, clock_time
+from api_client.pauses import LIMIT, WHATS, Pause, clock_time
 from api_client.store.connecting import open_store
 from api_client.workers.reports import written_reports
 from worker.cli import NO
@@ -156,12 +156,12 @@ async def _at_work(client: TurnsClient, begun: Pause) -> bool:
 
 
 @click.command()
-@click.argument("what", type=click.Choice(list(WHATS)), required=False)
+@click.argument("what", type=click.Choice([*WHATS, LIMIT]), required=False)
 @click.argument("name", default="")
 @click.option("--all", "everything", is_flag=True, help="End every pause, and close every breaker.")
 @json_option
 def resume(what: str | None, name: str, everything: bool, as_json: bool) -> None:
-    """End a pause now; of a model also its open breaker. The turns that wait go on. Exit code 1: there was none."""
+    """End a pause, or a service's limit; of a model also its open breaker. Exit code 1: there was none."""
     if everything == bool(what):
         raise click.UsageError("name what to resume, or --all")
     ended: list[str]

@@ -38,10 +38,6 @@ from worker.verification import Ground, VerificationResult, feedback_on
 
 # The wait of a turn after a passing error. Pure.
 
-#: A busy service is left alone for 15, 30, 60 and 120 s, and not longer unless it asks for it.
-_MOST_DOUBLINGS = 3
-
-
 #: Hand-overs of an attempt that are forgiven, and the longest wait after one, in seconds.
 MOST_HAND_OVERS, _LONGEST_SECONDS = 8, 60.0
 
@@ -60,12 +56,10 @@ class Delays:
 
     Attributes:
         first: the first one after a passing error; it doubles.
-        busy: the first one where the service has too much to do or limits us (429, 529); it doubles three times.
         left: the time until the turn's deadline.
     """
 
     first: float
-    busy: float
     left: float = math.inf
 
 
@@ -82,11 +76,9 @@ def delay_after(completion: Completion, errors_before: int, delays: Delays) -> f
     asked = completion.retry_after
     if asked >= delays.left:
         return None
-    if not completion.busy:
-        return asked or delays.first * 2**errors_before
-    ours = min(delays.busy * 2 ** min(errors_before, _MOST_DOUBLINGS), delays.left / 2)
-    # Who was refused again after the wait it was asked for, asks too often all the same.
-    return asked if asked and not errors_before else max(asked, ours)
+    if completion.busy:  # the store holds back all turns of this service (pauses.lua), this one too
+        return 0.0
+    return asked or delays.first * 2**errors_before
 
 
 Facts = FieldChanges[AttemptFacts]
@@ -97,6 +89,8 @@ _PASSING = frozenset({ErrorKind.TRANSIENT, ErrorKind.SESSION_LOST})
 _ANSWERS = frozenset({ErrorKind.PERMANENT, ErrorKind.LIMIT})
 #: Longest reason that is shown while turns wait, in characters.
 _QUOTED = 200
+#: Longest wait that a service's limit is kept for, in seconds (pauses.lua has less).
+_LONGEST_WAIT = 86_400.0
 #: Why a run was stopped, where that ends the turn.
 _CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
 
@@ -142,7 +136,7 @@ def after_run(
         move = _not_kept(turn, link, completion, stop, usage, facts, ended, strikes)
     elif completion.kind is ErrorKind.HOST:
         move = _handed_over(turn, link, "host", usage)
-    elif completion.kind in _PASSING and turn.transients < transient_retries:
+    elif completion.kind in _PASSING and (completion.busy or turn.transients < transient_retries):
         move = _passing(turn, link, result, facts, ended, delays)
     elif completion.verdict is Verdict.ERROR:
         move = _cannot_work(turn, link, completion, facts, ended)
@@ -152,15 +146,13 @@ def after_run(
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
     if move.run_ended:
         used |= progress(handed_over=0, avoid="")
-    said = service_said(completion) if not stop else ""
-    return replace(
+    move = replace(
         move,
         fields=move.fields | used,
         events=[*unsent, *move.events],
         counters=move.counters | _counted(turn, move, completion, usage),
-        service=said,
-        service_reason=completion.reason[:_QUOTED] if said == "failed" else "",
     )
+    return move if stop else _with_report(move, completion)
 
 
 def _passing(turn: Turn, link: Link, result: RunResult, facts: Facts, ended: AttemptCompleted, delays: Delays) -> Move:
@@ -172,17 +164,26 @@ def _passing(turn: Turn, link: Link, result: RunResult, facts: Facts, ended: Att
     return _again_later(turn, link, result, ended, delay)
 
 
+def _with_report(move: Move, completion: Completion) -> Move:
+    """The move, with what the run reports about its model's service."""
+    said = service_said(completion)
+    if said not in {"failed", "limited"}:
+        return replace(move, service=said)
+    wait_ms = int(min(completion.retry_after, _LONGEST_WAIT) * 1000) if said == "limited" else 0
+    return replace(move, service=said, service_reason=completion.reason[:_QUOTED], service_wait_ms=wait_ms)
+
+
 def service_said(completion: Completion) -> str:
-    """Return what a run reports about its model's service: ``answered``, ``failed``, or nothing.
+    """Return what a run reports about its model's service: ``answered``, ``limited``, ``failed``, or nothing.
 
     Only errors that the request did not cause are failures: 5xx, a lost connection. A limit (429, 529), a bad request
     and a refusal are answers of a service that works.
     """
     if completion.verdict in {Verdict.COMPLETE, Verdict.REFUSED}:
         return "answered"
-    if completion.kind is ErrorKind.TRANSIENT and not completion.busy:
-        return "failed"
-    return "answered" if completion.busy or completion.kind in _ANSWERS else ""
+    if completion.kind is ErrorKind.TRANSIENT:
+        return "limited" if completion.busy else "failed"
+    return "answered" if completion.kind in _ANSWERS else ""
 
 
 def _uncharged(turn: Turn, adopted: int) -> tuple[int, int]:
@@ -304,11 +305,14 @@ def _too_late(completion: Completion, delays: Delays) -> Completion:
 
 
 def _again_later(turn: Turn, link: Link, result: RunResult, ended: AttemptCompleted, delay: float) -> Move:
-    """A passing error: the same attempt again after a while; it goes on from a text that broke off with the error."""
+    """A passing error: the same attempt again after a while; it goes on from a text that broke off with the error.
+
+    That a service limits us is no error of the turn: it does not count.
+    """
     kind = result.completion.kind
     text = result.text if policy_of(turn).go_on and kind is ErrorKind.TRANSIENT else ""
     goes_on = len(known(text)) >= LEAST
-    fields = progress(transients=turn.transients + 1)
+    fields = progress(transients=turn.transients + (not result.completion.busy))
     if kind is ErrorKind.SESSION_LOST:
         fields |= progress(agent_session="")
     asking = replace(retrying(turn, link.attempt, "transient", goes_on=goes_on), delay_seconds=delay)

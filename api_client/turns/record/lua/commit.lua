@@ -1,7 +1,8 @@
 -- Write what the holder of the lease decided, and give the lease back, or go on with the next link.
 -- Numbered, see append.
 -- args: token nth# keep task next state attempt ahead left delay_ms# park_ms# outcome ending counters end_counters
--- args: run_ended judged judged_ms# service service_reason service_errors# service_ms# n_fields# n_facts# n_answer# ...
+-- args: run_ended judged judged_ms# service service_reason service_wait_ms# service_errors# service_ms#
+-- args: n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait
 -- task: as which Celery task the next link is carried out then
 -- next, state: the next link, and where the turn goes  attempt: the one that facts are about
@@ -36,7 +37,7 @@ for name in string.gmatch(ahead, '%S+') do
   if redis.call('HEXISTS', ATTEMPTS, attempt .. ':' .. name) == 0 then return { 'behind', nth - 1, '' } end
 end
 -- Whose run ended: read before this very command hands the turn on to another model.
-local worked = works()
+local worked, began_ms = works(), number('since')
 
 local run_ended_at = (number('sealed') > 0 and number('sealed') or NOW) - judged_ms
 
@@ -66,7 +67,7 @@ if run_ended == '1' then
   took('time.agent', run_ended_at - number('since'), '|' .. worked)
   set('since', run_ended_at)
 end
-heard_of_service(worked, service, service_reason, service_errors, service_ms)
+heard_of_service(worked, service, service_reason, service_errors, service_ms, service_wait_ms, began_ms)
 if judged == '1' then took('time.validation', NOW - number('since'), '') end
 local emitted_at = run_ended == '1' and run_ended_at or NOW
 for i = at, #ARGV, 2 do
