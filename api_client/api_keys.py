@@ -25,6 +25,7 @@ from typing import Any
 
 from api_client.contract.issues import KeyNotFound, SettingsError
 from api_client.contract.owners import owner_of_name
+from api_client.contract.turn import SlotShare
 from api_client.store.module_log import ModuleLog
 
 # Writing a file of this user's alone, whole or not at all.
@@ -55,6 +56,8 @@ log = ModuleLog(__name__)
 RIGHTS = ("user", "metrics", "operator")
 PREFIX = "helix-"
 _VERSION = 1
+#: Fields that the first files did not have, each as it is where it is missing.
+_LATER = {"weight": 1, "at_once": 0, "background": False}
 _OWNER = re.compile(r"\b(owner[: ]|key:)([0-9a-f]{32}|[0-9a-f]{12})\b")
 
 
@@ -69,6 +72,7 @@ class ApiKey:
         right: ``user``; ``metrics``, which may also read figures over all owners; or ``operator``.
         models: the models it may use; empty: all.
         per_minute: turns a minute; 0: what the setting says.
+        weight: slots beside an owner of weight 1. at_once, background: as ``SlotShare``. Of each of its owners.
         forwards_users: it speaks for several users, and the request's headers say for whom (``access``).
         created_at, revoked_at: ISO 8601 in UTC; ``revoked_at`` is empty while the key is valid.
     """
@@ -80,6 +84,9 @@ class ApiKey:
     models: tuple[str, ...] = ()
     per_minute: int = 0
     forwards_users: bool = False
+    weight: int = 1
+    at_once: int = 0
+    background: bool = False
     created_at: str = ""
     revoked_at: str = ""
 
@@ -87,6 +94,17 @@ class ApiKey:
     def in_force(self) -> bool:
         """True until it is revoked."""
         return not self.revoked_at
+
+    @property
+    def share(self) -> SlotShare:
+        """The share of the slots that each of its owners gets."""
+        return SlotShare(
+            weight=0 if self.weight == 1 else self.weight, at_once=self.at_once, background=self.background
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """As the file has it: earlier versions refuse fields that they do not know, so only used ones are there."""
+        return {name: value for name, value in asdict(self).items() if value != _LATER.get(name)}
 
 
 def hash_of(key: str) -> str:
@@ -116,7 +134,16 @@ def _key(entry: dict[str, Any]) -> ApiKey:
     texts = (key.name, key.hash, key.owner, key.revoked_at, *key.models)
     if key.right not in RIGHTS or not all(isinstance(text, str) for text in texts) or len(key.hash) != 64:
         raise ValueError("a key has a field that is wrong")
-    return replace(key, per_minute=int(key.per_minute), forwards_users=bool(key.forwards_users))
+    if min(key.weight, key.at_once) < 0:
+        raise ValueError("a number below 0")
+    return replace(
+        key,
+        per_minute=int(key.per_minute),
+        weight=int(key.weight),
+        at_once=int(key.at_once),
+        forwards_users=bool(key.forwards_users),
+        background=bool(key.background),
+    )
 
 
 def with_names(path: Path) -> Callable[[str], str]:
@@ -191,7 +218,7 @@ def _changing(path: Path) -> Iterator[list[ApiKey]]:
         fcntl.flock(lock, fcntl.LOCK_EX)
         keys = list(read_keys(path))
         yield keys
-        text = json.dumps({"version": _VERSION, "keys": [asdict(key) for key in keys]}, indent=2)
+        text = json.dumps({"version": _VERSION, "keys": [key.to_dict() for key in keys]}, indent=2)
         write_private(path, f"{text}\n".encode())
 
 

@@ -23,7 +23,7 @@ from api_client.figures.metrics import Account
 from api_client.index.lists import LOOK_AT_MOST, UNFINISHED, Found, Search, line_of
 from api_client.pauses import BREAKER, Pause
 from api_client.store.module_log import ModuleLog
-from api_client.workers.fleet import Alert, Fleet
+from api_client.workers.fleet import Alert, Fleet, OwnerLine
 from api_client.workers.reason import STUCK_SECONDS, Reason, Waiting
 from api_client.workers.reports import Standing
 
@@ -52,7 +52,7 @@ class Overview:
         dead_count, dead: how many dead letters there are, and the newest.
         parked_count, parked: how many turns wait for a person, and those that wait longest.
         crashed: turns a worker died or froze with, the newest first, of those looked at.
-        fleet, alerts: the workers, and what keeps turns from going on.
+        owners: those of most unfinished turns. fleet, alerts: the workers, and what keeps turns from going on.
     """
 
     at: float
@@ -74,6 +74,7 @@ class Overview:
     parked_count: int
     parked: tuple[Turn, ...]
     crashed: tuple[Turn, ...]
+    owners: tuple[OwnerLine, ...]
     fleet: Fleet
     alerts: tuple[Alert, ...]
 
@@ -102,6 +103,7 @@ class Overview:
             "attempt_starts": self.attempt_starts,
             "dead_count": self.dead_count,
             "parked_count": self.parked_count,
+            "owners": [asdict(each) for each in self.owners],
             "fleet": self.fleet.to_dict(),
             "alerts": [each.to_dict() for each in self.alerts],
         }
@@ -144,6 +146,7 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
         parked_count=parked_count,
         parked=tuple(parked),
         crashed=tuple(await lists.read(each.turn_id for each in crashed)),
+        owners=standing.owners,
         fleet=standing.fleet,
         alerts=standing.alerts,
     )

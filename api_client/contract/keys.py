@@ -121,6 +121,35 @@ class Keys:
         """Sorted set: the dead letters, by the time they were given up."""
         return f"{self._prefix}dead"
 
+    @property
+    def waiting(self) -> str:
+        """Sorted set: turns that wait in the line for their first agent run, by owner (``store/lua/line.lua``)."""
+        return f"{self._prefix}line:waiting"
+
+    @property
+    def places(self) -> str:
+        """Hash: what lets those turns go (JSON and message, by turn), and the clocks of the line."""
+        return f"{self._prefix}line"
+
+    def turns_of(self, priority: str) -> str:
+        """Sorted set: owners by the time of the line at which their next turn of this priority may go."""
+        return f"{self._prefix}line:{priority}"
+
+    @property
+    def let_go(self) -> str:
+        """Sorted set: turns that left the line and were not claimed yet, by when, in milliseconds."""
+        return f"{self._prefix}line:let_go"
+
+    @property
+    def at_work(self) -> str:
+        """Sorted set: turns that take a place of their owner, where its places are limited; by owner."""
+        return f"{self._prefix}line:at_work"
+
+    @property
+    def line_known(self) -> str:
+        """String: a worker that knows the line lives; for an hour."""
+        return f"{self._prefix}line:known"
+
     def probe(self, nonce: str) -> str:
         """Hash: which worker claimed a probe, by queue; lives a minute. Of the first shard only."""
         return f"{self._prefix}probe:{nonce}"

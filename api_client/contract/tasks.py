@@ -62,6 +62,8 @@ class Link(NamedTuple):
         return cls(task, int(attempt))
 
 
+#: The links that a turn begins with.
+FIRST_LINKS = frozenset({Link(RUN, 1), Link(PHASE_RUN, 1)})
 #: Every queue that workers consume, besides each its own.
 ALL_QUEUES = (RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE)
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 import secrets
-from dataclasses import asdict, field
+from dataclasses import asdict, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -25,8 +25,9 @@ DEFAULT_VALIDATORS = BUILT_IN
 #: Fields of a request that the first version did not have.
 _LATER = frozenset(
     {"images", "policy", "escalation", "phase", "directory", "after", "traceparent", "operator", "applied", "key"}
-    | {"flow", "template"}
+    | {"flow", "template", "priority", "weight", "at_once"}
 )
+
 
 #: How a request is written; made once, because ``json.dumps`` makes one for each text.
 _REQUEST_JSON = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=asdict)
@@ -92,6 +93,13 @@ class DoubleText(StrEnum):
     INTERRUPT = "interrupt"
 
 
+class Priority(StrEnum):
+    """Whose agents start first: those of people who wait, then those of programs that do not (``lua/line.lua``)."""
+
+    INTERACTIVE = "interactive"
+    BACKGROUND = "background"
+
+
 @frozen(slots=True, kw_only=True)
 class TurnRequest:
     """The request of a caller. Stored once, unchanged, in the turn's record.
@@ -119,6 +127,8 @@ class TurnRequest:
         operator: an operator submitted it: its gates may run programs also where no box can be made.
         applied: what a policy file gave the turn; None where there is none. Set when the turn is submitted.
         flow: its version of prompts and rules (HELIX_FLOW_VERSION); empty: that of its session, set at the submit.
+        priority: a ``Priority``; empty: ``interactive``.
+        weight: of its owner, beside the others'; 0: 1. at_once: agents of its owner at once; 0: as the settings say.
         template: hash of the session template, ``none`` without one; empty where the worker's own settings say.
     """
 
@@ -146,6 +156,9 @@ class TurnRequest:
     key: str = ""
     flow: str = ""
     template: str = ""
+    priority: str = ""
+    weight: int = 0
+    at_once: int = 0
 
     @property
     def prompt(self) -> str:
@@ -191,6 +204,25 @@ class TurnRequest:
         said = known.get("double_text")
         known["double_text"] = DoubleText(said) if said in list(DoubleText) else DoubleText.QUEUE
         return cls(**known)
+
+
+@frozen(slots=True, kw_only=True)
+class SlotShare:
+    """The share of the slots that an owner gets beside others.
+
+    Attributes:
+        weight: slots beside an owner of weight 1; 0: 1. at_once: agents at once; 0: as the settings say.
+        background: none of its turns is another one's ``interactive``.
+    """
+
+    weight: int = 0
+    at_once: int = 0
+    background: bool = False
+
+    def given(self, request: TurnRequest) -> TurnRequest:
+        """The request of such an owner."""
+        priority = Priority.BACKGROUND.value if self.background else request.priority
+        return replace(request, weight=self.weight, at_once=self.at_once, priority=priority)
 
 
 @frozen(slots=True, kw_only=True)

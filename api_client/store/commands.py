@@ -2,9 +2,9 @@
 
 A command's file declares its arguments once, in its header: ``-- args: token nth# ...`` (``#``: a number, ``...``: any
 number of texts behind them). Its whole text is the settings as constants, what it needs of ``lua/record.lua``,
-``lua/turn.lua`` and ``lua/pauses.lua`` (what all have in common), the arguments by name, and the command. Python passes
-the arguments by the same names. Of the record a command reads the fields that its text names, or those of its header:
-``-- reads: state``.
+``lua/line.lua``, ``lua/turn.lua`` and ``lua/pauses.lua`` (what all have in common), the arguments by name, and the
+command. Python passes the arguments by the same names. Of the record a command reads the fields that its text names, or
+those of its header: ``-- reads: state``.
 The server carries out the whole text each time, so a text has nothing that its command does not need. When Lua makes a
 function, it searches all locals in use for each one that the function names; what an enclosing function has is found at
 once. So all but ``record.lua`` lies inside one function, which halves what the server spends before a command begins.
@@ -19,18 +19,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from api_client.contract.counters import BOUNDS_MS, label
+from api_client.contract.declared import frozen
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.settings import Settings
+from api_client.contract.tasks import RUN_QUEUE, Link
 
 Word: TypeAlias = str | bytes | int
 
 _LUA = Path(__file__).with_name("lua")
 #: What all commands have in common: around each, and inside its function, in this order.
-_AROUND, _INSIDE = _LUA / "record.lua", (_LUA / "turn.lua", _LUA / "pauses.lua")
+_AROUND, _INSIDE = _LUA / "record.lua", (_LUA / "line.lua", _LUA / "turn.lua", _LUA / "pauses.lua")
 COMMON = (_AROUND, *_INSIDE)
 
 #: Time a decided turn has left at least, in seconds: what a person accepted must not expire on its way.
@@ -41,8 +43,12 @@ SHORT_BYTES = 16_384
 #: How long those whom a turn avoids leave it to others, once it may be claimed, in ms.
 ELSEWHERE_MS = 5_000
 
-#: Both sides cancel: a caller its turn, a reaper the turn that another is to interrupt.
-CANCEL = _LUA / "cancel.lua"
+#: Answers of ``line_up.lua`` after which the caller announces the turn.
+TO_ANNOUNCE = frozenset({"begun", "announce"})
+#: Its answer is read as ``Released``.
+RELEASE = _LUA / "release.lua"
+#: Both sides have a turn's first run start, and cancel: a caller its turn, a reaper the one that another interrupts.
+CANCEL, LINE_UP = _LUA / "cancel.lua", _LUA / "line_up.lua"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +58,7 @@ class Script:
     Attributes:
         text: its whole text. sha: how EVALSHA names that.
         arguments: their names, in order. rest: more texts may follow.
+        keys: how many of ``turn_keys`` it needs.
     """
 
     name: str
@@ -59,6 +66,7 @@ class Script:
     sha: str
     arguments: tuple[str, ...]
     rest: bool
+    keys: int = 20
 
     def words(self, turn_id: str, values: dict[str, Word], rest: Sequence[Word] = ()) -> tuple[Word, ...]:
         """ARGV for these arguments.
@@ -75,6 +83,44 @@ class Script:
 def load_script(path: Path, settings: Settings) -> Script:
     """The command in ``path``, with the settings it is built for."""
     return _built(path, _constants(settings))
+
+
+def line_script(path: Path, settings: Settings) -> Script:
+    """The command in ``path`` about the line of a shard, and no turn: what it needs of ``lua/line.lua`` before it."""
+    own = path.read_text()
+    common = [*_constants(settings).splitlines(), *_declarations(_AROUND), *_declarations(_INSIDE[0])]
+    text = "\n".join(["#!lua", *_needed(common, own), own])
+    return Script(path.stem, text, _sha(text), (), rest=True)
+
+
+def queue_in(settings: Settings) -> str:
+    """The list of messages for agents, where it is in the store's own database; else empty."""
+    return f"{settings.namespace}:celery:{RUN_QUEUE}" if settings.has_queues else ""
+
+
+@frozen(slots=True)
+class Released:
+    """What ``release.lua`` answers.
+
+    Attributes:
+        places: taken places, as the store names them: ``OWNER|ID``.
+        left: turns that the caller announces: link, turn id, session id.
+    """
+
+    places: tuple[str, ...] = ()
+    left: tuple[tuple[Link, str, str], ...] = ()
+
+    @classmethod
+    def read(cls, reply: Any) -> Released:
+        """Read the reply. Raises ``ValueError`` where it names no link."""
+        places, left = ([part.decode() for part in each] for each in reply)
+        turns = zip(left[::3], left[1::3], left[2::3], strict=True)
+        return cls(tuple(places), tuple((Link.parse(link), turn_id, session) for turn_id, link, session in turns))
+
+
+def release_keys(keys: Keys, queue: str) -> tuple[str, ...]:
+    """KEYS of ``release.lua``: as of every command; of those of a turn there is none."""
+    return (*[keys.due] * 5, *_shared_keys(keys), *line_keys(keys, queue))
 
 
 def plain_script(path: Path) -> Script:
@@ -114,7 +160,8 @@ def _built(path: Path, constants: str) -> Script:
             own,
         ]
     )
-    return Script(path.stem, text, _sha(text), tuple(name.rstrip("#") for name in names), rest)
+    keys = 20 if "KEYS[13]" in text else 12  # one that has nothing to do with the line
+    return Script(path.stem, text, _sha(text), tuple(name.rstrip("#") for name in names), rest, keys)
 
 
 #: Where a declaration of the common files begins, and the names it declares.
@@ -177,6 +224,8 @@ def _constants(settings: Settings) -> str:
         "STRIKES": settings.strikes,
         "ELSEWHERE_MS": ELSEWHERE_MS,
         "SHORT_BYTES": SHORT_BYTES,
+        "QUEUED": int(settings.has_queues),
+        "COUNTED": int(settings.shards > 1 or not settings.has_queues),
         "BOUNDS_MS": list(BOUNDS_MS),
         "GIVEN_UP": GIVEN_UP,
         "UPSTREAMS": {label(model): label(settings.upstream_of(model)) for model in settings.models},
@@ -201,13 +250,19 @@ def _literal(value: object) -> str:
 
 
 @lru_cache(maxsize=4096)  # the same for each command of a turn
-def turn_keys(namespace: str, turn_id: str, session_id: str) -> tuple[str, ...]:
-    """KEYS[1..12] of every command, in the order ``lua/turn.lua`` names them.
+def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") -> tuple[str, ...]:
+    """KEYS[1..20] of every command, in the order ``lua/record.lua`` and ``lua/line.lua`` name them.
+
+    ``queue``: ``Settings.run_list``.
 
     Raises:
         ValueError: ``turn_id`` has the wrong form.
     """
     keys = keys_of(namespace, turn_id)
+    return (*_own_keys(keys, turn_id, session_id), *line_keys(keys, queue))
+
+
+def _own_keys(keys: Keys, turn_id: str, session_id: str) -> tuple[str, ...]:
     return (
         keys.turn(turn_id),
         keys.log(turn_id),
@@ -222,3 +277,10 @@ def turn_keys(namespace: str, turn_id: str, session_id: str) -> tuple[str, ...]:
 def _shared_keys(keys: Keys) -> tuple[str, ...]:
     """Those of a shard, which are the same for all its turns."""
     return (keys.due, keys.finished, keys.dead, keys.inbox, keys.pending, keys.pauses, keys.held)
+
+
+@lru_cache(maxsize=1024)
+def line_keys(keys: Keys, queue: str) -> tuple[str, ...]:
+    """KEYS[13..20]. Without a queue in this database its place has another key, which no command uses as a queue."""
+    owners = keys.turns_of("interactive"), keys.turns_of("background")
+    return (keys.waiting, keys.places, *owners, keys.let_go, keys.at_work, keys.line_known, queue or keys.places)

@@ -21,7 +21,7 @@ from api_client.contract.settings import Settings, require_store
 from api_client.contract.settings.setting_values import Sentinels
 from api_client.contract.worker_reports import WorkerReport
 from api_client.store import connecting
-from api_client.store.commands import Script, Word, load_script, turn_keys
+from api_client.store.commands import Script, Word, load_script, queue_in, turn_keys
 from api_client.store.connecting import NOT_YET, Opened, open_store
 
 # One connection to the store for a whole event loop: commands that are asked for at the same time leave together.
@@ -295,11 +295,12 @@ class Store:
         self._connection = Connection(settings, connect_seconds=_CONNECT_SECONDS, answer_seconds=_ANSWER_SECONDS)
         self.shards = tuple(Keys(settings.namespace, shard) for shard in range(settings.shards))
         self._known_shards, self._asking_shards = False, asyncio.Lock()
+        self._queue = queue_in(settings)
 
     @property
     def has_queues(self) -> bool:
         """True if Celery's queues are in the same database of the same server, so that one command changes both."""
-        return self.settings.broker_url == self.settings.store_url and "?" not in self.settings.store_url
+        return self.settings.has_queues
 
     @property
     def namespace(self) -> str:
@@ -371,7 +372,7 @@ class Store:
         self, command: Script, turn_id: str, session_id: str, values: dict[str, Word], more_keys: Sequence[str] = ()
     ) -> Any:
         """Change a turn by a command that takes the turn's keys; ``values`` are its arguments. Raises as ``ask``."""
-        keys = (*turn_keys(self.settings.namespace, turn_id, session_id), *more_keys)
+        keys = (*turn_keys(self.settings.namespace, turn_id, session_id, self._queue)[: command.keys], *more_keys)
         words = ("EVALSHA", command.sha, len(keys), *keys, *command.words(turn_id, values))
         return await self._answered(words, command.text)
 

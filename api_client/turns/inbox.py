@@ -9,7 +9,6 @@ from typing import Any
 
 from api_client.broker.announcer import Announcer
 from api_client.contract.issues import NotParked, TurnNotFound, issues_data
-from api_client.contract.keys import keys_of
 from api_client.contract.phases import phases_folder
 from api_client.contract.policy import check_decision
 from api_client.contract.record import AttemptRecord
@@ -18,6 +17,7 @@ from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
 from api_client.store.commands import CANCEL, Word
 from api_client.store.module_log import ModuleLog
+from api_client.turns.line import TurnLine
 from api_client.turns.reader import TurnReader
 
 log = ModuleLog(__name__)
@@ -95,12 +95,12 @@ def _why_not_parked(turn: Turn) -> str:
 
 
 class Canceller:
-    """Calls turns off, and rings for the turn that leads the session then."""
+    """Calls turns off, and lines up the turn that leads the session then."""
 
     def __init__(self, store: Store, reader: TurnReader, announcer: Announcer) -> None:
         self._store = store
         self._reader = reader
-        self._announcer = announcer
+        self._line = TurnLine(store, announcer)
         self._cancel = store.command(CANCEL)
 
     async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
@@ -117,14 +117,8 @@ class Canceller:
             )
             log.info("turn.cancel_asked", turn_id=turn_id, state=said.decode())
             if head:
-                await self._announce_next(head.decode(), session_id)
+                await self._line.up(head.decode(), session_id, turn.created_at)
         return await self._reader.get(turn_id, owner=owner)
-
-    async def _announce_next(self, turn_id: str, session_id: str) -> None:
-        """Announce the turn that leads its session now."""
-        key = keys_of(self._store.namespace, turn_id).turn(turn_id)
-        if link := await self._store.ask(self._store.redis.hget(key, "next")):
-            await self._announcer.announce(Link.parse(link.decode()), turn_id, session_id, preferred=True)
 
 
 # Facts for a decision on a parked turn.

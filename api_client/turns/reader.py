@@ -16,6 +16,7 @@ from api_client.contract.record import AttemptRecord, decode_attempts, decode_tu
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
+from api_client.store.commands import line_script, queue_in, release_keys
 from api_client.turns.stream import Bells, EndUnreadable, Position, follow, read_log
 from api_client.workers.reports import waiting_messages
 
@@ -48,7 +49,7 @@ async def read_outline(ask: Callable[[int, int], Awaitable[Any]]) -> LogOutline:
 
 #: Ends that are known to be confirmed.
 _MOST_CONFIRMED = 4096
-_OUTLINE = Path(__file__).with_name("lua") / "outline.lua"
+_OUTLINE, _PLACE = (Path(__file__).with_name("lua") / name for name in ("outline.lua", "place.lua"))
 
 
 class TurnReader:
@@ -208,7 +209,10 @@ def _without_instructions(attempt: AttemptRecord) -> AttemptRecord:
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """``before``: unfinished turns of its session before it. ``waiting``: turns that wait for an agent, about."""
+    """``before``: unfinished turns of its session before it.
+
+    ``waiting``: this one, if it waits for an agent, and those that go before it, about; 0 behind its session.
+    """
 
     before: int
     waiting: int
@@ -219,14 +223,17 @@ class Sessions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._place = line_script(_PLACE, store.settings)
 
     async def place(self, turn_id: str, session_id: str) -> QueuePlace:
-        """Count turns before one that waits: of its session, or of all sessions that wait for an agent."""
+        """Count turns before one that waits: of its session, or of all that wait for an agent, as they take turns."""
         found = await self._store.ask(self._store.redis.lpos(self._list_of(turn_id, session_id), turn_id))
         if found:
             return QueuePlace(int(found), 0)
         lengths = await self._store.ask(waiting_messages(self._store))
-        return QueuePlace(0, lengths[RUN_QUEUE])
+        keys = release_keys(keys_of(self._store.namespace, turn_id), queue_in(self._store.settings))
+        lined_up = 1 + int(await self._store.run(self._place, keys, [turn_id]))
+        return QueuePlace(0, lengths[RUN_QUEUE] + lined_up)
 
     async def unfinished(self, turn_id: str, session_id: str) -> list[str]:
         """The ids of a session's unfinished turns, in order. ``turn_id``: any of it, also one that is not stored."""

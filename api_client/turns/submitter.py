@@ -42,13 +42,14 @@ from api_client.contract.policy import (
 )
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link, first_link
-from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
+from api_client.contract.turn import DoubleText, Priority, SlotShare, TurnRequest, new_turn_id
 from api_client.policies.files import Flows, Policies
 from api_client.policies.kept import KeptTemplates, Prompts, keep
 from api_client.store import Store
 from api_client.store.commands import Word
 from api_client.store.module_log import ModuleLog
 from api_client.turns.inbox import Canceller
+from api_client.turns.line import TurnLine
 
 # Refusals before anything is written: requests that can never work.
 
@@ -183,6 +184,7 @@ def requests_of(
     traceparent: str = "",
     operator: bool = False,
     key: str = "",
+    share: SlotShare | None = None,
 ) -> list[TurnRequest]:
     """One request per phase; which turn each comes ``after`` is known only when that turn is stored.
 
@@ -192,26 +194,28 @@ def requests_of(
     Raises:
         BadRequest: phases cannot have the folder, by its name alone.
     """
-    folder = folder_of(directory)
+    folder, share = folder_of(directory), share or SlotShare()
     return [
-        TurnRequest(
-            model=phase.model or model or next(iter(settings.models)),
-            messages=({"role": "user", "content": phase.description},),
-            session_id=phase_session(folder, owner),
-            owner=owner,
-            validators=(),
-            locale=locale or spoken([phase.description]) or settings.locale,
-            max_attempts=phase.max_attempts,
-            deadline_seconds=deadline_seconds or settings.deadline_seconds,
-            token_budget=settings.token_budget,
-            cost_budget_usd=settings.cost_budget_usd,
-            escalation=escalation or escalation_of(settings),
-            phase=phase.to_dict(),
-            directory=folder,
-            traceparent=traceparent,
-            operator=operator,
-            key=key,
-            metadata={"phase": f"{number} of {len(phases)}"},
+        share.given(
+            TurnRequest(
+                model=phase.model or model or next(iter(settings.models)),
+                messages=({"role": "user", "content": phase.description},),
+                session_id=phase_session(folder, owner),
+                owner=owner,
+                validators=(),
+                locale=locale or spoken([phase.description]) or settings.locale,
+                max_attempts=phase.max_attempts,
+                deadline_seconds=deadline_seconds or settings.deadline_seconds,
+                token_budget=settings.token_budget,
+                cost_budget_usd=settings.cost_budget_usd,
+                escalation=escalation or escalation_of(settings),
+                phase=phase.to_dict(),
+                directory=folder,
+                traceparent=traceparent,
+                operator=operator,
+                key=key,
+                metadata={"phase": f"{number} of {len(phases)}"},
+            )
         )
         for number, phase in enumerate(phases, 1)
     ]
@@ -304,6 +308,9 @@ def arguments(
         "message": pushed.message if pushed else "",
         "channel": pushed.channel if pushed else "",
         "event": pushed.event if pushed else "",
+        "priority": request.priority or Priority.INTERACTIVE.value,
+        "weight": request.weight or 1,
+        "most": request.at_once,
     }
 
 
@@ -320,7 +327,15 @@ def asked_of(request: TurnRequest) -> TurnRequest:
     blank: dict[str, Any] = {"validators": (), "policy": {}, "max_attempts": 1, "locale": ""}
     filled = request.applied.filled if request.applied else ()
     return replace(
-        request, traceparent="", applied=None, flow="", template="", **{name: blank[name] for name in filled}
+        request,
+        traceparent="",
+        applied=None,
+        flow="",
+        template="",
+        priority="",
+        weight=0,
+        at_once=0,
+        **{name: blank[name] for name in filled},
     )
 
 
@@ -399,7 +414,7 @@ class Submitter:
         self._templates = KeptTemplates(store)
         self._policies = policies
         self._settings = store.settings
-        self._announcer = announcer
+        self._line = TurnLine(store, announcer)
         self._canceller = canceller
         self._reservations = Reservations(store)
         self._submit = store.command(_SUBMIT)
@@ -438,7 +453,7 @@ class Submitter:
         values = arguments(
             request, self._settings, link, pushed=at_once, keyed=bool(idempotency_key), replay_of=replay_of
         )
-        more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id), pushed.queue]
+        more_keys = [keys.idempotency(request.owner, idempotency_key or turn_id)]
         reply = await self._store.change(self._submit, turn_id, request.session_id, values, more_keys)
         said, position, other = reply[0].decode(), int(reply[1]), reply[2].decode()
         if reserved and said in {"conflict", "busy", "paused", "repeated"}:
@@ -460,7 +475,7 @@ class Submitter:
         # lost: it announced the turn, where the queues are its own.
         announced = other in {"announced", "held"} or (said == "known" and self._store.has_queues)
         if position == 0 and not announced:
-            await self._announcer.announce(link, turn_id, request.session_id)
+            await self._line.up(turn_id, request.session_id)
         for earlier in interrupted:
             await self._canceller.cancel(earlier)
         reach("turn.announced")

@@ -6,14 +6,16 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from api_client.broker.announcer import Announcer
 from api_client.contract.keys import Keys, keys_of
+from api_client.contract.owners import shown_owner
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.turn import TurnState
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing
 from api_client.store import Store
 from api_client.workers.reason import Facts, Reason, Row, Wait, Waiting
@@ -212,6 +214,45 @@ class WorkerLine:
     def to_dict(self) -> dict[str, Any]:
         """The line as a JSON-ready mapping."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerLine:
+    """An owner of unfinished turns.
+
+    Attributes:
+        name: as ``shown_owner``. weight: its slots beside an owner of weight 1. at_once: agents at once, 0: no limit.
+        working: turns that a worker holds. waiting: those that wait for one, or behind others.
+    """
+
+    name: str
+    weight: int
+    at_once: int
+    working: int
+    waiting: int
+
+
+#: Owners that are listed.
+_OWNERS = 10
+
+
+def owner_lines(rows: Iterable[Row]) -> list[OwnerLine]:
+    """The owners of most unfinished turns, the first has most. Share and limit are those of the newest turn."""
+    newest, working, waiting = dict[str, Row](), Counter[str](), Counter[str]()
+    for each in rows:
+        (working if each.held else waiting)[each.owner] += each.state is not TurnState.PARKED
+        if each.created_at >= (newest[each.owner].created_at if each.owner in newest else 0):
+            newest[each.owner] = each
+    return [
+        OwnerLine(
+            name=shown_owner(owner, row.key),
+            weight=row.weight or 1,
+            at_once=row.most,
+            working=working[owner],
+            waiting=waiting[owner],
+        )
+        for owner, row in sorted(newest.items(), key=lambda each: -working[each[0]] - waiting[each[0]])[:_OWNERS]
+    ]
 
 
 #: States of workers that are there no more, and that nobody misses.

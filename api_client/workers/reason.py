@@ -32,9 +32,9 @@ _WORDS = table_beside(__file__)
 FIELDS = (
     "state", "created_at", "session_id", "token", "next", "not_before", "announced", "announced_at", "parked_at",
     "since", "worker", "held_since", "held_back", "lease_until", "decide_by", "stop", "model", "stage_model", "owner",
-    "key", "probes", "lacks",
+    "key", "probes", "lacks", "most", "weight",
 )  # fmt: skip
-_NUMBERS = {"not_before", "since", "held_since", "lease_until", "decide_by"}
+_NUMBERS = {"not_before", "since", "held_since", "lease_until", "decide_by", "most", "weight"}
 _TEXTS = ("session_id", "worker", "held_back", "stop", "owner", "key", "probes", "lacks")
 #: The wait for the next announcement doubles up to this many times (reap.lua).
 _DOUBLINGS = 6
@@ -50,6 +50,7 @@ class Reason(StrEnum):
     BREAKER = "breaker"
     LIMIT = "limit"
     DELAY = "delay"
+    OWNER = "owner"
     LOST = "lost"
     NO_WORKER = "no_worker"
     UNFIT = "unfit"
@@ -128,6 +129,7 @@ class Facts:
         reports: the last one of each worker process. ended: names of those that signed off.
         refusal: what the store refuses; None while it takes writes.
         pauses: of each shard, active ones and breakers, by ``Pause.field``.
+        at_work: places of owners that are taken, where they are limited: ``OWNER|ID``.
         budgets: those of the day. announce_seconds: HELIX_ANNOUNCE_SECONDS.
     """
 
@@ -138,6 +140,7 @@ class Facts:
     pauses: Mapping[int, Mapping[str, Pause]] = field(default_factory=dict)
     budgets: Sequence[Spent] = ()
     announce_seconds: float = 5.0
+    at_work: frozenset[str] = frozenset()
     _takers: dict[tuple[str, str, str], Wait | float] = field(default_factory=dict)
 
     def is_gone(self, worker: str) -> bool:
@@ -190,7 +193,8 @@ class Row:
 
     ``worker`` is who holds it, or held it last; ``since`` is when its agent was started, or had ended; ``held_since``
     is since when a pause holds it back, 0 for none. ``runs`` is the model that runs next, as a label; ``lacks`` which
-    workers gave it back, and why.
+    workers gave it back, and why; ``most`` how many agents its owner may have at once, 0 for no limit; ``weight``
+    its owner's share of the slots beside others, 0 for 1.
     """
 
     turn_id: str
@@ -216,6 +220,8 @@ class Row:
     key: str = ""
     probes: str = ""
     lacks: str = ""
+    most: int = 0
+    weight: int = 0
 
     @property
     def shard(self) -> int:
@@ -264,6 +270,12 @@ def due_since(head: Row, announce_seconds: float) -> float:
     return max(since, float(head.not_before), float(head.created_at)) / 1000
 
 
+def _waits_since(head: Row, facts: Facts) -> float:
+    """As ``due_since``; one in the line, which nobody has to look at for long, has waited from its submit on."""
+    since = due_since(head, facts.announce_seconds)
+    return since if since <= facts.at else max(head.not_before, head.created_at) / 1000
+
+
 def _lacking(text: str) -> dict[str, str]:
     """Worker -> why it gave the turn back, as the record keeps it."""
     with suppress(ValueError, AttributeError):
@@ -288,11 +300,15 @@ def why(row: Row, head: str, facts: Facts) -> Wait | None:
         return held_up
     if row.not_before > at * 1000 and not row.held_back:
         return Wait(reason=Reason.DELAY, at=at, until=row.not_before / 1000)
+    if row.most and row.state is TurnState.QUEUED and f"{row.owner}|{row.turn_id}" not in facts.at_work:
+        taken = sum(place.startswith(f"{row.owner}|") for place in facts.at_work)
+        if taken >= row.most:
+            return Wait(reason=Reason.OWNER, at=at, subject=str(row.most))
     queue = QUEUES.get(row.task, RUN_QUEUE)
     found = facts.taken(queue, row.runs, row.lacks)
     if isinstance(found, Wait):
         return found
-    waits_in_vain = at - due_since(row, facts.announce_seconds) > STUCK_SECONDS and at - found > STILL_SECONDS
+    waits_in_vain = at - _waits_since(row, facts) > STUCK_SECONDS and at - found > STILL_SECONDS
     return Wait(reason=Reason.STUCK if waits_in_vain else Reason.NEXT, at=at)
 
 
@@ -355,7 +371,7 @@ def waiting(rows: Sequence[Row], facts: Facts) -> list[Waiting]:
     first, found = heads(rows), list[Waiting]()
     for row in rows:
         if wait := why(row, first[row.session_id], facts):
-            since = row.parked_at / 1000 or min(due_since(row, facts.announce_seconds), facts.at)
+            since = row.parked_at / 1000 or min(_waits_since(row, facts), facts.at)
             if wait.reason not in FOR_A_WORKER | {Reason.UNFIT, Reason.PERSON}:
                 since = row.created_at / 1000
             queue = QUEUES.get(row.task, RUN_QUEUE)

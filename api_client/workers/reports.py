@@ -16,13 +16,13 @@ from api_client.contract.issues import BadRequest, StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.process_exit import KEEP_SECONDS, MOST, ProcessExit
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import ALL_QUEUES, QUEUES
-from api_client.contract.turn import Turn, TurnState
+from api_client.contract.tasks import ALL_QUEUES, QUEUES, RUN_QUEUE
+from api_client.contract.turn import Priority, Turn, TurnState
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerOrder, WorkerReport, there, worker_of
 from api_client.pauses import read_pauses
 from api_client.store import Store
 from api_client.store.connecting import open_store
-from api_client.workers.fleet import Alert, Fleet, Prober, WorkerLine, alerts, fleet_of, roster
+from api_client.workers.fleet import Alert, Fleet, OwnerLine, Prober, WorkerLine, alerts, fleet_of, owner_lines, roster
 from api_client.workers.reason import (
     FIELDS,
     FOR_A_WORKER,
@@ -221,6 +221,7 @@ class Standing:
         states: unfinished turns by state, of the first ``LOOK_AT_MOST``; unfinished: how many there are.
         waiting: turns that lack nothing but a worker that takes them, longest waiting first.
         waits: all that do not run, by reason, the worst first. lost: those whose worker is there no more.
+        owners: those of most unfinished turns.
         parked_since: since when the longest parked turn waits for a person; 0: none.
         overdue: turns that were due long ago and that nobody looked at. dead: dead letters.
         alerts: what keeps turns from going on, causes first, each with what to do.
@@ -236,6 +237,7 @@ class Standing:
     waiting: tuple[Waiting, ...] = ()
     waits: tuple[Waiting, ...] = ()
     lost: frozenset[str] = frozenset()
+    owners: tuple[OwnerLine, ...] = ()
     parked_since: float = 0.0
     overdue: int = 0
     dead: int = 0
@@ -269,6 +271,12 @@ class Standing:
         for each in self.waits:
             found[each.wait.reason.value] += each.count
         return found
+
+    @property
+    def slots_needed(self) -> float:
+        """Return the slots that turns take or could take now, as a part of all: what to scale workers by."""
+        taken = self.states.get(TurnState.RUNNING, 0) + self.states.get(TurnState.VALIDATING, 0)
+        return (taken + self.waiting_by_queue[RUN_QUEUE]) / max(1, self.fleet.slots)
 
     @property
     def heard(self) -> list[WorkerReport]:
@@ -326,6 +334,7 @@ async def read_standing(
         waiting=tuple(each for each in found_waiting if each.wait.reason in FOR_A_WORKER),
         waits=waits,
         lost=frozenset(each.turn_id for each in found_waiting if each.wait.reason is Reason.LOST),
+        owners=tuple(owner_lines(rows)),
         parked_since=min((each.parked_at for each in rows if each.state == "parked"), default=0) / 1000,
         overdue=overdue,
         dead=dead,
@@ -363,7 +372,9 @@ async def _read_facts(store: Store, prober: Prober) -> tuple[Facts, list[WorkerR
     pipe.pubsub_channels(keys.alive("*"))
     for shard in store.shards:
         pipe.hgetall(shard.pauses)
-    (seconds, micros), there, over, alive, *pauses = await store.ask(pipe.execute())
+        pipe.zrange(shard.at_work, 0, -1)
+    (seconds, micros), there, over, alive, *found = await store.ask(pipe.execute())
+    pauses, places = found[::2], found[1::2]
     now, ended = seconds + micros / 1e6, reports_of(over)
     facts = Facts(
         at=now,
@@ -372,6 +383,7 @@ async def _read_facts(store: Store, prober: Prober) -> tuple[Facts, list[WorkerR
         refusal=refusal,
         pauses={shard: {each.field: each for each in read_pauses(stored, now)} for shard, stored in enumerate(pauses)},
         announce_seconds=store.settings.announce_seconds,
+        at_work=frozenset(place.decode() for each in places for place in each),
     )
     return facts, ended
 
@@ -420,6 +432,14 @@ class Workers:
     async def messages(self) -> dict[str, int]:
         """Return how many messages that nobody took yet wait in each queue of the broker."""
         found: dict[str, int] = await self._store.ask(waiting_messages(self._store))
+        return found
+
+    async def lined_up(self) -> dict[str, int]:
+        """Return how many turns that never ran wait for their owner's turn, by priority."""
+        found = {each.value: 0 for each in Priority}
+        for keys in self._store.shards:
+            for name in found:
+                found[name] += await self._store.send("ZLEXCOUNT", keys.waiting, f"[{name}|", f"({name}}}")
         return found
 
     async def reported(self) -> list[WorkerReport]:

@@ -1,5 +1,6 @@
 """The broker as compose/broker starts it: each role can do all its work, and nothing more."""
 
+import asyncio
 import json
 import os
 import secrets
@@ -13,8 +14,11 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
+from api_client.store.commands import queue_in
 from tests.installation import RelayProcess, WorkerProcess, asked, run
+from tests.on_loop import Ledger
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.processes.broker import find_server
@@ -93,6 +97,20 @@ async def test_a_whole_turn_is_submitted_carried_out_followed_counted_and_watche
     assert "NOPERM" not in worker.log_file.read_text()
     done = run(guarded.settings_of("operator"), "doctor", "--json")
     assert done.returncode == 0, done.stdout
+
+
+async def test_a_relays_user_lines_turns_up_cancels_them_and_sees_their_places(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    worker, keys = guarded.settings_of("worker"), Keys(guarded.settings.namespace)
+    await asyncio.to_thread(lambda: Ledger(worker, "w").release(0))  # a worker that knows the line
+    with redis.Redis.from_url(guarded.urls["worker"]) as store:
+        async with TurnsClient(guarded.settings_of("relay")) as client:
+            ids = [await client.submitter.submit(asked("hello", f"s-{number}")) for number in range(5)]
+            assert (store.llen(queue_in(worker)), store.zcard(keys.waiting)) == (2, 3)
+            assert (await client.sessions.place(ids[-1], "s-none")).waiting == 5
+            await client.canceller.cancel(ids[-1])
+        assert (store.llen(queue_in(worker)), store.zcard(keys.waiting)) == (2, 2)
 
 
 def test_the_operator_takes_and_restores_a_backup_and_nobody_else_does(guarded: Guarded, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from structlog.testing import capture_logs
 
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, TurnState
+from api_client.turns.record.announced import _turn_of
 from tests.integration.engine import ADR, FIRST, GOOD, JUDGE, NO_MARKER, Bench, Play, ends, says, waits_for_stop, writes
 from tests.support import wait_until
 from worker.enforcement.child import MOST_CHARACTERS
@@ -299,7 +300,12 @@ async def test_an_answer_that_a_sick_host_cannot_publish_is_judged_and_published
 async def test_the_next_turn_of_the_session_is_announced_when_this_one_ends(bench: Bench) -> None:
     first = await bench.submit(says(GOOD), says(GOOD))
     second = await bench.submit()
+    queue = f"{bench.settings.namespace}:celery:helix.run"
+    await bench.client.store.ask(bench.client.store.redis.delete(queue))  # the first one's
     bench.carry_out(first)
+    [message] = await bench.client.store.ask(bench.client.store.redis.lrange(queue, 0, -1))
+    assert _turn_of(message) == second
+    bench.carry_out(second)
     assert (await bench.client.reader.get(second)).outcome is Outcome.PASSED
 
 

@@ -77,6 +77,17 @@ async def test_top_writes_once_into_a_pipe_and_json_for_programs(bench: Bench, s
     assert (told["retry_rate"], told["states"]["queued"]) == (1.0, 0)
 
 
+async def test_top_shows_what_each_owner_has_at_work_and_waiting_and_its_share(bench: Bench) -> None:
+    first, _ = [await bench.submit(session_id=each, owner="a" * 32, weight=3) for each in ("s1", "s2")]
+    bench.ledger.claim(first, "s1", FIRST)
+    await bench.submit(session_id="s3", owner="b" * 32, at_once=2)
+    lines = [" ".join(line.text.split()) for line in frame(await overview(bench.client, "1h"), 120, 40)]
+    assert lines[lines.index("OWNERS") + 1 :][:2] == [
+        f"{'a' * 32} 1 at work 1 waiting weight 3",
+        f"{'b' * 32} 0 at work 1 waiting weight 1, 2 at once",
+    ]
+
+
 async def test_a_frame_fits_its_terminal(bench: Bench) -> None:
     await bench.outcome(says(NO_MARKER), says(GOOD))
     for number in range(9):

@@ -16,7 +16,7 @@ from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnState
 from api_client.contract.worker_reports import WorkerReport, worker_of
 from api_client.pauses import BREAKER, Pause
-from api_client.workers.fleet import Alert, Doing, Fleet, KeptAgent, alerts, fleet_of, roster
+from api_client.workers.fleet import Alert, Doing, Fleet, KeptAgent, OwnerLine, alerts, fleet_of, owner_lines, roster
 from api_client.workers.reason import (
     FIELDS,
     FOR_A_WORKER,
@@ -33,6 +33,7 @@ from api_client.workers.reason import (
     waiting,
     why,
 )
+from api_client.workers.reports import Standing
 from worker.processes import programs
 from worker.processes.programs import usable_cpus
 
@@ -130,6 +131,19 @@ def test_what_waits_behind_a_breaker_is_said_with_it_and_what_waits_as_it_should
     )
 
 
+def test_owners_of_most_turns_come_first_with_the_share_of_their_newest_turn() -> None:
+    rows = [
+        turn(owner="few", key="few"),
+        turn(owner="many", created_at=1, weight=2),
+        turn(owner="many", created_at=2, weight=3, most=4, held=True, state=TurnState.RUNNING),
+        turn(owner="many", created_at=1, state=TurnState.PARKED),
+    ]
+    few, many = (line for line in sorted(owner_lines(rows), key=lambda line: line.waiting + line.working))
+    assert many == OwnerLine(name="many", weight=3, at_once=4, working=1, waiting=1), "a parked turn waits for a person"
+    assert few == OwnerLine(name="few/few", weight=1, at_once=0, working=0, waiting=1)
+    assert [line.name for line in owner_lines(rows)] == ["many", "few/few"]
+
+
 # Why a turn does not run: one function over the facts of a moment.
 
 ID, OTHER = "t0-" + "1" * 32, "t0-" + "2" * 32
@@ -208,6 +222,21 @@ AWAY = Pause(what=BREAKER, name="opus", reason="HTTP 500", until=NOW + 60)
 )  # fmt: skip
 def test_each_fact_keeps_a_turn_from_running_in_its_own_way(row: Row, known: Facts, expected: str) -> None:
     assert reason(row, known) == expected
+
+
+def test_an_owner_at_its_limit_keeps_its_next_turn_back_and_not_one_that_has_a_place() -> None:
+    waits, known = turn(owner="a", most=2), facts(WELL, at_work=frozenset({"a|x", "a|y", "b|z"}))
+    assert reason(waits, known) == "owner"
+    assert reason(waits, facts(WELL, at_work=frozenset({"a|x", "b|y"}))) != "owner"
+    assert reason(waits, facts(WELL, at_work=frozenset({"a|x", f"a|{ID}"}))) != "owner"
+    assert reason(replace(waits, most=0), known) != "owner"
+
+
+def test_what_to_scale_by_counts_turns_at_work_and_turns_that_could_start() -> None:
+    one = Waiting(wait=Wait(reason=Reason.SLOT), turn_id=ID, queue=RUN_QUEUE, since=0.0)
+    standing = Standing(at=NOW, fleet=Fleet(slots=4), states={"running": 4, "parked": 9}, waiting=(one, one))
+    assert standing.slots_needed == 1.5
+    assert replace(standing, fleet=Fleet()).slots_needed == 6, "without a worker the turns are counted"
 
 
 def test_behind_another_turn_of_its_session_it_waits_for_that_one_whatever_else_is_wrong() -> None:
@@ -332,6 +361,10 @@ def ready(*rows: Row) -> list[tuple[str, str, float]]:
 
 def test_a_turn_that_nobody_took_waits_since_it_was_submitted() -> None:
     assert ready(stored(created_at=4_000_000, due=4_005_000)) == [("t0-1", RUN_QUEUE, 4_000.0)]
+
+
+def test_a_turn_in_the_line_waits_since_it_was_submitted_though_it_is_looked_at_much_later() -> None:
+    assert ready(stored(created_at=9_000_000, due=10_300_000)) == [("t0-1", RUN_QUEUE, 9_000.0)]
 
 
 def test_a_turn_that_is_to_be_judged_waits_for_another_queue() -> None:

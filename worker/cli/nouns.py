@@ -108,10 +108,20 @@ def keys() -> None:
     default=0,
     help="Turns an owner may submit a minute, and at once; 60 if none.",
 )
+@click.option("--weight", type=click.IntRange(1, 100), default=1, help="Slots it gets beside a key of weight 1.")
+@click.option("--at-once", type=click.IntRange(0, 10**6), default=0, help="Its agents at once; 0: no limit.")
+@click.option("--background", is_flag=True, help="None of its turns goes before one that somebody waits for.")
 @click.option("--forwards-users", is_flag=True, help="For Open WebUI: each request names its user, who is the owner.")
 @json_option
 def create(
-    name: str, owner: str | None, right: str, models: str, per_minute: int, forwards_users: bool, as_json: bool
+    name: str,
+    owner: str | None,
+    right: str,
+    models: str,
+    per_minute: int,
+    forwards_users: bool,
+    as_json: bool,
+    **share: Any,
 ) -> None:
     """Make a key and show it, once."""
     settings = load()
@@ -130,6 +140,7 @@ def create(
         models=allowed,
         per_minute=per_minute,
         forwards_users=forwards_users,
+        **share,
     )
     first = not (settings.keys_path.exists() or settings.api_keys or settings.forwarding_keys)
     if forwards_users and right == "metrics":
@@ -162,11 +173,14 @@ def list_keys(as_json: bool) -> None:
     if not found:
         click.echo("no keys" if settings.keys_path.exists() else f"no keys: there is no {settings.keys_path}")
         return
-    rows: list[tuple[str, ...]] = [("name", "owner", "right", "models", "a minute", "made", "revoked")]
+    rows: list[tuple[str, ...]] = [("name", "owner", "right", "models", "a minute", "share", "made", "revoked")]
     for key in found:
         owner = f"{key.owner} and its users" if key.forwards_users else key.owner
         limit, models = str(key.per_minute or "-"), ",".join(key.models) or "all"
-        rows.append((one_line(key.name), one_line(owner), key.right, models, limit, key.created_at, key.revoked_at))
+        share = f"{key.weight or 1}" + (f", {key.at_once} at once" if key.at_once else "")
+        share += ", background" if key.background else ""
+        who = (one_line(key.name), one_line(owner), key.right, models, limit)
+        rows.append((*who, share, key.created_at, key.revoked_at))
     write_table(rows)
 
 

@@ -108,6 +108,7 @@ class Engine:
                 runners=build_runner,
                 judges=Judges(settings.validation_seconds),
                 announce=self.announce,
+                let_go=self.let_go,
                 ring=self.announce,
                 isolate=isolated.carry_out,
                 ability=self._ability,
@@ -121,7 +122,7 @@ class Engine:
         self._quiet_ordered = False
         #: Whether an operator ended this process, so that the supervisor does not restart it.
         self.stays_down = False
-        self._reaper = Reaper(settings, self.name, self.announce, self._lost, self._given_up)
+        self._reaper = Reaper(settings, self.name, self.announce, self.let_go, self._lost, self._given_up)
         kept = KeptAgents(settings, self.name, idle_agents.shared())
         self._watch = Watch(() if alone else (self._reaper, kept, *watchers))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
@@ -255,17 +256,21 @@ class Engine:
         except (OperationalError, OSError) as error:
             log.info("probe.not_published", queue=queue, error=type(error).__name__)
 
-    def announce(self, link: Link, turn_id: str, session_id: str, keeper: str = "") -> None:
+    def let_go(self, link: Link, turn_id: str, session_id: str) -> None:
+        """Publish the chain of a turn that never ran: it comes from the line, where its owner's turn has come."""
+        self.announce(link, turn_id, session_id, preferred=False)
+
+    def announce(self, link: Link, turn_id: str, session_id: str, keeper: str = "", *, preferred: bool = True) -> None:
         """Publish the chain that carries out ``link``. A failure is logged only: a reaper announces it again.
 
-        Whatever a worker announces has waited before: it is preferred to turns that were just submitted. ``keeper``:
-        the worker process that is to take it, soon or never.
+        What was at work before is ``preferred`` to turns that never ran. ``keeper``: the worker process that is to take
+        it, soon or never.
         """
         report = _TASK.get()
         task = report.task if report else None
         signatures = [
             self._celery.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
-            for item in chain_of(link, turn_id, session_id, preferred=True, keeper=keeper)
+            for item in chain_of(link, turn_id, session_id, preferred=preferred, keeper=keeper)
         ]
         if keeper:
             self._celery.amqp.queues.add(own_queue_of(keeper))

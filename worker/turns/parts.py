@@ -54,6 +54,8 @@ class EngineParts:
     judges: Judging
     announce: Announce
     isolate: Announce
+    #: Announces a turn that never ran, where the queues are not the store's.
+    let_go: Announce = lambda _link, _turn_id, _session_id: None
     ring: Ring = lambda _link, _turn_id, _session_id, _worker: None
     ability: Ability = field(default_factory=Ability)
     #: What the parts above make.

@@ -7,13 +7,14 @@ reads as if each link ran once, and may die at any line.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
 import structlog
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from api_client.contract.counters import label
 from api_client.contract.events import (
@@ -44,8 +45,9 @@ from api_client.contract.tasks import (
     VALIDATE,
     Link,
 )
-from api_client.contract.turn import Failing, Outcome, Turn
+from api_client.contract.turn import Failing, Outcome, Turn, shard_of
 from api_client.contract.worker_reports import WorkerReport, worker_of
+from api_client.store.commands import TO_ANNOUNCE
 from api_client.turns.record.changes import Claim, Committed, Fenced, JudgingPaused, Refusal
 from api_client.turns.record.encoding import Move
 from worker.turns import folders, links
@@ -331,6 +333,8 @@ class TurnService:
             await self.parts.threads.files(self.parts.announce, link, turn_id, session_id)
             return
         claim = await self._claimed(link, turn_id, session_id, alone, report)
+        if not self.parts.settings.has_queues:  # else the claim did so
+            await self._release(turn_id)
         if claim is None:
             return
         with self.parts.leases.hold(claim) as lease:
@@ -512,10 +516,21 @@ class TurnService:
             log.info("turn.finished", outcome=done.outcome, attempt=claim.link.attempt)
             await arrive("turn.finished")
             if done.head and (head_link := await self.parts.ledger.next_link(done.head)):
-                await self.parts.threads.files(self.parts.announce, head_link, done.head, session_id)
+                with contextlib.suppress(RedisError):
+                    came = claim.turn.created_at
+                    if await self.parts.ledger.line_up(done.head, session_id, head_link, came) in TO_ANNOUNCE:
+                        await self.parts.threads.files(self.parts.announce, head_link, done.head, session_id)
+                if not self.parts.settings.has_queues:
+                    await self._release(turn_id)
             return
         if move.next is not None and not move.delay_ms:
             await self.parts.threads.files(self.parts.announce, move.next, turn_id, session_id)
+
+    async def _release(self, turn_id: str) -> None:
+        """Announce the turns that may go now. Not vital either."""
+        with contextlib.suppress(RedisError):
+            for link, each, session_id in (await self.parts.ledger.release(shard_of(turn_id))).left:
+                await self.parts.threads.files(self.parts.let_go, link, each, session_id)
 
     async def _work(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:
         """Carry out the claimed link. A wrong set-up ends the turn as an error of kind ``config``."""

@@ -148,6 +148,11 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
         return self.broker_url.replace("unix://", "redis+socket://", 1)
 
     @property
+    def has_queues(self) -> bool:
+        """True if Celery's queues are in the store's own database, so that one command changes both."""
+        return self.broker_url == self.store_url and "?" not in self.store_url
+
+    @property
     def redis_url(self) -> str:
         """The store's address in redis-py's spelling."""
         return self.store_url.replace("redis+socket://", "unix://", 1)

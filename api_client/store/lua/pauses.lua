@@ -40,7 +40,9 @@ end
 -- The pause of this name, or nil. All that can concern the turn are read at once.
 local function pause_of(name)
   if not known then
-    known, any = {}, redis.call('EXISTS', PAUSES) == 1
+    known = {}
+    nobody_waits = redis.call('EXISTS', PAUSES, WAITING) == 0 -- asked for both: mostly there is neither
+    any = not nobody_waits and redis.call('EXISTS', PAUSES) == 1
     if any then
       learn({ 'intake', 'queue|run', 'queue|check', 'owner|' .. (turn.owner or ''), 'key|' .. (turn.key or ''),
         'model|' .. works(), 'breaker|' .. works(), 'errors|' .. works(), limit_of(works()) })
@@ -118,6 +120,7 @@ local function hold_back(name, pause)
   if not stands and number('deadline_at') > NOW then again = math.min(again, number('deadline_at')) end
   set('not_before', again)
   set('announced', 1)
+  give_place()
   share('ZADD', HELD, 'NX', NOW, ID)
   share('ZADD', DUE, again, ID)
 end

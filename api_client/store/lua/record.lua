@@ -18,6 +18,7 @@
 --      10  PENDING   list    counters that no reaper has folded yet: see counters.py
 --      11  PAUSES    hash    see pauses.lua
 --      12  HELD      zset    turns that are held back: see pauses.lua
+--      13 to 20              see line.lua
 -- ARGV     ID, then what the command's header declares: "args: token nth# ..." ("#": a number; "...": the rest)
 -- SETTINGS ANNOUNCE_MS, RETENTION_MS, RESUME_MS, LEASE_MS, ELSEWHERE_MS, STRIKES, BOUNDS_MS, GIVEN_UP, SHORT_BYTES
 --
@@ -36,6 +37,7 @@
 --   owner key session_id locale model stage_model flow double_text max_attempts allowed replay_of
 --   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve policy
 --   held_back held_since probes        see pauses.lua
+--   priority weight most               see line.lua; '': interactive, 1, no limit
 --   lacks                              workers that cannot carry out the next link -> why (JSON)
 --   still_ms                           how long it waited for persons and pauses
 --   request accepted response          texts of up to SHORT_BYTES
@@ -59,6 +61,9 @@ local function number(name) return tonumber(turn[name] or '0') or 0 end
 -- The writes that follow the answer. Numbers are whole: the server writes them as such.
 local fields, facts, texts, shared, events, counted = {}, {}, {}, {}, {}, {}
 local is_written = false
+-- What happens after the other writes, and fails without them failing: see line.lua.
+local afterwards = {}
+local function after(act) afterwards[#afterwards + 1] = act end
 
 local function set(name, value)
   turn[name] = value
@@ -123,10 +128,14 @@ local function flush()
     set('seq', seq)
   end
   if #fields > 0 then redis.call('HSET', TURN, unpack(fields)) end
-  if not lines then return end
-  redis.call('PUBLISH', TURN .. ':bell', lines)
-  if turn.outcome and turn.outcome ~= '' and turn.outcome ~= 'dead' then
+  if lines then redis.call('PUBLISH', TURN .. ':bell', lines) end
+  if lines and turn.outcome and turn.outcome ~= '' and turn.outcome ~= 'dead' then
     -- A dead letter stays until somebody drops it.
     for i = 1, (turn.apart or turn.request_bytes) and 4 or 3 do redis.call('PEXPIRE', KEYS[i], RETENTION_MS) end
+  end
+  for _, act in ipairs(afterwards) do
+    local is_done, fault = pcall(act)
+    fault = type(fault) == 'table' and fault.err or fault
+    if not is_done then redis.log(redis.LOG_WARNING, 'line: ' .. tostring(fault)) end
   end
 end

@@ -24,6 +24,15 @@ local function is_sealed() return (turn.sealed or '') ~= '' or (turn.accepted or
 local end_pause -- see pauses.lua
 local pace -- see pauses.lua
 
+-- The turn needs no place of its owner for now; the next one of that owner may go.
+local function give_place()
+  if number('most') == 0 then return end
+  after(function()
+    leave_place(ID, turn.owner or '')
+    fill_up()
+  end)
+end
+
 -- End the turn: the one place where an outcome is written. Answers the id of the session's next turn, or ''.
 -- answer: {name, text, ...} for the record  ending: the same as JSON, for the event
 local function finish(outcome, answer, ending)
@@ -39,7 +48,9 @@ local function finish(outcome, answer, ending)
     turn.still_ms = number('still_ms') + NOW - number('parked_at')
   end
   end_pause()
-  -- The caller announces the session's next turn; should it die first, a reaper finds it here, or at its deadline.
+  if number('delivery') == 0 then after(function() leave(ID) end) end
+  give_place()
+  -- The caller lines up the session's next turn; should it die first, a reaper finds it here, or at its deadline.
   if head ~= '' then share('ZADD', DUE, 'LT', NOW + ANNOUNCE_MS, head) end
   set('state', 'finished')
   set('outcome', outcome)
@@ -133,6 +144,7 @@ local function begin(link, state, token)
   set('announced', 1)
   if state ~= 'running' then return end
   pace()
+  if number('most') > 0 then share('ZADD', AT_WORK, 0, plain(turn.owner or '') .. '|' .. ID) end
   set('delivery', number('delivery') + 1)
   count('delivery.started')
   if number('delivery') == 1 then took('time.wait', NOW - number('created_at'), '') end

@@ -1,22 +1,23 @@
 -- Store a turn, once. The caller made the turn id, so a repeat of a command whose reply was lost finds the turn.
--- KEYS[13] idempotency (string)  KEYS[14] queue (list)
+-- KEYS[21] idempotency (string)
 -- args: request epoch owner locale deadline_ms# double_text body key_ms session_id replay_of token_budget# cost_budget#
 -- args: token_reserve# cost_reserve# model_label flow first_link from_claim max_attempts key message channel event
--- args: policy_hash
+-- args: policy_hash priority weight# most#
 -- request: JSON  body: its hash, or ''  key_ms: life of the idempotency key  replay_of: turn id, or ''
 -- budgets: 0: none; reserves: what is set aside of each for one run  model_label, flow: as labels
 -- first_link: such as turn.run/1  from_claim: 1 when the deadline counts from the first claim, else 0
 -- reads: state
 -- policy_hash: of the turn's policy file, or ''
 -- key: the API key it came with, as a label
--- message: for the queue, or '' when the caller announces  channel, event: Celery's task event of it
+-- priority, weight, most: see line.lua  message: for the queue, or '' when the caller announces
+-- channel, event: Celery's task event of it
 -- answers {'stored', position, '', 'announced' or 'held'} | {'known', 0, turn id} | {'repeated', 0, turn id}
 --         | {'conflict', 0, turn id} | {'paused', until in ms, reason}: no new turns are taken
 --         | {'busy', 0, id of the turn in work}
 
 if turn.state then return { 'known', 0, ID } end
 if body ~= '' then
-  local used = redis.call('GET', KEYS[13])
+  local used = redis.call('GET', KEYS[21])
   if used then
     local earlier, hash = string.match(used, '^(%S+) (%S+)$')
     if hash == body then return { 'repeated', 0, earlier } end
@@ -36,12 +37,13 @@ for name, value in pairs({ v = 2, id = ID, epoch = epoch, state = 'queued', next
   deadline_at = from_claim == '1' and 0 or NOW + deadline_ms, deadline_ms = deadline_ms, announced = 1,
   replay_of = replay_of, double_text = double_text, token_budget = token_budget, cost_budget = cost_budget,
   token_reserve = token_reserve, cost_reserve = cost_reserve, model = model_label, flow = flow, policy = policy_hash,
-  max_attempts = max_attempts, key = key }) do
+  max_attempts = max_attempts, key = key, most = most, priority = priority ~= 'interactive' and priority or '',
+  weight = weight ~= 1 and weight or 0 }) do
   if value ~= '' and value ~= 0 then set(name, value) end -- one that is missing is either
 end
 text('request', request)
 share('RPUSH', SESSION, ID)
-if body ~= '' then share('SET', KEYS[13], ID .. ' ' .. body, 'PX', key_ms) end
+if body ~= '' then share('SET', KEYS[21], ID .. ' ' .. body, 'PX', key_ms) end
 -- The first of its session is announced, here where store and broker are one server; one that waits is looked at when
 -- its deadline comes.
 look_again((position == 0 or double_text == 'interrupt') and NOW + ANNOUNCE_MS or far())
@@ -50,7 +52,9 @@ emit('turn.queued', '{"position":' .. position .. '}')
 if position == 0 and held_back(true) then return { 'stored', position, 'held' } end
 if position > 0 or message == '' then return { 'stored', position, '' } end
 flush()
+local of = { created_at = NOW, owner = owner, priority = priority, weight = weight, most = most, link = first_link,
+  session = session_id, deadline_at = number('deadline_at') }
 -- pcall: a queue that is broken must not cost the turn, which is stored by now.
-if type(redis.pcall('LPUSH', KEYS[14], message)) ~= 'number' then return { 'stored', position, '' } end
+if not pcall(start, ID, of, message) then return { 'stored', position, '' } end
 redis.pcall('PUBLISH', channel, event)
 return { 'stored', position, 'announced' }

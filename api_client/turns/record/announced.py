@@ -27,7 +27,7 @@ from api_client.store.module_log import ModuleLog
 #: The fields that are read of a record.
 FIELDS = (
     *("token", "state", "next", "announced", "announced_at", "not_before", "deadline_at", "double_text"),
-    *("delivery", "created_at"),
+    "delivery",
 )
 #: A turn is looked at again at least every this many announcement delays.
 _LONGEST = 64
@@ -71,9 +71,7 @@ def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms
     times = int(record.get("announced") or 1)
     # Due is one delay behind the announcement, and the delay doubles (reap.lua); 0: it was put off since, and noted.
     at = int(record.get("announced_at") or 0) if times == 0 else int(score) - announce_ms * 2 ** min(times - 1, 6)
-    # Its submit announces a turn to the normal queue, when it is stored. Whatever announces it later has let it wait.
-    later = at > int(record.get("created_at") or at)
-    queue = queue_of(link, preferred=later or times > 1 or int(record.get("delivery") or 0) > 0)
+    queue = queue_of(link, preferred=int(record.get("delivery") or 0) > 0)  # one that never ran comes from the line
     return Announced(turn_id=turn_id, score=score, at=at, queue=queue, deadline_at=deadline_at)
 
 

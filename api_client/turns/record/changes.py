@@ -22,7 +22,19 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn
 from api_client.contract.worker_reports import WorkerReport
-from api_client.store.commands import CANCEL, Word, load_script, plain_script, turn_keys
+from api_client.store.commands import (
+    CANCEL,
+    LINE_UP,
+    RELEASE,
+    Released,
+    Word,
+    line_script,
+    load_script,
+    plain_script,
+    queue_in,
+    release_keys,
+    turn_keys,
+)
 from api_client.store.module_log import ModuleLog
 from api_client.turns.record.encoding import EncodedMove, Move, encode, flat, left_behind
 
@@ -217,11 +229,13 @@ class Changes:
         self._settings = settings
         self._worker = worker
         self._patience_ms = int(settings.claude_warm_patience * 1000) if settings.claude_warm_seconds else 0
-        paths = {name: _LUA / f"{name}.lua" for name in _NAMES} | {"cancel": CANCEL}
+        self._queue = queue_in(settings)
+        paths = {name: _LUA / f"{name}.lua" for name in _NAMES} | {"cancel": CANCEL, "line_up": LINE_UP}
         self.scripts = {name: load_script(path, settings) for name, path in paths.items()}
         #: The settings of a model are a copy of all: made once, not for each command.
         self._breakers = lru_cache(maxsize=256)(self._breaker_of)
         self.scripts["fold"] = plain_script(_LUA / "fold.lua")
+        self.scripts["release"] = line_script(RELEASE, settings)
 
     def _command(
         self,
@@ -233,7 +247,8 @@ class Changes:
         rest: Sequence[Word] = (),
         more_keys: tuple[str, ...] = (),
     ) -> Command[T]:
-        keys = turn_keys(self._settings.namespace, turn_id, session_id) + more_keys
+        keys = turn_keys(self._settings.namespace, turn_id, session_id, self._queue)[: self.scripts[script].keys]
+        keys += more_keys
         return Command(read, self.scripts[script].words(turn_id, values, rest), script, keys)
 
     def claim(
@@ -430,6 +445,27 @@ class Changes:
             return Reaped(*(part.decode() for part in reply))
 
         return self._command("reap", turn_id, session_id, read, {"may_take": int(may_take)})
+
+    def line_up(
+        self, turn_id: str, session_id: str, message: str, channel: str, event: str, since: float
+    ) -> Command[str]:
+        """Have a turn's first run start when its owner's turn has come.
+
+        The result is a word of ``line_up.lua``: of a turn that has ``begun`` the caller announces the next link.
+        ``message``, ``channel``, ``event``: ``Announcement``; empty where the queues are not the store's.
+        ``since``: when the turn before it in its session came, in seconds since the epoch, or 0.
+        """
+        values: dict[str, Word] = {"message": message, "channel": channel, "event": event}
+        values["since"] = int(since * 1000)
+        return self._command("line_up", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
+
+    def release(self, shard: int, behind: str = "", ended: Sequence[str] = ()) -> Command[Released]:
+        """Let turns of a shard go, as many as there is room for, and give back the places ``ended``.
+
+        The result's ``places`` are those behind this one.
+        """
+        keys = release_keys(Keys(self._settings.namespace, shard), self._queue)
+        return Command(Released.read, ("1", behind, *ended), "release", keys)
 
     def fold(self, shard: int) -> Exchange[bool]:
         """Add the oldest pending counters of a shard to its totals and buckets; True when there may be more."""

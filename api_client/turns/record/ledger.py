@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 import time
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from redis.exceptions import (
@@ -19,6 +20,7 @@ from redis.exceptions import (
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from api_client.broker.celery_message import Stamp, announcement
 from api_client.contract.events import Body
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import AttemptRecord
@@ -26,6 +28,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
 from api_client.contract.worker_reports import WorkerReport, there, worker_of
+from api_client.store.commands import Released
 from api_client.store.module_log import ModuleLog
 from api_client.store.store import Connection
 from api_client.turns.record.changes import Changes, Claim, Command, Committed, Exchange, Fenced, Reaped, Refusal
@@ -249,6 +252,25 @@ class Ledger:
         """Handle one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
         session_id = await self._do(self._changes.session_of(turn_id))
         return await self._do(self._changes.reap(turn_id, session_id, may_take=may_take))
+
+    async def line_up(self, turn_id: str, session_id: str, link: Link, since: float = 0.0) -> str:
+        """Have a turn's first run start when its owner's turn has come; see ``Changes.line_up``."""
+        pushed = ("", "", "")
+        if self._settings.has_queues:
+            made = announcement(self._settings, link, turn_id, session_id, Stamp())
+            pushed = made.message, made.channel, made.event
+        return await self._do(self._changes.line_up(turn_id, session_id, *pushed, since))
+
+    async def release(self, shard: int, behind: str = "", ended: Sequence[str] = ()) -> Released:
+        """Let turns go that wait in the line of a shard; see ``Changes.release``."""
+        return await self._do(self._changes.release(shard, behind, ended))
+
+    async def ended(self, places: Sequence[str]) -> list[str]:
+        """Those of ``Released.places`` whose turns have ended, or are gone."""
+        names = [each.rpartition("|")[2] for each in places]
+        keys = [keys_of(self._settings.namespace, turn_id).turn(turn_id) for turn_id in names]
+        states = await asyncio.gather(*(self._connection.ask("HGET", key, "state") for key in keys))
+        return [each for each, state in zip(places, states, strict=True) if state in {None, b"finished"}]
 
     async def fold(self, shard: int) -> None:
         """Add pending counters of a shard to its totals and buckets; see ``api_client.contract.counters``."""

@@ -355,6 +355,7 @@ def ask_for(
         policy={name: tuple(order) for name, order in (wished.policy or settings.policy_orders).items()},
         escalation=escalation,
         traceparent=traceparent_of(headers.getlist("traceparent")) if "traceparent" in headers else "",
+        priority=wished.priority.value if wished.priority else "",
     )
     if policy and policy.policies.named:
         request = policy.apply(request, _named(wished, headers))

@@ -26,7 +26,7 @@ from api_client.contract.policy import (
 )
 from api_client.contract.settings import Settings
 from api_client.contract.settings.setting_values import ROLES
-from api_client.contract.turn import DoubleText
+from api_client.contract.turn import DoubleText, Priority
 from api_client.pauses import WHATS
 from api_client.turns.submitter import escalation_of
 from api_client.web.errors import ApiError, Locale, Problems, bad_request, shown, shown_text
@@ -116,6 +116,7 @@ class Wishes(Body):
     policy: dict[str, list[str]] | None = Field(None, description=_POLICY)
     escalation: EscalationBody | None = None
     double_text: Annotated[DoubleText, _WORD] | None = None
+    priority: Annotated[Priority, _WORD] | None = None
     locale: Locale | None = None
     stream: bool | None = None
     stream_mode: Annotated[StreamMode, _WORD] | None = None

@@ -26,6 +26,7 @@ from api_client.api_keys import ApiKey, hash_of
 from api_client.contract.owners import owner_of_key, owner_of_name, owner_of_user
 from api_client.contract.phases import LOCAL_OWNER
 from api_client.contract.settings import Settings
+from api_client.contract.turn import SlotShare
 from api_client.index.lists import find_turn
 from api_client.relay_state import OwnerLimits
 from api_client.web.bodies.body import OWNER
@@ -90,6 +91,7 @@ class Caller:
         models: the models they may use; empty: all.
         limits: what they may submit; none where no key is configured.
         forwards_users: speaks for several users; ``owner`` is still the key's.
+        share: of the slots, beside other owners.
         holder: what folders of phases are granted to (``HELIX_PHASE_DIRECTORIES``): the key's owner by name.
     """
 
@@ -100,6 +102,7 @@ class Caller:
     limits: OwnerLimits = field(default_factory=OwnerLimits)
     forwards_users: bool = False
     holder: str = ""
+    share: SlotShare = field(default_factory=SlotShare)
 
     @property
     def keyless(self) -> bool:
@@ -261,6 +264,7 @@ def _caller(key: ApiKey, limits: OwnerLimits) -> Caller:
         limits=replace(limits, per_minute=key.per_minute or limits.per_minute),
         forwards_users=key.forwards_users,
         holder=key.owner,
+        share=key.share,
     )
 
 

@@ -59,7 +59,8 @@ async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Su
             found = await _joined(ask, relay, turn_id) if ask.question else None
             if found is None:
                 key = ask.idempotency_key
-                stored = await relay.client.submitter.submit(ask.request, turn_id=turn_id, idempotency_key=key)
+                shared = caller.share.given(ask.request)
+                stored = await relay.client.submitter.submit(shared, turn_id=turn_id, idempotency_key=key)
                 found = Submitted(stored, new=stored == turn_id)
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error

@@ -230,7 +230,6 @@ class StatusLine:
         self._works: Status | None = None  # the line that says what the agent does
         self._since = 0.0  # when the agent began, or the wait for it; seconds since the epoch; 0: neither
         self._minutes = 0
-        self._fewest: int | None = None  # turns that waited for an agent, this one included: at the fewest
         self._reason = False  # the line says why the last draft is void
         self._changes: list[str] = []
 
@@ -264,12 +263,12 @@ class StatusLine:
         Args:
             now: seconds since the epoch.
             before: unfinished turns of the session before this one.
-            others: turns that wait for an agent, this one included; those that came later as well.
+            others: turns that wait for an agent and go before this one, and this one.
             why: what keeps every worker from taking the turn, in the line's language; empty: nothing does.
         """
         minutes = int((now - self._since) / _MINUTE) if self._since else 0
         if self.queued:
-            words = queued_behind(before, self._ahead(others), self._locale)
+            words = queued_behind(before, max(0, others - 1), self._locale)
             words = say("queued_because", self._locale, reason=why) if why else words
         elif self._works and minutes > self._minutes:
             words = self._works["data"]["description"]
@@ -278,15 +277,6 @@ class StatusLine:
         self._minutes = minutes
         text = say("since", self._locale, what=words, minutes=minutes) if minutes else words
         return self._show(status_event(text, done=False))
-
-    def _ahead(self, others: int) -> int:
-        """Return how many turns are before this one, about.
-
-        First come, first served: who came later is behind it, so never more were before it than waited at the fewest.
-        """
-        if others:
-            self._fewest = others if self._fewest is None else min(self._fewest, others)
-        return (self._fewest or 1) - 1 if others else 0
 
     def lost(self) -> Status | None:
         """The connection to the turn is lost, and the page with it: the turn goes on."""
@@ -299,7 +289,7 @@ class StatusLine:
     def _note(self, event: Event) -> None:
         match event.body:
             case kinds.TurnQueued() | kinds.TurnResumed():
-                self.queued, self._since, self._fewest = True, event.at, None
+                self.queued, self._since = True, event.at
             case kinds.TurnPaused():
                 self.queued, self._since = False, 0.0
             case kinds.AttemptStarted():

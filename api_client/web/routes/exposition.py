@@ -63,6 +63,7 @@ class Vitals:
     """
 
     queues: Mapping[str, int] = field(default_factory=dict)
+    lined_up: Mapping[str, int] = field(default_factory=dict)
     held: int = 0
     pauses: Mapping[str, int] = field(default_factory=dict)
     budgets: Mapping[str, float] = field(default_factory=dict)
@@ -93,6 +94,7 @@ async def read_vitals(relay: Relay) -> Vitals:
     gc_at = await client.store.noted(GC_AT)
     return Vitals(
         queues=await client.workers.messages(),
+        lined_up=await client.workers.lined_up(),
         held=await client.pauses.held(),
         pauses=pauses,
         budgets=highest(await client.spending.today()),
@@ -164,6 +166,7 @@ def _of_standing(standing: Standing) -> Iterator[Metric]:
     yield _labelled("helix_free_slots", "Turns that workers could carry out besides.", "queue", free)
     heard = standing.heard
     single = (
+        ("helix_slots_needed_ratio", "Turns at work or able to run now, to all slots.", standing.slots_needed),
         ("helix_unfinished_turns", "Turns that have not ended.", standing.unfinished),
         (
             "helix_oldest_waiting_seconds",
@@ -216,6 +219,9 @@ def _of_standing(standing: Standing) -> Iterator[Metric]:
 
 def _of_vitals(vitals: Vitals) -> Iterator[Metric]:
     yield _labelled("helix_queue_messages", "Celery messages that no worker took yet.", "queue", vitals.queues)
+    yield _labelled(
+        "helix_line_turns", "Turns that wait for their owner's turn to run first.", "priority", vitals.lined_up
+    )
     yield _labelled("helix_pauses", "Active pauses, open circuit breakers and limits, by kind.", "what", vitals.pauses)
     yield _labelled(
         "helix_budget_spent_ratio",

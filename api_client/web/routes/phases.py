@@ -59,6 +59,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
         escalation=escalation,
         operator=caller.operator,
         key=caller.holder,
+        share=caller.share,
         idempotency_key=key,
         traceparent=traceparent_of(request.headers.getlist("traceparent")),
     )

@@ -10,9 +10,9 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE, Link
+from api_client.contract.tasks import RUN_QUEUE
 from api_client.store.connecting import open_store
-from api_client.turns.record.announced import Backlog
+from api_client.turns.record.announced import Backlog, _turn_of
 from api_client.workers.reports import waiting_messages
 from tests.integration.lua.by_hand import claimed, request
 from tests.on_loop import Ledger, OnLoop
@@ -26,18 +26,16 @@ def quick(settings: Settings) -> Settings:
 
 
 class Announcing:
-    """A reaper whose announcements are noted, and not made."""
+    """A reaper. What it announces of turns that never ran it puts into their queue."""
 
-    def __init__(self, settings: Settings) -> None:
-        self.announced: list[str] = []
-        self.reaper = OnLoop(lambda: Reaper(settings, "w", self._announce))
-
-    def _announce(self, _link: Link, turn_id: str, _session_id: str) -> None:
-        self.announced.append(turn_id)
+    def __init__(self, settings: Settings, store: redis.Redis) -> None:
+        self._store, self._queue = store, queue_of(settings)
+        self.reaper = OnLoop(lambda: Reaper(settings, "w", lambda *_: None))
 
     def look(self) -> list[str]:
+        """The turns whose messages wait after a look."""
         self.reaper.look()
-        return self.announced
+        return [_turn_of(each) for each in self._store.lrange(self._queue, 0, -1)]
 
 
 def queue_of(settings: Settings) -> str:
@@ -69,16 +67,17 @@ async def submitted(client: TurnsClient, store: redis.Redis, number: int) -> lis
 
 
 async def test_while_their_messages_wait_turns_are_not_announced_again(quick: Settings, store: redis.Redis) -> None:
+    Ledger(quick, "w").release(0)
     async with TurnsClient(quick) as client:
         for number in range(150):
             await client.submitter.submit(request(session_id=f"s-{number}"))
-        await wait_until(lambda: store.llen(queue_of(quick)) == 150)
-        each = Announcing(quick)
+        assert (store.llen(queue_of(quick)), store.zcard(Keys(quick.namespace).waiting)) == (2, 148)
+        each = Announcing(quick, store)
         for _ in range(3):
-            await wait_until(lambda: overdue(store, quick) >= 100)
+            await wait_until(lambda: overdue(store, quick) >= 2)
             began = milliseconds(store)
             seen = due_by(store, quick, began)
-            assert each.look() == []
+            assert len(each.look()) == 2
             soon = began + int(quick.announce_seconds * 1000)
             assert not seen & due_by(store, quick, soon - 1), "they hold up nothing that is due"
 
@@ -89,13 +88,12 @@ async def test_a_turn_that_waited_for_its_session_is_looked_for_where_it_was_ann
     async with TurnsClient(quick) as client:
         first, second = [await client.submitter.submit(request()) for _ in range(2)]
         await client.canceller.cancel(first)
-        preferred = f"{quick.namespace}:celery:{PREFERRED_QUEUE}"
-        await wait_until(lambda: store.llen(preferred) == 1)
-        each = Announcing(quick)
+        store.rpop(queue_of(quick))  # the first one's
+        each = Announcing(quick, store)
         for _ in range(3):
             await wait_until(lambda: overdue(store, quick))
-            assert each.look() == [], "its message still waits"
-        store.delete(preferred)
+            assert each.look() == [second], "its message still waits"
+        store.delete(queue_of(quick))
         await wait_until(lambda: each.look() == [second])
 
 
@@ -103,17 +101,14 @@ async def test_a_lost_message_is_announced_again_once_the_queue_has_gone_past_it
     quick: Settings, store: redis.Redis
 ) -> None:
     async with TurnsClient(quick) as client:
-        ids = await submitted(client, store, 3)
-        await wait_until(lambda: store.llen(queue_of(quick)) == 3)
-        each = Announcing(quick)
-        messages = store.lrange(queue_of(quick), 0, -1)
-        store.lrem(queue_of(quick), 1, messages[1])  # the second turn's
-        await wait_until(lambda: overdue(store, quick) == 3)
-        assert each.look() == [], "the first one's message is older"
+        ids = await submitted(client, store, 2)
+        each = Announcing(quick, store)
+        store.lpop(queue_of(quick))  # the second turn's
+        await wait_until(lambda: overdue(store, quick) == 2)
+        assert each.look() == [ids[0]], "the first one's message is older"
         store.rpop(queue_of(quick))
         claimed(Ledger(quick, "w"), ids[0], session_id="s-0")
-        await wait_until(each.look)
-        assert each.announced == [ids[1]]
+        await wait_until(lambda: each.look() == [ids[1]])
 
 
 async def test_with_an_empty_queue_an_unclaimed_turn_is_announced_again(quick: Settings, store: redis.Redis) -> None:
@@ -121,9 +116,8 @@ async def test_with_an_empty_queue_an_unclaimed_turn_is_announced_again(quick: S
         turn_id = await client.submitter.submit(request())
         await wait_until(lambda: store.llen(queue_of(quick)) == 1)
         store.delete(queue_of(quick))
-        each = Announcing(quick)
-        await wait_until(each.look)
-    assert each.announced[0] == turn_id
+        each = Announcing(quick, store)
+        await wait_until(lambda: each.look() == [turn_id])
 
 
 async def test_a_turn_that_was_claimed_meanwhile_keeps_the_look_at_its_lease(
@@ -155,7 +149,7 @@ async def test_waiting_turns_are_counted_once_for_each_session_whatever_lies_in_
 ) -> None:
     async with TurnsClient(quick) as client:
         ids = [await client.submitter.submit(request(session_id=session)) for session in ("a", "a", "b", "c")]
-        await wait_until(lambda: store.llen(queue_of(quick)) == 3)
+        assert store.llen(queue_of(quick)) == 3
         store.lpush(queue_of(quick), *store.lrange(queue_of(quick), 0, -1))
         claimed(Ledger(quick, "w"), ids[3], session_id="c")
         standing, queues = await client.workers.standing(), await waiting_messages(client.store)

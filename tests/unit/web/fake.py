@@ -217,6 +217,7 @@ class FakeTurns:
             waits=answering({}),
             why=answering(()),
             messages=answering({}),
+            lined_up=answering({}),
             standing=answering(Standing(at=1_000.0)),
         )
         self.reader = self.submitter = self.canceller = self

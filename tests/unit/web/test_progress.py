@@ -115,10 +115,10 @@ async def test_who_waits_sees_who_is_before_it(place: QueuePlace, locale: str, l
     assert seen.status[1:-1] == [line], "and only once, while nothing changes"
 
 
-def test_who_came_later_is_not_before_it_and_a_long_wait_says_how_long() -> None:
+def test_the_line_follows_who_is_before_and_a_long_wait_says_how_long() -> None:
     progress, queued = StatusLine("en"), event(1, "turn.queued", position=0)
     progress.take(queued)
-    told = [(5, 3), (15, 9), (65, 9), (70, 2), (130, 0)]  # seconds, and how many wait for an agent
+    told = [(5, 3), (15, 3), (65, 3), (70, 2), (130, 0)]  # seconds, and how many wait, itself included
     assert [
         status["data"]["description"] if (status := progress.waiting(queued.at + seconds, others=others)) else ""
         for seconds, others in told

@@ -20,6 +20,7 @@ from api_client.figures.figures import SPANS
 from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS, Duration, RetryRate, RuleRow, Share, Stats, TurnRow
 from api_client.overview import Overview, overview
 from api_client.store import heed_cancellation
+from api_client.workers.fleet import OwnerLine
 from worker.cli.terminal import json_option, number_of, one_line, span, with_client, write_json, write_table
 from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, PLAIN, WARN, Line, styled
 
@@ -288,9 +289,16 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
         for row in seen.figures.rules
     ]
     latest = [_ended(turn) for turn in seen.latest[:5]]
-    room = height - len(head) - len(rules) - len(latest) - 6
+    owners = [_owner(each) for each in seen.owners] if len(seen.owners) > 1 else []
+    room = height - len(head) - len(rules) - len(latest) - len(owners) - 6 - 2 * bool(owners)
     running = [_running(turn, seen) for turn in seen.longest[: max(1, room)]]
-    blocks = [(head, ""), (running, "AT WORK, LONGEST FIRST"), (rules, "REJECTED BY RULE"), (latest, "LAST FINISHED")]
+    blocks = [
+        (head, ""),
+        (owners, "OWNERS"),
+        (running, "AT WORK, LONGEST FIRST"),
+        (rules, "REJECTED BY RULE"),
+        (latest, "LAST FINISHED"),
+    ]
     lines: list[Line] = []
     for block, title in blocks:
         if block:
@@ -319,6 +327,11 @@ def _running(turn: Turn, seen: Overview) -> Line:
     age, agent = _span(seen.at - turn.created_at), _span(seen.at - started) if started else ""
     text = f"  {age:>8}  {state:<10}  {attempt:<12} {agent:>8}  {turn.turn_id}  {one_line(turn.request.prompt, 60)}"
     return Line(text, WARN if turn.attempt > 1 else PLAIN)
+
+
+def _owner(each: OwnerLine) -> Line:
+    share = f"weight {each.weight}" + (f", {each.at_once} at once" if each.at_once else "")
+    return Line(f"  {one_line(each.name, 40):<40}  {each.working:>4} at work  {each.waiting:>6} waiting  {share}")
 
 
 def _ended(turn: Turn) -> Line:

@@ -25,7 +25,7 @@ from api_client.contract.messages import spoken
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import STATE_DIR, Settings, load
 from api_client.contract.settings.redaction import redacted, redactor
-from api_client.contract.turn import DoubleText, Turn, TurnRequest, TurnState, new_session_id
+from api_client.contract.turn import DoubleText, Priority, Turn, TurnRequest, TurnState, new_session_id
 from api_client.workers.reason import Wait
 from worker.cli import NO
 from worker.cli.config import describe
@@ -54,6 +54,7 @@ _TICK_SECONDS = 1.0
 @click.option("--token-budget", type=int, help="Tokens all attempts may use together; 0: no limit.")
 @click.option("--cost-budget", type=float, help="US dollars all attempts may use together; 0: no limit.")
 @click.option("--busy", type=click.Choice([d.value for d in DoubleText]), help="If the session still works on a turn.")
+@click.option("--priority", type=click.Choice([each.value for each in Priority]), help="Whose agents start first.")
 @click.option("--idempotency-key", default="", help="Submitting again with the same key gives the same turn.")
 @click.option("--wait", is_flag=True, help="Wait for the end and write the answer.")
 @click.option("--watch", "watching", is_flag=True, help="Write each event until the end, then the answer.")
@@ -105,6 +106,7 @@ def _request(
     token_budget: int | None,
     cost_budget: float | None,
     busy: str | None,
+    priority: str | None,
 ) -> TurnRequest:
     if not message.strip():
         raise BadRequest("the message is empty")
@@ -122,6 +124,7 @@ def _request(
         cost_budget_usd=settings.cost_budget_usd if cost_budget is None else cost_budget,
         double_text=DoubleText(busy or DoubleText.QUEUE),
         policy=settings.policy_orders,
+        priority=priority or "",
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import structlog
 from redis.exceptions import ResponseError
@@ -17,8 +17,9 @@ from redis.exceptions import ResponseError
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import FIRST_LINKS, Link
 from api_client.contract.turn import Turn
+from api_client.store.commands import TO_ANNOUNCE
 from api_client.store.connecting import open_store, stored_shards
 from api_client.store.store import Connection
 from api_client.turns.record.announced import Backlog
@@ -31,13 +32,15 @@ log = structlog.get_logger()
 
 #: Due turns that are looked at in one look, of each shard, and those of them that are taken, announced or ended.
 _LOOK_AT_MOST, _REAP_AT_MOST = 1000, 100
+#: Idle, it says so often that it knows the line of turns, in seconds (``line.lua``).
+_KNOWN_SECONDS = 600.0
 
 
 class Reaper:
     """Looks at due turns, in the second loop.
 
     It reports to ``lost`` the Celery task from which it took a turn, and that task's worker, and to ``ended`` a
-    turn that it ended. These two and ``announce`` may block.
+    turn that it ended. These two, ``announce`` and ``first`` may block: the latter is for turns that never ran.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class Reaper:
         settings: Settings,
         worker: str,
         announce: Callable[[Link, str, str], None],
+        first: Callable[[Link, str, str], None] | None = None,
         lost: Callable[[str, str], object] = lambda task_id, worker: None,
         ended: Callable[[Turn], object] = lambda turn: None,
     ) -> None:
@@ -53,13 +57,15 @@ class Reaper:
         store = open_store(settings)
         self._ledger = Ledger(settings, worker, Connection(settings, answer_seconds=2.0))
         self._threads = Short(1, "reaper")
-        self._announce = announce
+        self._announce, self._first = announce, first or announce
         self._lost, self._ended = lost, ended
         self._calm = Calm(settings, store)
         self._backlog = Backlog(settings, store)
         self._clocks = Clocks(settings.lease_seconds)
         self._known_shards = 0
         self._idle = self._left_out = False
+        self._released_at = float("-inf")
+        self._behind: dict[int, str] = {}
 
     async def leave(self) -> None:
         """Nobody has to know: other reapers go on."""
@@ -92,10 +98,14 @@ class Reaper:
         self._idle = await self._backlog.empty(shards)
         if self._idle:
             self._clocks.rest()
+            if time.monotonic() - self._released_at > _KNOWN_SECONDS:
+                await self._release_all(shards)
             return
         now, calm_seconds = await self._calm.look()
         steady = self._clocks.look(time.monotonic(), now)
         may_take = steady and calm_seconds >= self._settings.lease_seconds
+        if time.monotonic() - self._released_at > self._settings.announce_seconds:
+            await self._release_all(shards)
         for shard, keys in enumerate(shards):
             if self._clocks.jumped_back:
                 log.warning("reaper.clock_set_back", shard=shard)
@@ -112,6 +122,25 @@ class Reaper:
                 await self._handle(turn_id, await self._ledger.reap(turn_id, may_take=may_take))
             except (ResponseError, ValueError) as error:
                 await self._ledger.put_aside(turn_id, error)
+
+    async def _release_all(self, shards: Sequence[Keys]) -> None:
+        for keys in shards:
+            await self._release(keys.shard)
+        self._released_at = time.monotonic()
+
+    async def _release(self, shard: int) -> None:
+        """Let turns go that wait in the line, should the commands that had to do so be lost; mend their owners' places.
+
+        A worker of an earlier version, which ends a turn, does not give its place back.
+        """
+        behind = self._behind.get(shard, "")
+        found = await self._ledger.release(shard, behind)
+        for link, turn_id, session_id in found.left:
+            await self._threads.do(functools.partial(self._first, link, turn_id, session_id))
+        self._behind[shard] = found.places[-1] if found.places else ""
+        if ended := await self._ledger.ended(found.places):
+            log.info("reaper.places_mended", shard=shard, places=len(ended))
+            await self._ledger.release(shard, behind, ended)
 
     async def _shards(self) -> int:
         """Return how many shards the store has, whatever HELIX_SHARDS says: turns of each must be looked at."""
@@ -137,4 +166,6 @@ class Reaper:
                 await self._threads.do(functools.partial(self._ended, turn))
 
     async def _announced(self, link: Link, turn_id: str, session_id: str) -> None:
+        if link in FIRST_LINKS and await self._ledger.line_up(turn_id, session_id, link) not in TO_ANNOUNCE:
+            return
         await self._threads.do(functools.partial(self._announce, link, turn_id, session_id))

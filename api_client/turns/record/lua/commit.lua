@@ -107,6 +107,7 @@ else
       set('decide_by', NOW + park_ms)
       if number('deadline_at') > 0 then set('deadline_at', number('deadline_at') + park_ms) end
       share('ZADD', INBOX, NOW, ID)
+      give_place()
       look_again(NOW + park_ms)
     elseif name then
       hold_back(name, pause)

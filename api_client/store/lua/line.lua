@@ -1,0 +1,191 @@
+-- The line: which of the turns that never ran goes next. Commands change it after their other writes, and it reads no
+-- record: its functions get what they need.
+--
+-- Owners take turns (start-time fair queueing). Each has a time on the clock of its priority: when its next turn may
+-- go. The owner with the earliest goes, the clock moves there, and the owner's time goes on by 1 / weight. Who comes
+-- new begins now, who comes back not before its time. Within an owner the oldest turn goes first.
+-- A turn that goes becomes the Celery message that names it. At most AHEAD messages wait in the queue, so that who
+-- comes goes soon; all others wait here.
+--
+-- KEYS 13  WAITING   zset    PRIORITY|OWNER|CREATED|ID, all of score 0: in the order of the texts
+--      14  LINE      hash    of each of them, by id: JSON {who, at, owner, priority, weight, most, link, session}, line
+--                            end, message; clock|PRIORITY; count: of all; ahead: interactive ones that went since
+--                            a background one
+--      15  FIRST     zset    PRIORITY|OWNER by time, of interactive turns; from AWAY on: nothing of it may go now
+--      16  SECOND    zset    the same of background turns
+--      17  LET_GO    zset    turns that went and are not claimed, by when; only where LLEN says too little (COUNTED)
+--      18  AT_WORK   zset    OWNER|ID, all of score 0: turns that take a place, of owners whose places are limited
+--      19  KNOWN     string  a worker that knows the line lives, or did within the hour: until then there is none
+--      20  QUEUE     list    Celery's, where it is in this very database (QUEUED)
+-- AHEAD and FAR_AHEAD bound the messages that wait: seen by their queue, or else by LET_GO.
+
+local AHEAD, FAR_AHEAD, AWAY = 2, 16, 10000000000
+-- Of this many turns that go one is a background turn, if any waits.
+local SHARE = 8
+-- Those who came at the same time go in the order in which they came.
+local TICK = 0.000001
+
+local WAITING, LINE, FIRST, SECOND = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
+local LET_GO, AT_WORK, KNOWN, QUEUE = KEYS[17], KEYS[18], KEYS[19], KEYS[20]
+
+-- Whether the line is known to be empty.
+local nobody_waits = false
+local function is_empty() return nobody_waits or redis.call('EXISTS', WAITING) == 0 end
+local function add(at)
+  nobody_waits = false
+  redis.call('ZADD', WAITING, 0, at)
+end
+
+local function owners_of(priority) return priority == 'background' and SECOND or FIRST end
+local function plain(owner) return (string.gsub(owner, '[|}\n]', '_')) end
+local function within(prefix) return '[' .. prefix .. '|', '(' .. prefix .. '}' end
+
+-- The first turn of an owner that waits, as WAITING has it, or nil.
+local function first_of(who)
+  local from, to = within(who)
+  return redis.call('ZRANGEBYLEX', WAITING, from, to, 'LIMIT', 0, 1)[1]
+end
+
+-- Whether an owner's places are all taken.
+local function is_full(owner, most)
+  local from, to = within(owner)
+  return most > 0 and redis.call('ZLEXCOUNT', AT_WORK, from, to) >= most
+end
+
+-- Let an owner take part, or not: something of it waits, and has a place.
+local function put(place, at)
+  local takes_part = first_of(place.who) and not is_full(place.owner, place.most)
+  redis.call('ZADD', owners_of(place.priority), takes_part and at or AWAY + at, place.who)
+end
+
+-- An owner's time: its own, if that is still to come, or now.
+local function time_of(place)
+  local clock = tonumber(redis.call('HGET', LINE, 'clock|' .. place.priority) or '0')
+  local own = tonumber(redis.call('ZSCORE', owners_of(place.priority), place.who) or '0')
+  return math.max(clock, own >= AWAY and own - AWAY or own)
+end
+
+-- What a turn's place says: nil, when it does not wait here; and its message.
+local function place_of(id)
+  local said, message = string.match(redis.call('HGET', LINE, id) or '', '^([^\n]*)\n(.*)$')
+  return said and cjson.decode(said), message
+end
+
+-- A time, or the deadline if that comes before.
+local function before(deadline_at, at) return NOW < deadline_at and deadline_at < at and deadline_at or at end
+
+-- Put a turn into the line; of: see start. Twice does no harm.
+local function line_up(id, of, message)
+  local owner = plain(of.owner)
+  local who = of.priority .. '|' .. owner
+  -- Those of one millisecond in the order in which they came.
+  local at = string.format('%s|%015.0f%09.0f|%s', who, of.created_at, redis.call('HINCRBY', LINE, 'count', 1), id)
+  local place = { who = who, at = at, owner = owner,
+    priority = of.priority, weight = of.weight, most = of.most, link = of.link, session = of.session,
+    deadline_at = of.deadline_at }
+  redis.call('ZREM', AT_WORK, owner .. '|' .. id)
+  redis.call('ZREM', LET_GO, id)
+  redis.call('HSET', LINE, id, cjson.encode(place) .. '\n' .. message)
+  add(place.at)
+  redis.call('ZADD', DUE, before(of.deadline_at, NOW + 64 * ANNOUNCE_MS), id)
+  put(place, time_of(place))
+end
+
+-- Take a turn out of the line: it ends.
+local function leave(id)
+  local place = place_of(id)
+  if not place then return end
+  redis.call('HDEL', LINE, id)
+  redis.call('ZREM', WAITING, place.at)
+  put(place, time_of(place))
+end
+
+-- A turn takes no place of its owner any longer.
+local function leave_place(id, owner)
+  owner = plain(owner)
+  if redis.call('ZREM', AT_WORK, owner .. '|' .. id) == 0 then return end
+  for _, priority in ipairs({ 'interactive', 'background' }) do
+    local first = first_of(priority .. '|' .. owner)
+    local place = first and place_of(string.match(first, '[^|]+$'))
+    if place then put(place, time_of(place)) end
+  end
+end
+
+-- The owner whose turn goes next, and its time; nil where no turn may go.
+local function next_owner()
+  local function earliest(owners)
+    return redis.call('ZRANGEBYSCORE', owners, '-inf', '(' .. AWAY, 'WITHSCORES', 'LIMIT', 0, 1)
+  end
+  local first, second = earliest(FIRST), earliest(SECOND)
+  if first[1] and second[1] then
+    if redis.call('HINCRBY', LINE, 'ahead', 1) < SHARE then return first[1], tonumber(first[2]) end
+    redis.call('HDEL', LINE, 'ahead')
+    return second[1], tonumber(second[2])
+  end
+  local found = first[1] and first or second
+  return found[1], tonumber(found[2])
+end
+
+local function has_room()
+  local known = QUEUED == 1 and redis.call('LLEN', QUEUE)
+  if known and known < AHEAD then return true end
+  -- Each shard has its own line, and all have one queue: none waits for the others.
+  return COUNTED == 1 and redis.call('ZCARD', LET_GO) < (known and 1 or FAR_AHEAD)
+end
+
+-- Release one turn, if one may go and the queue has room. Answers its place, with its id; nil: none did.
+-- without_message: also one that the caller has to announce
+local function release_one(without_message)
+  if is_empty() or not has_room() then return nil end
+  local who, at = next_owner()
+  local first = who and first_of(who)
+  if not first then
+    if who then redis.call('ZREM', FIRST, who) redis.call('ZREM', SECOND, who) end
+    return nil
+  end
+  local id = string.match(first, '[^|]+$')
+  local place, message = place_of(id)
+  if not place then
+    redis.call('ZREM', WAITING, first)
+    return nil
+  end
+  local is_pushed = QUEUED == 1 and message ~= ''
+  if not is_pushed and not without_message then return nil end
+  local owners, clock = owners_of(place.priority), at + TICK
+  redis.call('HDEL', LINE, id)
+  redis.call('ZREM', WAITING, first)
+  redis.call('HSET', LINE, 'clock|' .. place.priority, clock)
+  if place.most > 0 then redis.call('ZADD', AT_WORK, 0, place.owner .. '|' .. id) end
+  put(place, at + 1 / place.weight)
+  redis.call('ZREMRANGEBYSCORE', owners, AWAY, AWAY + clock) -- their time is over: they would begin now anyway
+  if is_empty() then redis.call('DEL', LINE, FIRST, SECOND) end -- all clocks begin again
+  redis.call('ZADD', DUE, before(place.deadline_at, NOW + ANNOUNCE_MS), id)
+  if COUNTED == 1 then redis.call('ZADD', LET_GO, NOW, id) end
+  if is_pushed then redis.call('LPUSH', QUEUE, message) end
+  place.id, place.is_pushed = id, is_pushed
+  return place
+end
+
+-- After a command that took a message from the queue, or put a turn into the line. Two at a time fill it up again.
+local function fill_up()
+  for _ = 1, 2 do
+    if not release_one(false) then return end
+  end
+end
+
+-- A turn's first run may start: it goes at once if nobody waits, or lines up. False: the caller is to announce it.
+-- of: {created_at, owner, priority, weight, most, link, session, deadline_at}
+local function start(id, of, message)
+  if message ~= '' and of.most == 0 and is_empty() then
+    -- A worker of an earlier version takes messages, and lets no other turn go for it.
+    if redis.call('LPUSH', QUEUE, message) <= AHEAD or redis.call('EXISTS', KNOWN) == 0 then
+      if COUNTED == 1 then redis.call('ZADD', LET_GO, NOW, id) end
+      return true
+    end
+    redis.call('LTRIM', QUEUE, 1, -1) -- not LPOP: a relay's user may not take messages (compose/broker/users.acl)
+  end
+  if message == '' and redis.call('EXISTS', KNOWN) == 0 then return false end
+  line_up(id, of, message)
+  fill_up()
+  return true
+end

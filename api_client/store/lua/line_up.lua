@@ -1,0 +1,28 @@
+-- Have a turn's first run start: at once, or when its owner's turn has come. Twice does no harm.
+-- args: message channel event since#
+-- since: when the turn before it in its session came, in ms, or 0: it goes before its owner's turns that came later
+-- message: for the queue, or '' when the caller announces what release.lua answers  channel, event: its task event
+-- answers {'gone'} (nothing is to start) | {'begun'} (it has run: it goes before those that never did)
+--         | {'lined_up'} | {'waits'} (it stood there before) | {'announce'} (no line is kept yet)
+
+if turn.state ~= 'queued' or (turn.token or '') ~= '' then return { 'gone' } end
+if number('delivery') > 0 then return { 'begun' } end
+if not is_head() or held_back(true) or called_off(true) ~= '' or number('not_before') > NOW then return { 'gone' } end
+if message == '' and redis.call('EXISTS', KNOWN) == 0 then return { 'announce' } end
+local waits = redis.call('HEXISTS', LINE, ID) == 1
+after(function()
+  local place = waits and place_of(ID)
+  if place then
+    redis.call('ZADD', DUE, before(number('deadline_at'), NOW + 64 * ANNOUNCE_MS), ID)
+    add(place.at)
+    put(place, time_of(place))
+    return fill_up()
+  end
+  local created_at = number('created_at')
+  if since > 0 then created_at = math.min(created_at, since) end
+  start(ID, { created_at = created_at, owner = turn.owner or '', weight = math.max(1, number('weight')),
+    priority = (turn.priority or '') ~= '' and turn.priority or 'interactive', most = number('most'),
+    link = turn.next, session = turn.session_id, deadline_at = number('deadline_at') }, message)
+  if message ~= '' then redis.pcall('PUBLISH', channel, event) end
+end)
+return { waits and 'waits' or 'lined_up' }

@@ -1,0 +1,21 @@
+-- Release turns, as many as there is room for; and give back the places of turns that take none. Follows line.lua.
+-- KEYS as of every command, of which 6 and 13 to 20 are used
+-- ARGV[1] '1' from a worker, else ''  ARGV[2] names of AT_WORK behind this one are asked for  ARGV[3...] those that end
+-- answers {those of AT_WORK, {id, link, session id, ...} of turns that the caller announces}
+
+if ARGV[1] == '1' and redis.call('PTTL', KNOWN) < 3000000 then redis.call('SET', KNOWN, 1, 'PX', 3600000) end
+for i = 3, #ARGV do
+  local owner, id = string.match(ARGV[i], '^(.*)|([^|]*)$')
+  leave_place(id, owner)
+end
+local left = {}
+for _ = 1, 100 do
+  local place = release_one(true)
+  if not place then break end
+  if not place.is_pushed then
+    left[#left + 1] = place.id
+    left[#left + 1] = place.link
+    left[#left + 1] = place.session
+  end
+end
+return { redis.call('ZRANGEBYLEX', AT_WORK, '(' .. ARGV[2], '+', 'LIMIT', 0, 100), left }
