@@ -115,6 +115,7 @@ agents: # Kimi needs a newer Node than most systems have: a package has one. Wha
 
 e2e-agents: $(READY) agents ## Run the real Codex, opencode, Qwen, Kimi and Gemini against stubs (installs 1.2 GB, once)
 	@AGENTS=1 $(BIN)/python -m tests.again tests/agents $(PYTEST_ARGS)
+	@$(BIN)/python -m tests.agents # the table of docs/agents.md
 
 bench-claude: $(READY) ## Measure the real Claude CLI through us beside the bare one (BENCH_ARGS="--rounds 1": a minute)
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.bench.claude $(BENCH_ARGS); \

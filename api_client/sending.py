@@ -17,8 +17,8 @@ Send = Callable[[Sequence[Tree]], bool]
 
 #: Turns in one request.
 BATCH = 50
-#: Whose models our runners reach, as the conventions call it; another runner is called by its own name.
-_PROVIDERS = {"claude_cli": "anthropic", "openai_http": "openai"}
+#: Whose models our runners reach, as the conventions call it.
+_PROVIDERS = {"claude_cli": "anthropic", "openai_http": "openai", "codex": "openai", "acp:gemini": "gcp.gemini"}
 
 
 class NotTaken(HelixError):
@@ -63,9 +63,15 @@ async def send_next(client: TurnsClient, send: Send, size: int = BATCH) -> SentT
 
 
 def providers_of(settings: Settings) -> dict[str, str]:
-    """``gen_ai.provider.name`` of each model."""
-    runners = {model: spec.partition(":")[0] for model, spec in settings.models.items()}
-    return {model: _PROVIDERS.get(runner, runner) for model, runner in runners.items()}
+    """``gen_ai.provider.name`` of each model: openai of all other runners that ask a service, else their own name."""
+    return {model: _provider(spec, settings.of_model(model)) for model, spec in settings.models.items()}
+
+
+def _provider(spec: str, settings: Settings) -> str:
+    runner, _, option = spec.partition(":")
+    agent = f"{runner}:{option.partition(':')[0]}"
+    asks = runner != "scripted" and settings.openai_url
+    return _PROVIDERS.get(agent) or _PROVIDERS.get(runner) or ("openai" if asks else runner)
 
 
 async def _tree(client: TurnsClient, turn_id: str, providers: Mapping[str, str]) -> Tree | None:

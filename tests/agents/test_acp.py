@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from tests.agents.running import Agent, Asked, Ran
+from tests.agents.running import Agent
 from tests.agents.stub import Services, says
+from tests.runs import Asked, Ran
 from tests.support import wait_for
 from worker.runners.acp import runner
 from worker.runners.acp.runner import KNOWN, read_agent

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.running import Agent, Asked
+from tests.agents.running import Agent
+from tests.runs import Asked
 from worker.runners.base import AgentEvent, Order
 from worker.runners.command.rule import read_command
 from worker.runners.guard.processes import Processes

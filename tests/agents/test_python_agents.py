@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.running import Agent, Asked
-from tests.agents.stub import Services, fails, says
+from tests.agents.running import Agent
+from tests.agents.stub import Services, StubReply, fails, says
+from tests.runs import Asked
 from tests.support import wait_for
 from worker.agents.registry import build_runner
 from worker.runners.base import AgentEvent, Order
@@ -129,10 +130,10 @@ def test_its_model_is_asked_through_the_door_which_holds_the_key(tmp_path: Path,
 
 @pytest.mark.parametrize(
     ("reply", "verdict"),
-    [(says("half", stop_reason="max_tokens"), "limit"), (fails(429, "3"), "transient"), (fails(401), "permanent")],
+    [(says("half", end="limit"), "limit"), (fails(429, "3"), "transient"), (fails(401), "permanent")],
 )
 def test_the_door_contradicts_an_agent_that_says_done(
-    tmp_path: Path, agents: Processes, reply: object, verdict: str
+    tmp_path: Path, agents: Processes, reply: StubReply, verdict: str
 ) -> None:
-    with Services([reply]) as stub:  # type: ignore[list-item]
+    with Services([reply]) as stub:
         assert written(tmp_path, agents, MODEL, stub=stub).run().verdict == verdict

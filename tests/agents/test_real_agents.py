@@ -11,22 +11,23 @@ from typing import Any
 
 import pytest
 
-from tests.agents.running import RUNNERS, Agent, Asked, program_of, with_node
-from tests.agents.stub import Reply, Services, calls, fails, says
+from tests.agents.running import RUNNERS, Agent, program_of, with_node
+from tests.agents.stub import Services, StubReply, calls, fails, says
+from tests.runs import Asked
 from tests.support import processes_with, wait_for
 from worker.runners.guard.processes import Processes
 
 pytestmark = pytest.mark.long
 
 #: What a service may answer -> the verdicts that are right for it. Kept short: the kit has them all.
-ENDINGS: dict[str, tuple[Reply, set[str]]] = {
+ENDINGS: dict[str, tuple[StubReply, set[str]]] = {
     "whole": (says("Hel", "lo ", "world"), {"complete"}),
-    "output limit": (says("half ", stop_reason="max_tokens"), {"limit"}),
+    "output limit": (says("half ", end="limit"), {"limit"}),
     "empty": (says(), {"incomplete"}),
-    "cut in the middle": (Reply(chunks=("half ", "of it "), cut_after=1), {"incomplete", "transient"}),
-    "no last event": (says("half ", cut_at="stop"), {"incomplete", "transient"}),
+    "cut in the middle": (says("half ", "of it ", cut="first"), {"incomplete", "transient"}),
+    "no last event": (says("half ", cut="end"), {"incomplete", "transient"}),
     "400": (fails(400), {"permanent"}),
-    "refused": (says("no ", stop_reason="refusal"), {"refused"}),
+    "refused": (says("no ", end="refusal"), {"refused"}),
 }
 
 
@@ -97,7 +98,7 @@ def test_a_session_that_its_agent_does_not_know_is_lost_and_forgotten(agent: Age
 
 
 def test_a_killed_agent_is_incomplete_and_a_cancelled_one_is_gone(agent: Agent, services: Services) -> None:
-    services.replies = [Reply(chunks=("half ", *["more "] * 4000), delay=0.05)]
+    services.replies = [says("half ", *["more "] * 4000, delay=0.05)]
 
     for stop, verdict in ((Asked(), "cancelled"), (Asked(), "incomplete")):
         services.requests.clear()

@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.claude.endings import ENDINGS, Ending, mistakes
-from tests.claude.running import Agent, Ran, cli, inside
+from tests.claude.running import Agent, cli, inside
 from tests.claude.stub import Stub
+from tests.runs import Ran
 from worker.runners.guard.processes import Processes
 
 _COMPLETE = {"complete", "config"}  # config: the answer is whole, and the installation is to be repaired first

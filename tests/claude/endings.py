@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from tests.claude.running import Agent, Ran, at_first_output, can_mount, small_disk
+from tests.claude.running import Agent, at_first_output, can_mount, small_disk
 from tests.claude.stub import Reply, calls, fails, says
+from tests.runs import Ran
 
 #: An answer that takes its time: whoever wants to break in can.
 SLOW = says("Das ", "ist ", *["noch "] * 20, "nicht alles.", delay=0.3)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
-import math
 import os
 import shlex
 import shutil
@@ -21,8 +19,9 @@ from typing import Any
 
 from api_client.contract.settings import Settings
 from tests.claude.stub import Stub
+from tests.runs import Asked, Ran, ordered, ran
 from tests.support import processes_with, wait_for
-from worker.runners.base import AgentEvent, Order, RunResult
+from worker.runners.base import AgentEvent, Order
 from worker.runners.claude.completion_gate import read_marks
 from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.guard.processes import Processes
@@ -48,49 +47,6 @@ def inside(root: Path, program: Path) -> Path:
     except OSError:  # another disk
         shutil.copy(program, path)
     return path
-
-
-@dataclass
-class Asked:
-    """A stop request that a test sets."""
-
-    reason: str = ""
-    lease_ends: float = math.inf
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ran:
-    """One run and what could be seen of it.
-
-    ``hooks``: those that ran, whoever's they are; SessionEnd is what writes ADR-036's ``.done``.
-    """
-
-    result: RunResult
-    order: Order
-    events: list[AgentEvent]
-    seconds: float
-    hooks: list[str]
-
-    @property
-    def verdict(self) -> str:
-        kind = self.result.completion.kind
-        return kind.value if kind else self.result.completion.verdict.value
-
-    @property
-    def reason(self) -> str:
-        return self.result.completion.reason
-
-    @property
-    def evidence(self) -> dict[str, Any]:
-        return self.result.completion.evidence
-
-    @property
-    def shown(self) -> str:
-        """What a reader of the events sees at the end."""
-        text = ""
-        for event in self.events:
-            text = "" if event.kind == "reset" else text + (event.text if event.kind == "output" else "")
-        return text
 
 
 @dataclass
@@ -128,36 +84,11 @@ class Agent:
         """One run. ``when`` hears every event as it comes."""
         self._runs += 1
         turn = f"t0-{self.root.parent.name}-{self.root.name}-{self.session}"  # of this test process alone
-        directory = self.workdir / "attempts" / f"{turn}-{self._runs}"
-        (directory / "output").mkdir(parents=True)
-        defaults: dict[str, Any] = {
-            "turn_id": turn,
-            "session_id": self.session,
-            "attempt": 1,
-            "delivery": self._runs,
-            "prompt": prompt,
-            "messages": ({"role": "user", "content": prompt},),
-            "workdir": self.workdir,
-            "directory": directory,
-            "deadline": time.monotonic() + 60,
-            "idle_seconds": 30.0,
-            "locale": "de",
-        }
-        order = Order(**(defaults | values))
-        events: list[AgentEvent] = []
-
-        def emit(event: AgentEvent) -> None:
-            events.append(event)
-            if when:
-                when(event, order)
-
-        started = time.monotonic()
-        result = asyncio.run(ClaudeCliRunner(self.agents, self.effective).run_async(order, emit, stop or Asked()))
-        seconds = time.monotonic() - started
-        if not len(idle_agents.shared()):
-            assert processes_with(f"HELIX_AGENT_MARK={order.mark}") == {}, "a process of the run is left"
-        hooks = list(read_marks(directory))
-        return Ran(result=result, order=order, events=events, seconds=seconds, hooks=hooks)
+        limits = {"deadline": time.monotonic() + 60, "idle_seconds": 30.0}
+        order = ordered(self.workdir, turn, self._runs, prompt, **(limits | values))
+        runner = ClaudeCliRunner(self.agents, self.effective)
+        found = ran(runner, order, when, stop, keeps=idle_agents.shared().__len__)
+        return replace(found, hooks=list(read_marks(order.directory)))
 
     @property
     def effective(self) -> Settings:

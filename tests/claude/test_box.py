@@ -16,8 +16,9 @@ from typing import Any
 import pytest
 
 from tests.claude.endings import SLOW
-from tests.claude.running import Agent, Ran, at_first_output
+from tests.claude.running import Agent, at_first_output
 from tests.claude.stub import Stub, calls, says
+from tests.runs import Ran
 from tests.support import certificate, processes_with, wait_for
 from worker.runners.guard import box
 from worker.runners.guard.marks import MARK, number_inside

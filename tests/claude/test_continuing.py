@@ -14,8 +14,9 @@ import pytest
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record.encoding import Answer
 from tests.claude.endings import SLOW
-from tests.claude.running import Agent, Ran, at_first_output
+from tests.claude.running import Agent, at_first_output
 from tests.claude.stub import Stub, says, told
+from tests.runs import Ran
 from worker.files import session
 from worker.files.workspace import fenced_writes
 from worker.runners.claude.command import GERMAN

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 
 from tests.claude.endings import ENDINGS, SLOW, Ending, mistakes
-from tests.claude.running import Agent, Asked, Ran, at_first_output, inside
+from tests.claude.running import Agent, at_first_output, inside
 from tests.claude.stub import calls, fails, says, told
+from tests.runs import Asked, Ran
 from tests.support import processes_with, wait_for
 from worker.runners.guard import box
 from worker.runners.guard.marks import number_inside

@@ -61,8 +61,8 @@ class Served:
 
 
 @asynccontextmanager
-async def serving(settings: Settings) -> AsyncIterator[Served]:
-    app = create_app(replace(settings, models={"scripted": "scripted"}))
+async def serving(settings: Settings, models: dict[str, str] | None = None) -> AsyncIterator[Served]:
+    app = create_app(replace(settings, models=models or {"scripted": "scripted"}))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, lifespan="on", timeout_graceful_shutdown=2))
     running = asyncio.create_task(server._serve())
     await wait_until(lambda: server.started)

@@ -1,6 +1,7 @@
 """A model that cannot work is found by `turns doctor`, refused by `turns up`, and explained by `turns show`."""
 
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.settings import Settings
+from api_client.sending import providers_of
 from tests.http_service import Asked, HttpService, Reply
 from tests.installation import run
 from tests.integration.engine import Bench
@@ -69,6 +71,24 @@ def test_a_service_that_does_not_list_the_model_says_which_it_lists() -> None:
     with service("llama", "mistral") as url:
         state, message, _ = said(openai_url=url)
     assert (state, "llama, mistral" in message) == ("wrong", True)
+
+
+def test_of_an_agents_program_and_service_both_are_looked_for() -> None:
+    with service("qwen3") as url:
+        here = {"openai_url": url, "agent_path": sys.executable}
+        assert said(models={"m": "codex:qwen3"}, **here)[0] == "ok"
+        assert "does not list 'other'" in said(models={"m": "acp:opencode:other"}, **here)[1]
+        state, message, fix = said(models={"m": "codex:qwen3"}, openai_url=url, agent_path="no-such-agent")
+        assert (state, "no-such-agent" in message, "agent_path" in fix) == ("warning", True, True)
+
+
+def test_a_trace_names_whose_model_a_runner_asked() -> None:
+    models = {"a": "claude_cli", "b": "codex:m", "c": "acp:opencode:m", "d": "acp:gemini:m", "e": "command:x.yaml"}
+    asks = {"e": {"openai_url": "http://llm.example"}, "c": {"openai_url": "http://llm.example"}}
+    found = providers_of(Settings(models={**models, "f": "scripted"}, model_settings=asks))
+    assert found == {
+        "a": "anthropic", "b": "openai", "c": "openai", "d": "gcp.gemini", "e": "openai", "f": "scripted",
+    }  # fmt: skip
 
 
 def test_a_key_that_is_refused_is_not_said_to_be_a_service_that_is_away() -> None:

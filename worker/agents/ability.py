@@ -75,16 +75,33 @@ class Ability:
 def _obstacle(settings: Settings, model: str) -> str:
     if why := never_works(settings, model):
         return why
-    runner, option = build_runner(settings.models[model])
-    if isinstance(runner, ProgramRunner):
-        return runner.missing(option, settings.of_model(model))
+    runner, _ = build_runner(settings.models[model])
     if runner.name != ClaudeCliRunner.name:
-        return ""
+        return lacking(settings, model)
     try:
         find_program(settings.of_model(model))
     except SettingsError as error:
         return error.problems[0]
     return ""
+
+
+def lacking(settings: Settings, model: str) -> str:
+    """Return which program of an agent is not on this machine; empty where none lacks. Claude's CLI has checks apart.
+
+    Raises:
+        SettingsError: there is no such runner.
+    """
+    runner, option = build_runner(settings.models[model])
+    return runner.missing(option, settings.of_model(model)) if isinstance(runner, ProgramRunner) else ""
+
+
+def listed_name(settings: Settings, model: str) -> str:
+    """The name under which a model's service lists it, empty where it asks none. Raises as ``lacking``."""
+    runner, option = build_runner(settings.models[model])
+    if not isinstance(runner, ProgramRunner):
+        return option if runner.name == "openai_http" else ""
+    program = runner.program(option, settings.of_model(model))
+    return runner.model(option) if program.asks_here and program.api in {"chat", "responses"} else ""
 
 
 def never_works(settings: Settings, model: str) -> str:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
 from worker.runners.guard.witness import api_of
@@ -293,9 +293,12 @@ class Service:
         #: Set behind the first piece of an answer.
         self.spoke = threading.Event()
         self.calls = 0
+        #: The bodies of the model calls, in order, and their headers with names in small letters.
+        self.requests: list[dict[str, Any]] = []
+        self.headers: list[dict[str, str]] = []
 
-    def __enter__(self) -> Service:
-        service = self
+    def __enter__(self) -> Self:
+        service: Service = self
 
         class Handler(_Handler):
             owner = service
@@ -348,6 +351,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(200, b'{"input_tokens": 10, "totalTokens": 10}')
             return
         request = _parsed(said.decode("utf-8", "replace"))
+        self.owner.requests.append(request)
+        self.owner.headers.append({name.lower(): value for name, value in self.headers.items()})
         reply, form = self.owner.take(request), _FORMS[api]
         named = _MODEL.search(path)
         model = named[1] if named else str(request.get("model"))

@@ -33,23 +33,27 @@ from worker.turns.loops.loop import SLOW_SHARE
 _ANSWER_SECONDS = 5.0
 _MOST_BYTES = 4 * 2**20
 _REFUSED = {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}
+_PROGRAM_FIX = "install it for the user of the workers, or name it: agent_path in the model's block"
 _URL_FIX = "correct HELIX_OPENAI_URL, or url in the model's block of the settings file; is the service running?"
 _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the settings file"
 
 
 def models(settings: Settings) -> Iterator[Finding]:
     """A finding for each model. Asks services that models name for their list of models, once each."""
-    from worker.agents.ability import never_works
+    from worker.agents.ability import lacking, listed_name, never_works
     from worker.agents.registry import runner_names
 
     asked: dict[tuple[str, str], Finding | frozenset[str] | None] = {}
     for model, spec in settings.models.items():
-        runner, _, option = spec.partition(":")
+        runner = spec.partition(":")[0]
         if problem := never_works(settings, model):
             yield Finding(f"model {model}", "wrong", problem, _fix(runner, runner_names()))
             continue
         own = settings.of_model(model)
-        if runner != "openai_http":
+        if why := lacking(settings, model):
+            yield Finding(f"model {model}", "warning", f"not on this machine: {why}", _PROGRAM_FIX)
+            continue
+        if not (option := listed_name(settings, model)):
             yield Finding(f"model {model}", "ok", f"runs with {spec}")
             continue
         service = (own.openai_url, own.openai_api_key)

@@ -1,0 +1,70 @@
+"""Certify the installed agents, one after the other, and print the table of docs/agents.md.
+
+``python -m tests.agents [AGENT ...]``; ``make e2e-agents`` runs it. Exit code 1: a verdict was wrong.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from tests.agents.running import RUNNERS, VERSIONS, program_of, with_node
+from tests.installation import turns
+
+_HEAD = """\
+| Agent | Situations | Its own word: false, true ends kept | Without the witness | Our verdict |
+|---|---|---|---|---|"""
+
+
+def certified(agent: str) -> dict[str, Any] | None:
+    """What the kit counts for an agent; None where its program is not installed here."""
+    program = program_of(agent)
+    if program is None:
+        return None
+    runner = "claude_cli" if agent == "claude" else RUNNERS[agent]
+    path = {"HELIX_CLAUDE_PATH" if agent == "claude" else "HELIX_AGENT_PATH": str(program)}
+    environ = {**os.environ, "PATH": with_node(), **path}
+    done = subprocess.run(
+        turns("certify-runner", runner, "--json", "--jobs", "2"),
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    try:
+        found: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        raise SystemExit(f"{agent}: {done.stderr or done.stdout}") from None
+    return found
+
+
+def _line(agent: str, found: dict[str, Any]) -> str:
+    cells = [
+        f"{each['false_complete']} false, {each['kept']} of {each['true_ends']}" for each in found["counts"].values()
+    ]
+    return " | ".join([f"| {agent} {VERSIONS[agent]}", str(len(found["situations"])), *cells]) + " |"
+
+
+def main() -> int:
+    """Print a line for each agent, and below them what is wrong."""
+    print(f"Certified on {datetime.now(UTC):%Y-%m-%d}:\n\n{_HEAD}", flush=True)
+    problems = []
+    for agent in sys.argv[1:] or ["claude", *RUNNERS]:
+        found = certified(agent)
+        if found is None:
+            print(f"| {agent} | skipped: it is not installed here | | | |", flush=True)
+            continue
+        print(_line(agent, found), flush=True)
+        problems += [
+            f"{agent}: {each['situation']}: {each['problem']}: {each['reason']}"
+            for each in found["situations"]
+            if each["problem"]
+        ]
+    print("\n".join(["", *problems]))
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,102 @@
+"""A chat of five messages through the relay, with each real agent: continued, killed in its middle, gone on with."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.agents.running import RUNNERS, program_of, with_node
+from tests.agents.stub import Services, StubReply, said_in, says
+from tests.installation import Installation
+from tests.integration.served import Served, serving
+from tests.support import processes_with
+
+pytestmark = pytest.mark.long
+
+_WORD = re.compile(r"word\d")
+_MESSAGES, _KILLED = 5, 3
+
+
+class Answering(Services):
+    """Answers the last message of the chat with its own word; the one that is to be killed takes its time."""
+
+    def __init__(self) -> None:
+        super().__init__([])
+        self.killed = False
+
+    def take(self, request: dict[str, Any]) -> StubReply:
+        asked = words(request)[-1:] or ["word0"]
+        slow = asked == [f"word{_KILLED}"] and not self.killed
+        return says(f"Answer {asked[0]}. ", *(["More. "] * 200 if slow else []), "Whole.", delay=0.05)
+
+
+def words(request: dict[str, Any]) -> list[str]:
+    """The words of the user's messages in a model call, the last one last."""
+    return _WORD.findall(json.dumps([each for each in said_in(request) if each.get("role") == "user"]))
+
+
+@pytest.fixture(params=["claude", *RUNNERS])
+def agent(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = str(request.param)
+    if not os.environ.get("AGENTS"):
+        pytest.skip("real agents run with `make e2e-agents`")
+    if program_of(name) is None:
+        pytest.skip(f"{name} is not installed here: `make e2e-agents` installs it, if npm is there")
+    monkeypatch.setenv("PATH", with_node())
+    return name
+
+
+@pytest.fixture
+async def chat(agent: str, installation: Installation) -> AsyncIterator[tuple[Answering, Served]]:
+    with Answering() as service:
+        claude = {"claude_path": str(program_of(agent)), "claude_api_url": service.url, "claude_api_key": "sk-stub"}
+        url = service.url if agent == "gemini" else f"{service.url}/v1"
+        other = {"agent_path": str(program_of(agent)), "openai_url": url, "openai_api_key": "sk-stub"}
+        given: dict[str, Any] = claude if agent == "claude" else other
+        runner = "claude_cli" if agent == "claude" else RUNNERS[agent]
+        used = replace(installation.settings, models={"m": runner}, validators=(), box="off", **given)
+        installation.settings = used
+        installation.worker()
+        async with serving(used, models=used.models) as served:
+            yield service, served
+
+
+async def test_a_chat_goes_on_over_five_messages_and_a_kill_in_its_middle(chat: tuple[Answering, Served]) -> None:
+    service, served = chat
+    messages: list[dict[str, str]] = []
+    for number in range(1, _MESSAGES + 1):
+        messages.append({"role": "user", "content": f"Say word{number}"})
+        asked = {"model": "m", "messages": messages}
+        sent = await served.http.post("/v1/turns", json=asked, headers={"X-Conversation-ID": "chat"})
+        assert sent.status_code == 202, sent.text
+        turn_id = sent.json()["turn_id"]
+        if number == _KILLED:
+            await _kill(service, served, turn_id)
+        turn = await served.client.reader.result(turn_id, timeout=120)
+        assert turn.outcome in {"passed", "passed_after_retry"}, (number, turn.error)
+        assert turn.response.endswith(f"Answer word{number}. Whole."), (number, turn.response)
+        (*_, last) = [words(each) for each in service.requests if words(each)[-1:] == [f"word{number}"]]
+        assert list(dict.fromkeys(last)) == [f"word{each}" for each in range(1, number + 1)], "it knows the whole chat"
+        messages.append({"role": "assistant", "content": turn.response})
+        assert not processes_with(f"HELIX_AGENT_MARK={turn_id}.")
+    deliveries = [turn.delivery for turn in [await served.client.reader.get(turn_id)]]
+    assert deliveries == [1], "nothing but the kill runs twice"
+
+
+async def _kill(service: Answering, served: Served, turn_id: str) -> None:
+    """SIGKILL every process of the run in the middle of its answer."""
+    async with asyncio.timeout(60):
+        while not any(words(each)[-1:] == [f"word{_KILLED}"] for each in service.requests):
+            await asyncio.sleep(0.05)
+        async for event in served.client.reader.follow(turn_id):
+            if event is not None and event.kind == "attempt.output":
+                break
+    service.killed = True
+    for pid in processes_with(f"HELIX_AGENT_MARK={turn_id}."):
+        os.kill(pid, signal.SIGKILL)
