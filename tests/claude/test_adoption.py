@@ -159,8 +159,7 @@ async def test_an_answer_counts_whatever_is_killed_once_the_cli_has_said_that_it
 
 @only_kept
 async def test_what_a_frozen_worker_did_not_read_is_in_the_recording_too(stage: Stage) -> None:
-    # At once: the door is the worker's, and a model call that goes on while it is frozen waits with it.
-    stage.stub.replies = [says("Wel", "chen", "?"), says(SECOND)]
+    stage.stub.replies = [says("Wel", "chen", "?", delay=0.3), says(SECOND)]
     stage.settings = replace(stage.settings, worker_processes=2)
     stage.arm("output.received", "stop")
 

@@ -35,6 +35,7 @@ class Service:
 
     def __init__(self, certificate: Path | None = None) -> None:
         self.asked: list[tuple[str, str, dict[str, str], bytes]] = []
+        self.connections: set[Any] = set()
         self.go, self.left = threading.Event(), threading.Event()
         service = self
 
@@ -49,6 +50,7 @@ class Service:
                     body += self.rfile.read(size + 2)[:size]
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 service.asked.append((self.command, self.path, headers, body))
+                service.connections.add(self.client_address)
                 self.send_response(200)
                 self.send_header("transfer-encoding", "chunked")
                 self.end_headers()
@@ -58,7 +60,8 @@ class Service:
                     service.go.wait(120)
                     while not service.go.is_set() or self.path.endswith("?forever"):
                         self.wfile.write(b"1\r\n.\r\n")
-                    self.wfile.write(b"4\r\nlast\r\n0\r\n\r\n")
+                    self.wfile.write(b"4\r\nlast\r\n0\r\n\r\n" + b"surplus" * self.path.endswith("?more"))
+                    self.close_connection |= self.path.endswith("?closes")
                 service.left.set()
 
             do_GET = do_POST  # noqa: N815 - the server looks for this name
@@ -204,6 +207,36 @@ def test_what_is_no_request_is_refused(doors: Forwarder, service: Service, sent:
     with doors.door(outbound(service)) as path:
         answer = raw(path, sent)
     assert (answer[:10], service.asked) == (b"HTTP/1.1 4", [])
+
+
+@pytest.mark.parametrize(("first", "connections"), [("", 1), ("?closes", 2), ("?more", 2)])
+def test_a_connection_serves_the_next_request_unless_it_is_spoilt(
+    doors: Forwarder, service: Service, first: str, connections: int
+) -> None:
+    service.go.set()
+    with doors.door(outbound(service)) as path, doors.door(outbound(service)) as other:
+        assert ask(path, target=f"/v1/messages{first}", body=b"x")[0] == 200
+        if first == "?closes":
+            wait_for(lambda: not threading_of(service))
+        assert ask(path, body=b"y") == (200, b"first last")
+        assert len(service.connections) == connections
+        assert ask(other, body=b"z")[0] == 200
+        assert len(service.connections) == connections + 1, "another run has its own"
+
+
+def test_a_connection_that_is_not_used_ends(
+    doors: Forwarder, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarder, "_IDLE_SECONDS", 0.1)
+    service.go.set()
+    with doors.door(outbound(service)) as path:
+        assert ask(path, body=b"x")[0] == 200
+        wait_for(lambda: not threading_of(service))
+
+
+def threading_of(service: Service) -> list[threading.Thread]:
+    """The threads of its open connections."""
+    return [each for each in threading.enumerate() if "process_request_thread" in each.name and service.server]
 
 
 def test_a_service_that_cannot_be_reached_says_so(doors: Forwarder, service: Service) -> None:

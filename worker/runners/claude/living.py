@@ -152,7 +152,7 @@ class ClaudeLiving:
         self.fixed = fixed
         self.keepable = False
         self._process, self._held, self._files, self._bounds = begun.supervision.process, held, files, bounds
-        self._record, self._base, self._began = begun.record, base, began
+        self._door, self._base, self._began = begun.door, base, began
         self._pids = {self._process.pid}
         self._tip = ""  # the kept transcript that holds all that this process has heard
 
@@ -168,11 +168,10 @@ class ClaudeLiving:
         loop, files = asyncio.get_running_loop(), self._files
         began = time.monotonic() if files.asked else self._began
         message = Exchange(order, self._base, prompt_of(order, self._base), began, begun=not files.asked)
-        self.keepable, files.asked, files.calls = False, files.asked + 1, self._record.length if self._record else 0
+        self.keepable, files.asked = False, files.asked + 1
         self._process.extend(stop.lease_ends)
         footprint = Footprint(self._bounds, [files.work, files.home], boxed=self._boxed)
         supervision = Supervision(self._process, order, stop, hearing(emit, message.take_line), footprint)
-        begun = Begun(supervision, files.level, self._record, files.calls)
         message.settle = functools.partial(setattr, supervision, "settled", True)
 
         def emit_from_thread(event: AgentEvent) -> None:
@@ -180,6 +179,7 @@ class ClaudeLiving:
 
         if not await asyncio.to_thread(self._send, message) and files.asked > 1:
             return None
+        begun = Begun(supervision, files.level, self._door, files.calls)
         self._look(message)
         try:
             report = await watched(supervision)
@@ -216,7 +216,12 @@ class ClaudeLiving:
         asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look, message)
 
     def _send(self, message: Exchange) -> bool:
-        """Hand it to the process, recorded; False when that does not read it. May block."""
+        """Hand it to the process, recorded; False when that does not read it, or has no door any more. May block."""
+        if self._door and self._files.asked > 1:
+            try:
+                self._files.calls = self._door.length
+            except OSError:
+                return False
         for old in (self._files.work / "marks").iterdir():
             if old.name != START:
                 old.unlink()

@@ -1,9 +1,10 @@
 """The doors through which runs reach their service: each notes how every model call ended (``witness``).
 
 A box has its own network, in which nobody else is. Its run has a unix socket, bound into the box, at which this module
-answers in the worker's process. Requests go to the run's service, with the key that the agent does not hold;
-``CONNECT`` leads from a box to named hosts. Everything else is refused. A run without its own network has a port on
-loopback, below a path that only it knows. A door goes with its run, and all doors with their worker.
+answers. Requests go to the run's service, with the key that the agent does not hold; ``CONNECT`` leads from a box to
+named hosts. Everything else is refused. A run without its own network has a port on loopback, below a path that only it
+knows. A door goes with its run, and all doors with their worker: but a separate process serves them
+(``python -m worker.runners.guard.forwarder FD PID``, started by ``doors``), so that a frozen worker stops no agent.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ import contextlib
 import itertools
 import json
 import os
-import re
 import secrets
 import shutil
+import signal
 import socket
+import sys
 import tempfile
 import threading
 from collections.abc import Coroutine, Iterator
 from dataclasses import replace
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any, TypeVar
 
 import h11
-import structlog
 
-from worker.runners.guard.outbound import MAX_HEAD, Outbound, Refused, Stream, Upstream
+from worker.runners.guard.byte_stream import Stream
+from worker.runners.guard.outbound import MAX_HEAD, Outbound, Refused, Upstream
 from worker.runners.guard.witness import Framing, Listening, Record
-
-log = structlog.get_logger(__name__)
 
 #: Connections of one run at a time; one more is closed at once.
 MAX_CONNECTIONS = 32
@@ -38,8 +39,8 @@ MAX_CONNECTIONS = 32
 HEAD_SECONDS = 30.0
 #: So long is what an asker still sends thrown away, once it has its answer, in seconds.
 _LINGER_SECONDS = 2.0
-_PIECE = 65_536
-_HEAD_END = re.compile(rb"\r?\n\r?\n")
+#: So long is a connection to the service kept for the next request, in seconds: servers keep one for 5 and more.
+_IDLE_SECONDS = 4.0
 _PREFIX = "helix-net-"
 #: A socket that answers as long as the worker lives.
 _ALIVE = "alive.sock"
@@ -50,16 +51,16 @@ T = TypeVar("T")
 
 
 class Forwarder:
-    """The doors of this worker process: one thread, one folder for their sockets. Used by many threads at once."""
+    """The doors of a worker process: one thread, one folder for their sockets. Used by many threads at once."""
 
     def __init__(self) -> None:
-        self.owner = os.getpid()
         sweep()
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         self._numbers = itertools.count(1)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="forwarder", daemon=True).start()
-        self._do(asyncio.start_unix_server(_hang_up, sock=self._put(self._folder / _ALIVE)))
+        alive = self._put(self._folder / _ALIVE)
+        self._do(self._loop.create_unix_server(lambda: Stream(Stream.close), sock=alive))
 
     @contextlib.contextmanager
     def door(self, outbound: Outbound, record: Record | None = None) -> Iterator[Path]:
@@ -100,7 +101,7 @@ class Forwarder:
                 self._do(door.close())
 
     def close(self) -> None:
-        """Remove the folder. For tests: a worker that ends leaves it to the next one's ``sweep``."""
+        """Remove the folder, once all doors are closed. One that is killed leaves it to the next one's ``sweep``."""
         self._loop.call_soon_threadsafe(self._loop.stop)
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -140,10 +141,6 @@ def _dead(path: Path) -> bool:
     return False
 
 
-async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    writer.close()
-
-
 class _Door:
     """Answers at one socket. Lives on the forwarder's loop."""
 
@@ -153,10 +150,12 @@ class _Door:
         self._secret = secret
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._idle: list[Stream] = []
 
     async def open(self, sock: socket.socket) -> None:
-        start = asyncio.start_unix_server if sock.family == socket.AF_UNIX else asyncio.start_server
-        self._server = await start(self._answer, sock=sock, limit=MAX_HEAD)
+        loop = asyncio.get_running_loop()
+        server = loop.create_unix_server if sock.family == socket.AF_UNIX else loop.create_server
+        self._server = await server(lambda: Stream(self._connected), sock=sock)
 
     async def close(self) -> None:
         if self._server:
@@ -164,29 +163,29 @@ class _Door:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        for stream in list(self._idle):
+            self._spoilt(stream)
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        if task is None or len(self._tasks) >= MAX_CONNECTIONS:
-            writer.close()
+    def _connected(self, stream: Stream) -> None:
+        if len(self._tasks) >= MAX_CONNECTIONS:
+            stream.close()
             return
+        task = asyncio.get_running_loop().create_task(self._answer(stream))
         self._tasks.add(task)
-        try:
-            stream = Stream(reader, writer)
-            await self._serve(_Peer(stream, h11.Connection(h11.SERVER, MAX_HEAD)))
-            stream.end()
-            async with asyncio.timeout(
-                _LINGER_SECONDS
-            ):  # closed at once, what was not read would take the answer along
-                while await stream.read(_PIECE):
-                    pass
-        except asyncio.CancelledError:  # the run is over
-            pass
-        except (OSError, TimeoutError, h11.ProtocolError) as error:
-            log.debug("forwarder.broke_off", error=f"{type(error).__name__}: {error}")
-        finally:
-            self._tasks.discard(task)
-            writer.close()
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, stream: Stream) -> None:
+        # A broken connection, or another protocol, needs no answer; a cancel says that the run is over.
+        with contextlib.suppress(asyncio.CancelledError, OSError, TimeoutError, h11.ProtocolError):
+            try:
+                await self._serve(_Peer(stream, h11.Connection(h11.SERVER, MAX_HEAD)))
+                stream.end()
+                # Closed at once, what was not read would take the answer along.
+                async with asyncio.timeout(_LINGER_SECONDS):
+                    while await stream.read():
+                        pass
+            finally:
+                stream.close()
 
     async def _serve(self, asker: _Peer) -> None:
         """One request; the connection ends with it."""
@@ -208,11 +207,14 @@ class _Door:
     async def _tunnel(self, asker: _Peer, target: str) -> None:
         """Splice the connection with a named host; what goes through is theirs."""
         await asker.hear()  # the end of its head
-        async with self._outbound.to_host(target) as there:
+        there = await self._outbound.to_host(target)
+        try:
             await asker.say(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
             rest, _ = asker.http.trailing_data
             await there.write(rest)
             await _either(_pump(asker.stream, there), _pump(there, asker.stream))
+        finally:
+            there.close()
 
     async def _pass_on(self, asker: _Peer, request: h11.Request) -> None:
         """Send a request to the run's service, and the answer back, piece by piece as they come."""
@@ -223,15 +225,17 @@ class _Door:
         upstream = self._outbound.allowed(request.method, target)
         path = target.partition(b"?")[0].decode("ascii", "replace")
         call = self._record.begin(path) if request.method == b"POST" else None
+        stream, again = None, False
         try:
-            async with self._outbound.to_upstream(upstream) as stream:
-                service = _Peer(stream, h11.Connection(h11.CLIENT, MAX_HEAD))
-                headers = _headers_for(upstream, request)
-                target = upstream.path.encode() + target
-                await service.say(h11.Request(method=request.method, target=target, headers=headers))
-                if asker.http.they_are_waiting_for_100_continue:
-                    await asker.say(h11.InformationalResponse(status_code=100, headers=[]))
-                await _exchange(asker, service, call)
+            stream = self._idle.pop().take_up() if self._idle else await self._outbound.to_upstream(upstream)
+            service = _Peer(stream, h11.Connection(h11.CLIENT, MAX_HEAD))
+            target = upstream.path.encode() + target
+            await service.say(
+                h11.Request(method=request.method, target=target, headers=_headers_for(upstream, request))
+            )
+            if asker.http.they_are_waiting_for_100_continue:
+                await asker.say(h11.InformationalResponse(status_code=100, headers=[]))
+            again = await _exchange(asker, service, call)
         except Refused:
             if call:
                 call.close(whole=False, why="unreachable")
@@ -239,10 +243,24 @@ class _Door:
         finally:
             if call:
                 call.close(whole=False)
+            if stream and again and stream.keep(self._spoilt):
+                self._idle.append(stream)
+                asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._spoilt, stream)
+            elif stream:
+                stream.close()
+
+    def _spoilt(self, stream: Stream) -> None:
+        """A connection that waited for the next request must not be used any more."""
+        if stream in self._idle:
+            self._idle.remove(stream)
+            stream.close()
 
 
-async def _exchange(asker: _Peer, service: _Peer, call: Listening | None) -> None:
-    """Both ways of one request, until the answer has come or the asker has left."""
+async def _exchange(asker: _Peer, service: _Peer, call: Listening | None) -> bool:
+    """Both ways of one request, until the answer has come or the asker has left.
+
+    Returns whether the service takes another request on its connection.
+    """
     ways = [asyncio.create_task(_bring_back(service, asker, call)), asyncio.create_task(_hand_on(asker, service, call))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -252,6 +270,7 @@ async def _exchange(asker: _Peer, service: _Peer, call: Listening | None) -> Non
         ended = await asyncio.gather(*ways, return_exceptions=True)
     if isinstance(ended[0], h11.ProtocolError | OSError):
         raise ended[0]
+    return ended[0] is True and service.http.our_state is h11.DONE
 
 
 class _Peer:
@@ -262,30 +281,27 @@ class _Peer:
         self.http = http
         self.bodyless = False
 
-    async def hear_head(self) -> tuple[h11.Response, bytes]:
-        """The head of an answer, and what has come behind it.
+    async def hear_head(self) -> h11.Response:
+        """The head of an answer; what comes behind it is still to be read.
 
         Raises:
             OSError: none came. h11.RemoteProtocolError: it cannot be read.
         """
-        said = b""
         while True:
-            while not (found := _HEAD_END.search(said)) and len(said) <= MAX_HEAD:
-                if not (piece := await self.stream.read(_PIECE)):
-                    raise ConnectionError("the service broke off")
-                said += piece
-            head, said = (said[: found.end()], said[found.end() :]) if found else (said, b"")
-            self.http.receive_data(head)
+            try:
+                self.http.receive_data(await self.stream.head(MAX_HEAD))
+            except ValueError as error:
+                raise h11.RemoteProtocolError(str(error)) from error
             event = self.http.next_event()
             if isinstance(event, h11.Response):
-                return event, said
+                return event
             if not isinstance(event, h11.InformationalResponse):
                 raise h11.RemoteProtocolError("the service's answer has no head")
 
     async def hear(self) -> Any:
         """The next event."""
         while (event := self.http.next_event()) is h11.NEED_DATA:
-            self.http.receive_data(await self.stream.read(_PIECE))
+            self.http.receive_data(await self.stream.read())
         if isinstance(event, h11.Request):
             self.bodyless = event.method == b"HEAD"
         return event
@@ -310,8 +326,7 @@ def _headers_for(upstream: Upstream, request: h11.Request) -> list[tuple[bytes, 
     kept = [(name, value) for name, value in request.headers if name not in dropped]
     ours = [(name, value.encode()) for name, value in upstream.ours.items() if value]
     # The witness reads the answer: unpacking it costs more than it saves between here and the agent.
-    ours += [(b"accept-encoding", b"identity"), (b"connection", b"close")]
-    return [(b"host", upstream.host_header.encode()), *kept, *ours]
+    return [(b"host", upstream.host_header.encode()), *kept, *ours, (b"accept-encoding", b"identity")]
 
 
 async def _hand_on(asker: _Peer, service: _Peer, call: Listening | None) -> None:
@@ -322,17 +337,19 @@ async def _hand_on(asker: _Peer, service: _Peer, call: Listening | None) -> None
                 call.asked(bytes(event.data))
             await service.say(event)
         await service.say(event)
-    while await asker.stream.read(_PIECE):
+    while await asker.stream.read():
         pass
 
 
-async def _bring_back(service: _Peer, asker: _Peer, call: Listening | None) -> None:
+async def _bring_back(service: _Peer, asker: _Peer, call: Listening | None) -> bool:
     """The answer: its head without what concerns one connection, then what comes, as it comes.
+
+    Returns whether the service keeps its connection.
 
     Raises:
         OSError: the service broke off.
     """
-    head, rest = await service.hear_head()
+    head = await service.hear_head()
     kept = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
     own = h11.Response(status_code=head.status_code, headers=[*kept, (b"connection", b"close")], reason=head.reason)
     headers = dict(head.headers)
@@ -340,30 +357,55 @@ async def _bring_back(service: _Peer, asker: _Peer, call: Listening | None) -> N
     if call:
         call.answered(head.status_code, headers)
     await asker.say(own)
-    # As it comes, where both sides frame it alike: to frame it again costs ten times more.
-    alike = not framing.until_closed and asker.http.their_http_version != b"1.0"
-    while True:
-        body = framing.take(rest) if rest else b""
-        if call:  # before the agent has it: it may end at once
-            call.heard(body, whole=framing.over)
-        if alike and rest:
-            await asker.stream.write(rest)
-        elif body:
-            await asker.say(h11.Data(data=body))
-        if framing.over or not (rest := await service.stream.read(_PIECE)):
-            break
+    await _body(service.stream, asker, framing, call)
     if not framing.over and not framing.until_closed:
-        if call:
-            call.close(whole=False)
         raise ConnectionError("the service broke off")
     if call:
         call.close(whole=True)
-    if not alike:
+    if not _alike(framing, asker):
         await asker.say(h11.EndOfMessage())
+    closes = headers.get(b"connection", b"").lower() == b"close" or head.http_version != b"1.1"
+    return not (closes or framing.until_closed or framing.surplus)
+
+
+def _alike(framing: Framing, asker: _Peer) -> bool:
+    """Both sides frame an answer alike: it is passed on as it comes, since to frame it again costs ten times more."""
+    return not framing.until_closed and asker.http.their_http_version != b"1.0"
+
+
+async def _body(stream: Stream, asker: _Peer, framing: Framing, call: Listening | None) -> None:
+    """Pass a body on, until it or its connection ends. Raises ``OSError``: it is not framed as its head said."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    alike = _alike(framing, asker)
+
+    def take(raw: bytes) -> None:
+        if done.done():
+            return
+        try:
+            body = framing.take(raw) if raw else b""
+            if call:  # before the agent has it: it may end at once
+                call.heard(body, whole=framing.over)
+            if alike or body:
+                asker.stream.send(raw if alike else asker.http.send(h11.Data(data=body)) or b"")
+        except (OSError, h11.ProtocolError) as error:
+            done.set_exception(error)
+        else:
+            if framing.over or not raw:
+                done.set_result(None)
+
+    if framing.over:
+        return
+    asker.stream.source = stream
+    try:
+        stream.pass_on(take)
+        await done
+    finally:
+        asker.stream.source = None
+        stream.take_up()
 
 
 async def _pump(source: Stream, target: Stream) -> None:
-    while piece := await source.read(_PIECE):
+    while piece := await source.read():
         await target.write(piece)
     target.end()
 
@@ -375,13 +417,64 @@ async def _either(*ways: Coroutine[Any, Any, None]) -> None:
             both.create_task(way)
 
 
-_lock = threading.Lock()
-_current: list[Forwarder] = []
+class _Served:
+    """The doors as their worker asks for them, a request at a time (``doors`` names them)."""
+
+    def __init__(self) -> None:
+        self._forwarder = Forwarder()
+        self._numbers = itertools.count(1)
+        self._open: dict[int, tuple[contextlib.ExitStack, Record]] = {}
+
+    def open(self, outbound: Outbound, calls: Path | None, boxed: bool) -> tuple[int, str]:
+        """A door, by its number and its address."""
+        record, held = Record(calls), contextlib.ExitStack()
+        made = self._forwarder.door if boxed else self._forwarder.loopback
+        address = str(held.enter_context(made(outbound, record)))
+        number = next(self._numbers)
+        self._open[number] = held, record
+        return number, address
+
+    def length(self, number: int) -> int:
+        """How many model calls have begun at it."""
+        return self._open[number][1].length
+
+    def seen(self, number: int, since: int) -> Any:
+        """Its model calls after the first ``since``."""
+        return self._open[number][1].seen(since)
+
+    def close(self, number: int) -> None:
+        """Close it."""
+        self._open.pop(number)[0].close()
+
+    def end(self) -> None:
+        """Close all: the calls that go on are noted as they are."""
+        for number in list(self._open):
+            self.close(number)
+        self._forwarder.close()
 
 
-def shared() -> Forwarder:
-    """The forwarder of this process, started when it is first needed."""
-    with _lock:
-        if not _current or _current[0].owner != os.getpid():
-            _current[:] = [Forwarder()]
-        return _current[0]
+def main() -> None:
+    """Serve the worker that started us, until it is gone."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):  # the worker decides when we end
+        signal.signal(number, signal.SIG_IGN)
+    served, worker = _Served(), Connection(int(sys.argv[1]))
+    watched: list[Any] = [worker]
+    with contextlib.suppress(OSError):  # no pidfd on this kernel: the socket's end has to do
+        watched.append(os.pidfd_open(int(sys.argv[2])))
+    try:
+        while os.getppid() == int(sys.argv[2]) and wait(watched) == [worker]:
+            name, given = worker.recv()
+            try:
+                worker.send((True, getattr(served, name)(*given)))
+            except KeyError:
+                worker.send((False, "the door is gone"))
+            except OSError as error:
+                worker.send((False, str(error)))
+    except (EOFError, ConnectionError):
+        pass
+    finally:
+        served.end()
+
+
+if __name__ == "__main__":
+    main()

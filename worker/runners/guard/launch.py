@@ -18,14 +18,14 @@ from api_client.contract.settings import Settings, load
 from worker.files import recording
 from worker.files.recording import Finished
 from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong, Emit, Order, RunResult, Stop, Verdict
-from worker.runners.guard import box, forwarder, processes, witness
+from worker.runners.guard import box, doors, processes, witness
 from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.box import Bind, BoxError, Level
+from worker.runners.guard.doors import Door
 from worker.runners.guard.footprint import Bounds, Footprint
 from worker.runners.guard.outbound import Outbound
 from worker.runners.guard.processes import SOURCE_ROOT, Processes
 from worker.runners.guard.supervision import Ending, LimitReached, Supervision, watched
-from worker.runners.guard.witness import Record
 from worker.runners.witnessed import Witnessed
 
 _PYTHON = dict.fromkeys((sys.base_prefix, sys.prefix))
@@ -122,7 +122,7 @@ def run(agents: Processes, launch: Launch, order: Order, stop: Stop, emit: Emit,
             return begun
         ending = begun.supervision.run()
         reach("agent.ended")
-    return begun.boxed(ending)
+        return begun.boxed(ending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,13 +131,16 @@ class Begun:
 
     supervision: Supervision
     level: Level
-    record: Record | None = None
+    door: Door | None = None
     since: int = 0
 
     @property
     def witnessed(self) -> Witnessed | None:
-        """The model calls, of a process of many messages those of this one; None where it has no door."""
-        return self.record.seen(self.since) if self.record else None
+        """The model calls, of a process of many messages those of this one; None where it has no door.
+
+        While that is open. May block.
+        """
+        return self.door.seen(self.since) if self.door else None
 
     def ended(self, report: Exit) -> Ending:
         """Return what ``watched`` saw. May block."""
@@ -171,7 +174,7 @@ def begin(
     try:
         level = box.level(launch.box, wanted=launch.wanted)
         path = witness.path_of(order.directory) if order.recorded or noted else None
-        launch, record = _within(_on_stage(launch), order, level, held, path)
+        launch, door = _within(_on_stage(launch), order, level, held, path)
         agent = agents.spawn(
             launch.argv,
             mark=order.mark,
@@ -191,7 +194,7 @@ def begin(
     footprint = Footprint(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
     supervision = Supervision(agent, order, stop, hearing(emit, take_line), footprint)
     supervision.blank_lines = launch.blank_lines
-    return Begun(supervision, level, record)
+    return Begun(supervision, level, door)
 
 
 def ended_before(found: Finished) -> Ending:
@@ -219,8 +222,8 @@ def hearing(emit: Emit, take_line: Hear) -> Callable[[bytes], None]:
 
 def _within(
     launch: Launch, order: Order, level: Level, held: contextlib.ExitStack, calls: Path | None
-) -> tuple[Launch, Record | None]:
-    """The launch as it is at this level: as it is, in a box, or in a box with its own door; and what its door records.
+) -> tuple[Launch, Door | None]:
+    """The launch as it is at this level: as it is, in a box, or in a box with its own door; and that door.
 
     ``calls``: the file of its model calls; None for none.
 
@@ -230,16 +233,13 @@ def _within(
     leads = launch.outbound
     if leads is None:
         return _in_box(launch, order, level, None), None
-    record = Record(calls)
-    door: Path | None = None
+    door = held.enter_context(doors.door(leads, calls, boxed=level.cut))
     if level.cut:
-        door = held.enter_context(forwarder.shared().door(leads, record))
         launch = _behind(launch, box.DOOR)
     elif leads.upstream:
         local = {name: _LOCAL + f",{launch.env[name]}" if launch.env.get(name) else _LOCAL for name in _NO_PROXY_FOR}
-        launch = replace(launch, env={**launch.env, **local})
-        launch = _behind(launch, held.enter_context(forwarder.shared().loopback(leads, record)))
-    return _in_box(launch, order, level, door), record
+        launch = _behind(replace(launch, env={**launch.env, **local}), door.address)
+    return _in_box(launch, order, level, Path(door.address) if level.cut else None), door
 
 
 def _behind(launch: Launch, address: str) -> Launch:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import functools
 import ipaddress
 import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
+
+from worker.runners.guard.byte_stream import Stream
 
 #: Largest head of a request or an answer, in bytes.
 MAX_HEAD = 65_536
@@ -78,29 +79,6 @@ def _pattern(path: str) -> re.Pattern[str]:
     return re.compile(re.escape(path).replace(r"\*", r"[A-Za-z0-9_@-][A-Za-z0-9._@-]*"))
 
 
-@dataclass(slots=True)
-class Stream:
-    """The two directions of a connection."""
-
-    reader: asyncio.StreamReader
-    writer: asyncio.StreamWriter
-
-    async def read(self, size: int) -> bytes:
-        """Return what has come, at most ``size`` bytes; empty at the end."""
-        return await self.reader.read(size)
-
-    async def write(self, data: bytes) -> None:
-        """Send, as fast as the other side takes it."""
-        self.writer.write(data)
-        await self.writer.drain()
-
-    def end(self) -> None:
-        """Say that nothing more comes."""
-        with contextlib.suppress(OSError):
-            if self.writer.can_write_eof():
-                self.writer.write_eof()
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outbound:
     """All that a run may reach.
@@ -129,20 +107,17 @@ class Outbound:
             raise Refused(403, f"the box leads to its model alone: {asked} is not passed on (docs/security.md)")
         return self.upstream
 
-    @contextlib.asynccontextmanager
-    async def to_upstream(self, upstream: Upstream) -> AsyncIterator[Stream]:
-        """A connection to the service.
+    async def to_upstream(self, upstream: Upstream) -> Stream:
+        """A new connection to the service.
 
         Raises:
             Refused: it cannot be reached.
         """
         host, port = upstream.address
         context = _trusted(self.ca, _stamp(self.ca)) if upstream.tls else None
-        async with self._connected(host, port, context, proxy=self.proxy if upstream.tls else "") as stream:
-            yield stream
+        return await self._connected(host, port, context, proxy=self.proxy if upstream.tls else "")
 
-    @contextlib.asynccontextmanager
-    async def to_host(self, target: str) -> AsyncIterator[Stream]:
+    async def to_host(self, target: str) -> Stream:
         """A connection to a named host, ``name:port``.
 
         Raises:
@@ -154,30 +129,22 @@ class Outbound:
         if named is None or not port.isascii() or not port.isdecimal():
             raise Refused(403, f"{target[:200]} is not named in HELIX_BOX_HOSTS (docs/security.md)")
         address = host if self.proxy else await _resolved(host, int(port), named)
-        async with self._connected(address, int(port), None, proxy=self.proxy) as stream:
-            yield stream
+        return await self._connected(address, int(port), None, proxy=self.proxy)
 
-    @contextlib.asynccontextmanager
-    async def _connected(
-        self, host: str, port: int, context: ssl.SSLContext | None, *, proxy: str
-    ) -> AsyncIterator[Stream]:
-        name = f"{host}:{port}"
+    async def _connected(self, host: str, port: int, context: ssl.SSLContext | None, *, proxy: str) -> Stream:
+        name, loop = f"{host}:{port}", asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
-                if proxy:
-                    stream = await _through(proxy, host, port)
-                    if context:
-                        await stream.writer.start_tls(context, server_hostname=host)
-                else:
-                    stream = Stream(*await asyncio.open_connection(host, port, ssl=context, limit=MAX_HEAD))
+                if not proxy:
+                    return (await loop.create_connection(Stream, host, port, ssl=context))[1]
+                stream = await _through(proxy, host, port)
+                if context:
+                    await stream.start_tls(context, host)
+                return stream
         except TimeoutError:
             raise Refused(502, f"{name} did not answer within {CONNECT_SECONDS:g} s", "api_error") from None
-        except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        except OSError as error:
             raise Refused(502, f"{name} cannot be reached: {error}", "api_error") from None
-        try:
-            yield stream
-        finally:
-            stream.writer.close()
 
 
 def trusting(ca: str) -> ssl.SSLContext:
@@ -241,14 +208,21 @@ async def _through(proxy: str, host: str, port: int) -> Stream:
         OSError: the proxy cannot be reached, or refuses.
     """
     parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
-    reader, writer = await asyncio.open_connection(parts.hostname, parts.port or 3128, limit=MAX_HEAD)
+    loop = asyncio.get_running_loop()
+    _, stream = await loop.create_connection(Stream, parts.hostname or "", parts.port or 3128)
     login = ""
     if parts.username is not None:
         pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
         login = f"Proxy-Authorization: Basic {base64.b64encode(pair.encode()).decode()}\r\n"
-    writer.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{login}\r\n".encode())
-    head = await reader.readuntil(b"\r\n\r\n")
+    try:
+        await stream.write(f"CONNECT {host}:{port} HTTP/1.1\r\nHost: {host}:{port}\r\n{login}\r\n".encode())
+        head = await stream.head(MAX_HEAD)
+    except BaseException as error:
+        stream.close()
+        if isinstance(error, ValueError):
+            raise OSError("the proxy's answer has no head") from error
+        raise
     if head.split(b" ", 2)[1:2] != [b"200"]:
-        writer.close()
+        stream.close()
         raise OSError(f"the proxy says: {head.splitlines()[0].decode('latin-1')[:200]}")
-    return Stream(reader, writer)
+    return stream

@@ -241,6 +241,8 @@ class Framing:
         self._left: int | None = 0 if self._chunked or bodyless else int(length) if length else None
         self._rest, self._trailers = b"", False
         self.over = bodyless or (self._left == 0 and not self._chunked)
+        #: Something came behind the end.
+        self.surplus = False
 
     @property
     def until_closed(self) -> bool:
@@ -257,6 +259,7 @@ class Framing:
             return b"".join(self._chunks(raw))
         if self._left is None:
             return raw
+        self.surplus = len(raw) > self._left
         piece = raw[: self._left]
         self._left -= len(piece)
         self.over = not self._left
@@ -287,6 +290,7 @@ class Framing:
                 except ValueError:
                     raise Broken("a chunk has no size") from None
                 self._trailers = not self._left
+        self.surplus = at < len(data)
 
 
 class Record:
@@ -351,8 +355,13 @@ def path_of(directory: Path) -> Path:
 
 def adopted(directory: Path, since: int = 0) -> Witnessed | None:
     """The calls of a run whose worker died, after the first ``since``; None where they were not recorded."""
+    return read(path_of(directory), since)
+
+
+def read(path: Path, since: int = 0) -> Witnessed | None:
+    """The calls in the file of a record, after the first ``since``; None where there is none."""
     try:
-        lines = path_of(directory).read_text("ascii").splitlines()
+        lines = path.read_text("ascii").splitlines()
     except (OSError, ValueError):
         return None
     names, calls = {field.name for field in fields(Call)}, dict[int, Call]()
