@@ -9,12 +9,13 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard, get_args, runtime_checkable
 
 from api_client.contract.completion import Completion as Completion
 from api_client.contract.completion import ErrorKind as ErrorKind
 from api_client.contract.completion import Verdict as Verdict
 from api_client.contract.completion import Why as Why
+from worker.enforcement.claims.journal import CallKind, Journal, JournalWriter
 
 # The input of an agent or service as its runner really sent it, kept with the attempt. Pure.
 #
@@ -133,6 +134,7 @@ class RunResult:
     The text of a run that is not complete is the longest text known of its answer: a beginning of it, in order.
     ``sent`` is what the agent was really sent, where that is more than the order's prompt.
     For ``kept_seconds`` its process waits here for the session's next message; 0: it has ended.
+    ``journal`` is what its agent reported of its tools; None of an agent that reports none.
     """
 
     completion: Completion
@@ -142,6 +144,7 @@ class RunResult:
     sent: Sent | None = None
     adopted: int = 0
     kept_seconds: float = 0.0
+    journal: Journal | None = None
 
 
 def not_begun(reason: str, *, host: bool) -> RunResult:
@@ -259,6 +262,7 @@ class Transcript:
         self.usage: dict[str, Any] = {}
         self.facts: dict[str, Any] = {}
         self.skipped = 0
+        self._journal = JournalWriter()
         self._pieces: list[str] = []
         self._length = 0
 
@@ -266,6 +270,12 @@ class Transcript:
     def text(self) -> str:
         """The answer so far; resets are taken into account."""
         return "".join(self._pieces)
+
+    @property
+    def journal(self) -> Journal | None:
+        """The agent's tools; None where it reported no use of one as a ``call``."""
+        found = self._journal.journal
+        return found if found.calls else None
 
     @property
     def evidence(self) -> dict[str, Any]:
@@ -318,10 +328,27 @@ class Transcript:
                 self._length = 0
             case "tool" | "note":
                 pass
+            case "call":
+                self._call(event)
             case _:
                 self.skipped += 1
         shown = _EVENTS.get(kind)
         return AgentEvent(kind=shown, text=text, detail=str(event.get("detail", ""))) if shown else None
+
+    def _call(self, event: dict[str, Any]) -> None:
+        """Note the use of a tool that has ended; its files are one use each."""
+        ok, code = event.get("ok"), event.get("code")
+        kind: CallKind = next((each for each in get_args(CallKind) if each == event.get("kind")), "other")
+        for number, what in enumerate(event.get("what") or ()):
+            name = f"{event.get('id')}:{number}"
+            self._journal.begin(name, kind, str(what))
+            self._journal.end(
+                name,
+                ok=ok if isinstance(ok, bool) else None,
+                ran=event.get("ran") is not False,
+                output=str(event.get("output") or ""),
+                code=code if isinstance(code, int) and not isinstance(code, bool) else None,
+            )
 
 
 def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) -> Completion:

@@ -32,9 +32,11 @@ from api_client.contract.tasks import (
 from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.turns.record.changes import Claim, JudgingPaused
 from api_client.turns.record.encoding import Accepted, Move, asked_anew, judged, policy_of
+from worker.enforcement.claims.journal import Journal
 from worker.enforcement.policy import Attempt, decide, demote, refused
+from worker.enforcement.rules.claims import JOURNAL
 from worker.files.workspace import written_files
-from worker.turns import folders, phase_turns
+from worker.turns import evidence, folders, phase_turns
 from worker.turns.agent_run import AgentRun
 from worker.turns.folders import AnswerFiles, accept_with_files
 from worker.turns.judges import CannotJudge, Case
@@ -78,7 +80,7 @@ async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecor
         raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
     found = await _collected(parts, turn, attempts)
     try:
-        case = case_of(parts, turn, this.text, found.files, before)
+        case = case_of(parts, turn, this.text, found.files, before, evidence.journal_of(attempts))
         quick = case.bounded
         attempt = parts.judges.judge(case) if quick else await parts.threads.checks(parts.judges.judge, case)
         shadow = await _in_shadow(parts, turn, case, attempt, lease.deadline - time.monotonic())
@@ -116,7 +118,7 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
     this = AttemptRecord(number=run.attempt, **run.facts.values)
     before = [record for record in attempts if record.number < run.attempt]
     try:
-        case = case_of(parts, turn, this.text, {}, before)
+        case = case_of(parts, turn, this.text, {}, before, evidence.journal_of([*before, this]))
         if not case.bounded:
             return None
         found = await _collected(parts, turn, [*before, this])
@@ -178,9 +180,16 @@ async def _in_shadow(
 
 
 def case_of(
-    parts: EngineParts, turn: Turn, text: str, files: Mapping[str, str], before: Sequence[AttemptRecord]
+    parts: EngineParts,
+    turn: Turn,
+    text: str,
+    files: Mapping[str, str],
+    before: Sequence[AttemptRecord],
+    journal: Journal | None = None,
 ) -> Case:
     """Return what the judges are asked about an answer; ``before`` are the turn's attempts before it.
+
+    ``journal`` is that of all runs the answer may speak of.
 
     Raises:
         CannotJudge: the turn's policy file is not there, or cannot be used.
@@ -200,6 +209,7 @@ def case_of(
             "locale": request.locale,
             "session_id": request.session_id,
             "prompt": request.prompt,
+            JOURNAL: journal,
         },
         policy=policy_of(turn),
         file=file,
@@ -266,6 +276,7 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
         return not_reached(turn, link, turn.request.after, stopped)
     run = AgentRun(parts, lease, history, this.text if this and this.goes_on else "")
     result = await run.run()
+    broken = this if this and this.goes_on else None
     return after_run(
         turn,
         link,
@@ -273,6 +284,7 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
         unsent=run.unsent,
         prompt=run.prompt,
         sent=result.sent.to_dict(parts.redact) if result.sent else None,
+        journal=await evidence.collected(parts, turn, link.attempt, result, broken),
         history=history,
         stop=lease.reason,
         transient_retries=parts.settings.transient_retries,
@@ -300,7 +312,8 @@ def _fallback(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -
     tried = [record for number, record in sorted(records.items()) if number <= best.number]
     found = folders.kept(parts.settings, turn, tried)
     try:
-        repaired = parts.judges.repair(case_of(parts, turn, best.answer, found.files, list(records.values())))
+        case = case_of(parts, turn, best.answer, found.files, list(records.values()), evidence.journal_of(tried))
+        repaired = parts.judges.repair(case)
     except CannotJudge as error:
         return cannot_judge(link, str(error))
     wrong = (*found.lost, *refused(found.refused, turn.request.locale))

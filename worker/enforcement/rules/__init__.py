@@ -3,6 +3,7 @@
 docs/rules/ has a page for each. ``worker.enforcement.policies`` reads the file that names them.
 """
 
+from worker.enforcement.rules.claims import Claims
 from worker.enforcement.rules.external import CommandRule, LlmJudge
 from worker.enforcement.rules.markdown import Citations, CodeBlocks, Language, LinksRule, Structure
 from worker.enforcement.rules.rule import Rule, option
@@ -14,6 +15,7 @@ RULES: dict[str, type[Rule]] = {
     rule.kind: rule
     for rule in (
         Citations,
+        Claims,
         CodeBlocks,
         CommandRule,
         Forbidden,
@@ -31,6 +33,7 @@ RULES: dict[str, type[Rule]] = {
 __all__ = [
     "RULES",
     "Citations",
+    "Claims",
     "CodeBlocks",
     "CommandRule",
     "Forbidden",

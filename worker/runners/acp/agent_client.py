@@ -37,6 +37,14 @@ _STOPPED: Mapping[str, dict[str, Any]] = {
 }
 
 
+#: Kinds of tool calls -> what they do, as a run's journal has it. Of a kind that is not here nothing is known.
+_KINDS = {"edit": "write", "execute": "run", "read": "read", "search": "read", "think": "read", "fetch": "read"}
+#: What is remembered of a tool call.
+_CALL = ("kind", "title", "locations", "rawInput", "rawOutput", "content", "status")
+#: Of a command's output this many characters are reported, the last ones.
+_OUTPUT = 20_000
+
+
 class Gone(Exception):
     """The agent's output has ended."""
 
@@ -131,6 +139,30 @@ class Reports:
         self._gap = True
         self.say("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])
 
+    def call(self, name: str, call: Mapping[str, Any]) -> None:
+        """How the use of a tool ended, for the journal of the run."""
+        given, kind = _mapping(call.get("rawInput")), _KINDS.get(str(call.get("kind")), "other")
+        content = [part for part in _list(call.get("content")) if isinstance(part, dict)]
+        if kind == "write":
+            places = [*_list(call.get("locations")), *(part for part in content if part.get("type") == "diff")]
+            what = [str(place["path"]) for place in places if isinstance(place, dict) and place.get("path")]
+        else:
+            said = given.get("command") or given.get("cmd") or call.get("title") or ""
+            what = [" ".join(map(str, said)) if isinstance(said, list) else str(said).strip("`")]
+        result = call.get("rawOutput")
+        texts = [str(_mapping(part.get("content")).get("text") or "") for part in content]
+        codes = [_mapping(result).get(name) for name in ("exitCode", "exit_code", "code")]
+        self.say(
+            "call",
+            id=name,
+            kind=kind,
+            what=sorted(set(what)),
+            ok={"completed": True, "failed": False}.get(str(call.get("status"))),
+            ran=not call.get("refused"),
+            code=next((code for code in codes if isinstance(code, int)), None),
+            output="\n".join([*texts, result if isinstance(result, str) else json.dumps(result)])[-_OUTPUT:],
+        )
+
     def beat(self) -> None:
         """A sign of life: the agent does something that is not part of its answer."""
         if time.monotonic() - self._beat > _BEAT_SECONDS:
@@ -148,6 +180,7 @@ class Client:
         self._edits = self._folder if given["edits"] else None
         self._numbers = 0
         self._calls: dict[str, dict[str, Any]] = {}
+        self._journaled: set[str] = set()
         self._denied: list[str] = []
         self._skipped = 0
         self._cost: float | None = None
@@ -218,6 +251,8 @@ class Client:
         """Let it leave, take what it still says, and report its end."""
         self.leave()
         self._usage(end)
+        for name in self._calls.keys() - self._journaled:
+            self._reports.call(name, self._calls[name])
         reason = end.get("stopReason")
         facts = {"stop_reason": str(reason)[:64], "agent_session": self.session, "denied": self._denied[:10]}
         self._reports.say("evidence", facts={**facts, "junk_lines": self._skipped})
@@ -263,8 +298,10 @@ class Client:
             case "tool_call":
                 call = self._remember(update)
                 self._reports.tool(call)
+                self._ended(update)
             case "tool_call_update":
                 self._remember(update)
+                self._ended(update)
                 self._reports.beat()
             case "usage_update":
                 cost = _mapping(update.get("cost"))
@@ -277,13 +314,20 @@ class Client:
     def _remember(self, update: Mapping[str, Any]) -> dict[str, Any]:
         """Return all that the agent named of a tool call: an update names only changes."""
         call = self._calls.setdefault(str(update.get("toolCallId")), {})
-        call.update({name: update[name] for name in ("kind", "title", "locations") if update.get(name)})
+        call.update({name: update[name] for name in _CALL if update.get(name)})
         return call
+
+    def _ended(self, update: Mapping[str, Any]) -> None:
+        name = str(update.get("toolCallId"))
+        if update.get("status") in {"completed", "failed"} and name not in self._journaled:
+            self._journaled.add(name)
+            self._reports.call(name, self._calls[name])
 
     def _permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
         call = self._remember(_mapping(params.get("toolCall")))
         yes = params.get("sessionId") == self.session and allowed(call, self._given["allow"], self._edits)
         if not yes:
+            call["refused"] = True
             self._denied.append(f"{call.get('kind') or 'other'}: {call.get('title') or ''}"[:200])
         return chosen(params.get("options"), yes=yes)
 
@@ -392,6 +436,10 @@ def _ended_as(code: int | None, reports: Reports) -> int:
         signal.signal(-code, signal.SIG_DFL) if -code not in {signal.SIGKILL, signal.SIGSTOP} else None
         os.kill(os.getpid(), -code)
     return code or 1
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

@@ -209,6 +209,7 @@ class ProcessFiles:
             usage=stream.usage(self.spent),
             agent_session=session if kept_now else "",
             sent=Sent(system=instructions(self.home), messages=(said,), continues=message.base.knows),
+            journal=stream.journal,
         )
 
     def _facts(self, message: Exchange) -> dict[str, Any]:

@@ -7,11 +7,13 @@ them. Text that was streamed and then not confirmed (the service broke off, the 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from worker.enforcement.claims.journal import CallKind, Journal, JournalWriter
 from worker.files.safe_io import opened, read
 from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong
 
@@ -78,6 +80,70 @@ def longest(*known: str) -> str:
     return max(known, key=lambda text: len(trimmed(text)))
 
 
+#: The CLI's tools -> what a use does, and the name of what it is done to. Tools of MCP servers may do anything.
+_KINDS: Mapping[str, tuple[CallKind, str]] = {
+    **dict.fromkeys(("Write", "Edit", "MultiEdit"), ("write", "file_path")),
+    "NotebookEdit": ("write", "notebook_path"),
+    **dict.fromkeys(("Bash", "PowerShell"), ("run", "command")),
+    **dict.fromkeys(
+        [
+            "Read",
+            "Glob",
+            "Grep",
+            "LS",
+            "LSP",
+            "WebFetch",
+            "WebSearch",
+            "TodoWrite",
+            "TodoRead",
+            "Task",
+            "Agent",
+            "Skill",
+            "TaskOutput",
+            "BashOutput",
+            "TaskStop",
+            "KillShell",
+            "ToolSearch",
+            "AskUserQuestion",
+            "ExitPlanMode",
+        ],
+        ("read", ""),
+    ),
+}  # fmt: skip
+_EXIT = re.compile(r"Exit code (\d+)")
+
+
+def note_tools(record: Mapping[str, Any], journal: JournalWriter) -> None:
+    """Note the uses of tools that a message begins or ends."""
+    facts = record.get("tool_use_result")
+    for block in blocks(record):
+        if block.get("type") == "tool_use":
+            name = str(block.get("name"))
+            kind, key = _KINDS.get(name, ("other", ""))
+            journal.begin(str(block.get("id")), kind, cleaned(_mapping(block, "input").get(key) if key else name))
+        elif block.get("type") == "tool_result":
+            said = block.get("content")
+            texts = [said] if isinstance(said, str) else [str(_mapped(each).get("text") or "") for each in said or ()]
+            text, wrong, more = "\n".join(texts), block.get("is_error") is True, _mapped(facts)
+            code = _EXIT.match(text) if wrong else None
+            shown = "\n".join(str(more.get(name) or "") for name in ("stdout", "stderr")) if "stdout" in more else text
+            journal.end(
+                str(block.get("tool_use_id")),
+                ok=None if more.get("backgroundTaskId") else not wrong,
+                ran=not (wrong and (text.startswith("<tool_use_error>") or _refused(record))),
+                output=cleaned(shown),
+                code=int(code[1]) if code else None,
+                new=more.get("type") == "create",
+            )
+
+
+def _refused(record: Mapping[str, Any]) -> bool:
+    """Return whether the CLI did not let a tool run."""
+    found = record.get("tool_result_meta")
+    each = (_mapped(_mapped(meta).get("permission_decision")) for meta in found) if isinstance(found, list) else ()
+    return any(decision.get("decision") not in (None, "accept") for decision in each)
+
+
 #: What of a tool's input says what it does, the first that is there.
 _DETAILS = ("file_path", "path", "pattern", "command", "url", "query", "description")
 _DETAIL = 200
@@ -108,6 +174,12 @@ class ClaudeStream:
         self._used: dict[str, int] = {}
         self._spent: dict[str, dict[str, int]] = {}
         self._message = ""
+        self._journal = JournalWriter()
+
+    @property
+    def journal(self) -> Journal:
+        """The tools that the agent and its subagents used."""
+        return self._journal.journal
 
     @property
     def text(self) -> str:
@@ -132,6 +204,8 @@ class ClaudeStream:
         if not isinstance(record, dict):
             self.skipped += 1
             return []
+        if record.get("type") in {"assistant", "user"}:
+            note_tools(record, self._journal)
         if record.get("parent_tool_use_id"):
             return []  # a subagent talks to the agent, not to the user
         match record.get("type"):
@@ -284,7 +358,10 @@ def _output(text: str) -> list[AgentEvent]:
 
 
 def _mapping(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = holder.get(name)
+    return _mapped(holder.get(name))
+
+
+def _mapped(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, dict) else {}
 
 

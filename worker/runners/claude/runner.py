@@ -152,7 +152,13 @@ class ClaudeCliRunner(ProcessRunner):
         session = claude_sessions.session_of(order)
         kept = completion.verdict is Verdict.COMPLETE and claude_sessions.keep(order, session, left.transcript, home)
         usage = stream.usage(base.spent)
-        return RunResult(completion=completion, text=stream.text, usage=usage, agent_session=session if kept else "")
+        return RunResult(
+            completion=completion,
+            text=stream.text,
+            usage=usage,
+            agent_session=session if kept else "",
+            journal=stream.journal,
+        )
 
 
 def _clearing(home: Path) -> Callable[[], None]:

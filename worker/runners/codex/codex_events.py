@@ -7,12 +7,16 @@ and a message of the agent. An ``error`` event alone says nothing: it is also ho
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from worker.enforcement.claims.journal import Journal, JournalWriter
 from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong, Completion, ErrorKind, Verdict, Why
 from worker.runners.guard.supervision import Ending
 
+_SHELL = re.compile(r"\S*\b(?:ba|z)?sh -l?c ")
 _ENDS = frozenset({"turn.completed", "turn.failed"})
 #: Items that are the use of a tool -> what of them is shown.
 _TOOLS = {"command_execution": "command", "mcp_tool_call": "tool", "web_search": "query", "file_change": "status"}
@@ -29,6 +33,7 @@ class CodexOutput:
         self._end = ""
         self._words = ""
         self._skipped = 0
+        self._journal = JournalWriter()
         self.session = ""
         self.usage: Mapping[str, Any] = {}
 
@@ -36,6 +41,11 @@ class CodexOutput:
     def text(self) -> str:
         """The agent's messages, a blank line between two."""
         return "\n\n".join(self._messages)
+
+    @property
+    def journal(self) -> Journal:
+        """The commands that it ran, and the files that it changed."""
+        return self._journal.journal
 
     @property
     def said(self) -> Mapping[str, Any]:
@@ -82,9 +92,29 @@ class CodexOutput:
             between = "\n\n" if self._messages else ""
             self._messages.append(text)
             return (AgentEvent(kind="output", text=between + text),)
+        self._note_tool(kind, item)
         if what in _TOOLS and kind == "item.started":
             return (AgentEvent(kind="tool", text=str(what), detail=_text(item.get(_TOOLS[str(what)]))[:300]),)
         return ()
+
+    def _note_tool(self, kind: str, item: Mapping[str, Any]) -> None:
+        name, status, code = str(item.get("id")), item.get("status"), item.get("exit_code")
+        code = code if isinstance(code, int) else None
+        ok = status == "completed" and not code if kind == "item.completed" else None
+        match item.get("type"):
+            case "command_execution":
+                self._journal.begin(name, "run", _unwrapped(_text(item.get("command"))))
+                output = _text(item.get("aggregated_output"))
+                self._journal.end(name, ok=ok, ran=status != "declined", output=output, code=code)
+            case "file_change":
+                changes = item.get("changes")
+                for number, change in enumerate(changes if isinstance(changes, list) else ()):
+                    if isinstance(change, dict) and change.get("kind") != "delete":
+                        self._journal.begin(f"{name}:{number}", "write", _text(change.get("path")))
+                        self._journal.end(f"{name}:{number}", ok=ok, new=change.get("kind") == "add")
+            case "mcp_tool_call":
+                self._journal.begin(name, "other", _text(item.get("tool")))
+                self._journal.end(name, ok=ok)
 
     def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
         """The verdict by its own evidence."""
@@ -106,6 +136,16 @@ class CodexOutput:
         else:
             return Completion(verdict=Verdict.COMPLETE, reason="exit code 0 and turn.completed", evidence=evidence)
         return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
+
+
+def _unwrapped(command: str) -> str:
+    """A command without the shell around it: ``/bin/bash -lc 'pytest -q'``."""
+    found = _SHELL.match(command)
+    try:
+        inside = shlex.split(command[found.end() :]) if found else []
+    except ValueError:
+        inside = []
+    return inside[0] if len(inside) == 1 else command
 
 
 def _text(value: object) -> str:

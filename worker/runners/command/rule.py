@@ -115,6 +115,7 @@ class CommandOutput:
     """Reads a command's output by its rules."""
 
     usage: Mapping[str, Any] = {}
+    journal = None
 
     def __init__(self, command: CommandRules, read_file: Callable[[str], str | None]) -> None:
         """``read_file``: the text of a file in the delivery's folder; None without one."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from api_client.contract.image import images_named
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
+from worker.enforcement.claims.journal import Journal
 from worker.files.safe_io import SHORT_OF, opened, read
 from worker.files.workspace import RESPONSE, written_files
 from worker.runners.base import (
@@ -61,6 +62,11 @@ class Heard(Protocol):
     @property
     def session(self) -> str:
         """The agent's own name of its session; empty when it named none."""
+        ...
+
+    @property
+    def journal(self) -> Journal | None:
+        """The tools that it used; None of an agent that reports none."""
         ...
 
     @property
@@ -284,7 +290,9 @@ def _concluded(run: Run, heard: Heard, ending: Ending, emit: Emit, *, needs_witn
     said = run.instructions if run.program.instructions else ""
     sent = Sent(system=said, messages=({"role": "user", "content": run.prompt},), continues=run.kept.knows)
     usage = priced({**heard.usage, **_counted(ending.witnessed)}, run.settings.prices)
-    return RunResult(completion=completion, text=text, usage=usage, agent_session=session, sent=sent)
+    return RunResult(
+        completion=completion, text=text, usage=usage, agent_session=session, sent=sent, journal=heard.journal
+    )
 
 
 def _counted(witnessed: Witnessed | None) -> dict[str, int]:

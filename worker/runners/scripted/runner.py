@@ -275,7 +275,9 @@ class ScriptedRunner(ProcessRunner):
         def conclude(ending: Ending, _emit: Emit) -> RunResult:
             evidence = {**ending.evidence, **transcript.evidence}
             completion = stopped(ending, order, evidence) or judge(transcript, ending.exit.code, evidence)
-            return RunResult(completion=completion, text=transcript.text, usage=transcript.usage)
+            return RunResult(
+                completion=completion, text=transcript.text, usage=transcript.usage, journal=transcript.journal
+            )
 
         launch = Launch(
             argv=[*FAST_PYTHON, "worker.runners.scripted.agent"],

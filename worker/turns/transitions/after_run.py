@@ -102,6 +102,7 @@ def after_run(
     *,
     prompt: str,
     sent: Mapping[str, Any] | None = None,
+    journal: Mapping[str, Any] | None = None,
     history: Sequence[AttemptRecord] = (),
     stop: str = "",
     unsent: Sequence[Body] = (),
@@ -111,9 +112,9 @@ def after_run(
 ) -> Move:
     """Return what follows from an agent run.
 
-    ``sent`` is what the agent was really sent (``Sent.to_dict``) beyond ``prompt``; ``stop`` why the run was stopped;
-    ``unsent`` its events that are not logged yet; ``history`` the attempts before; ``delays`` after passing errors;
-    ``strikes`` how often others may kill it.
+    ``sent`` is what the agent was really sent (``Sent.to_dict``) beyond ``prompt``; ``journal`` what it did with tools;
+    ``stop`` why the run was stopped; ``unsent`` its events that are not logged yet; ``history`` the attempts before;
+    ``delays`` after passing errors; ``strikes`` how often others may kill it.
     """
     completion, usage = result.completion, Usage.of(result.usage)
     facts = attempt_facts(
@@ -125,6 +126,7 @@ def after_run(
         goes_on=False,
     )
     facts |= attempt_facts(sent=dict(sent)) if sent else attempt_facts()
+    facts |= attempt_facts(journal=dict(journal)) if journal else attempt_facts()
     ended = AttemptCompleted(
         attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.reported()
     )

@@ -1,0 +1,20 @@
+"""The rule ``claims`` after real runs of the CLI; all scenes: ``python -m tests.claims``."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.claims.scenes import SCENES, Scene
+from tests.claims.transcripts import TOOLS, played
+from tests.claude.running import Agent
+from worker.enforcement.rules import Claims
+
+pytestmark = pytest.mark.long
+
+
+@pytest.mark.parametrize("scene", [SCENES[0], SCENES[1], SCENES[3]], ids=lambda scene: scene.name)
+def test_no_untrue_claim_passes_and_no_true_one_is_rejected(agent: Agent, scene: Scene) -> None:
+    journal, transcripts = played(replace(agent, settings=TOOLS), scene)
+    for each in transcripts:
+        found = [issue for issue in Claims().validate(each.answer, {"journal": journal}) if issue.is_error]
+        assert bool(found) is not each.true, each

@@ -1,0 +1,166 @@
+"""The rule ``claims``: which words are claims, and what contradicts them. Real runs: ``python -m tests.claims``."""
+
+import pytest
+
+from tests.claims import wordings
+from worker.enforcement.claims.journal import Counts, Journal, JournalWriter, ToolCall, counts_in, joined, runs_tests
+from worker.enforcement.claims.statements import claims_in
+from worker.enforcement.policy import judge
+from worker.enforcement.rules import Claims
+
+EMPTY = Journal()
+FAILED = Journal(calls=(ToolCall(kind="write", what="app.py", ok=False),))
+
+
+def ran(command: str, *, ok: bool = True, code: int | None = None, output: str = "") -> Journal:
+    writer = JournalWriter()
+    writer.begin("1", "run", command)
+    writer.end("1", ok=ok, code=code, output=output)
+    return writer.journal
+
+
+def wrote(*paths: str) -> Journal:
+    return Journal(calls=tuple(ToolCall(kind="write", what=path, ok=True) for path in paths))
+
+
+def codes(answer: str, journal: Journal | None = EMPTY, **options: object) -> list[str]:
+    found = Claims(**options).validate(answer, {"journal": journal, "locale": "en"})  # type: ignore[arg-type]
+    return [issue.code for issue in found]
+
+
+CLAIMS = [
+    form.format(file="src/new.py", other="src/old.py", n=7, command="make lint")
+    for said in (wordings.DESIGNED, wordings.HELD_OUT)
+    for forms in said.values()
+    for form in forms
+]
+NONE = [*wordings.NO_CLAIM_DESIGNED, *wordings.NO_CLAIM_HELD_OUT]
+
+
+@pytest.mark.parametrize("answer", CLAIMS)
+def test_a_run_that_did_nothing_contradicts_every_claim(answer: str) -> None:
+    assert codes(answer)
+
+
+@pytest.mark.parametrize("form", NONE)
+def test_plans_advice_denials_and_quotes_claim_nothing(form: str) -> None:
+    assert codes(form.format(ghost="src/new.py", unrun="make lint")) == []
+
+
+@pytest.mark.parametrize("answer", CLAIMS)
+def test_a_runner_without_tool_events_is_never_rejected(answer: str) -> None:
+    found = Claims().validate(answer, {"locale": "en"})
+    assert [(issue.code, issue.is_error) for issue in found] == [("CLAIMS_NOT_CHECKABLE", False)]
+
+
+def test_feedback_names_the_claim_and_the_evidence() -> None:
+    journal = ran("pytest -q", ok=False, code=1, output="1 failed, 11 passed in 0.1s")
+    (issue,) = Claims().validate("Done.\n\nAll 12 tests pass.", {"journal": journal, "locale": "en"})
+    assert issue.message == (
+        "You say: 'All 12 tests pass'; the last `pytest -q` ended with: exit code 1, 1 failed, 11 passed"
+    )
+    assert (issue.code, issue.line, issue.fix_hint) == ("CLAIMED_TESTS_FAILED", 3, "Run it again, or say so")
+
+
+def test_an_answer_that_takes_its_claim_back_takes_the_place_of_the_first() -> None:
+    context = {"journal": EMPTY, "locale": "en"}
+    first = judge(
+        [], "I created `a.py`. " + "It reads the settings and prints them, one a line. " * 6, [Claims()], context
+    )
+    second = judge([first], "I have not created the file yet.", [Claims()], context)
+    assert (len(first.errors), second.answer, second.errors) == (1, "I have not created the file yet.", ())
+
+
+@pytest.mark.parametrize(
+    ("answer", "journal", "expected"),
+    [
+        ("I created `app.py`.", wrote("output/app.py"), []),
+        ("I created `/work/x/output/app.py`.", wrote("output/app.py"), []),
+        ("I created `my_app.py`.", wrote("output/app.py"), ["CLAIMED_FILE_NOT_THERE"]),
+        ("I updated `a/app.py`.", wrote("b/app.py"), ["CLAIMED_FILE_NOT_THERE"]),
+        ("I updated `app.py`.", Journal(files={"app.py": "there"}), ["CLAIMED_FILE_NOT_CHANGED"]),
+        ("I updated `app.py`.", Journal(files={"app.py": "changed"}), []),
+        ("I created `app.py`.", FAILED, ["CLAIMED_FILE_NOT_THERE"]),
+        ("I created `/tmp/app.py`.", ran("echo x > /tmp/app.py"), []),
+        ("I created `app.py`.", Journal(calls=(ToolCall(kind="other", what="mcp__fs__write", ok=True),)), []),
+        ("I created `app.py`.", Journal(whole=False), []),
+        ("All tests pass.", ran("ls tests"), ["CLAIMED_TESTS_NOT_RUN"]),
+        ("All tests pass.", ran("ruff check ."), ["CLAIMED_TESTS_NOT_RUN"]),
+        ("All tests pass.", ran("./go.sh", output="12 passed in 0.1s"), []),
+        ("All tests pass.", ran("pytest | tail", output="1 failed, 2 passed in 0.1s"), ["CLAIMED_TESTS_FAILED"]),
+        ("All tests pass.", ran("pytest || true", output="2 passed in 0.1s"), []),
+        ("All tests pass.", ran("pytest", ok=False, code=1) + ran("pytest", output="3 passed in 1s"), []),
+        ("All 12 tests pass.", ran("pytest", output="11 passed in 0.1s"), ["CLAIMED_TEST_COUNT"]),
+        ("The 4 new tests pass.", ran("pytest", output="11 passed in 0.1s"), []),
+        ("All 12 tests pass.", ran("go test ./...", output="ok  \tpkg\t0.1s"), []),
+        ("All 9 tests pass.", ran("pytest a", output="5 passed in 1s") + ran("pytest b", output="4 passed in 1s"), []),
+        ("I ran `pytest -q`.", ran("cd x && python -m pytest -q 2>&1 | tail"), []),
+        ("I ran `make lint`.", ran("make test"), ["CLAIMED_COMMAND_NOT_RUN"]),
+        ("`make lint` passes.", ran("make lint", ok=False, code=2), ["CLAIMED_COMMAND_FAILED"]),
+        ("I created 2 files.", wrote("a.py", "output/a.py", "b.py"), []),
+        ("I created 3 files.", wrote("a.py", "b.py"), ["CLAIMED_FILE_COUNT"]),
+        ("I created 2 test files.", wrote("a.py", "b.py", "c.py"), []),
+    ],
+)  # fmt: skip
+def test_a_claim_is_compared_with_the_journal(answer: str, journal: Journal, expected: list[str]) -> None:
+    assert codes(answer, journal) == expected
+
+
+def test_a_command_that_was_not_let_run_did_not_run() -> None:
+    refused = Journal(calls=(ToolCall(kind="run", what="pytest", ok=False, ran=False, tests=True),))
+    assert codes("I ran `pytest`.", refused) == ["CLAIMED_COMMAND_NOT_RUN"]
+    assert codes("All tests pass.", refused) == ["CLAIMED_TESTS_NOT_RUN"]
+
+
+def test_the_operator_names_commands_that_run_tests() -> None:
+    assert codes("All tests pass.", ran("bazel run //x")) == ["CLAIMED_TESTS_NOT_RUN"]
+    assert codes("All tests pass.", ran("bazel run //x"), tests=("bazel run",)) == []
+
+
+@pytest.mark.parametrize(
+    ("output", "counts"),
+    [
+        ("=== 1 failed, 11 passed, 2 warnings in 0.10s ===", (11, 1)),
+        ("\x1b[32m3 passed\x1b[0m in 0.1s", (3, 0)),
+        ("Tests:       1 failed, 11 passed, 12 total\n", (11, 1)),
+        ("Ran 12 tests in 0.1s\n\nFAILED (failures=1, errors=2)", (9, 3)),
+        ("Ran 2 tests in 0.1s\n\nOK", (2, 0)),
+        ("test result: ok. 3 passed; 0 failed;\ntest result: FAILED. 1 passed; 2 failed;", (4, 2)),
+        ("# pass 3\n# fail 1\n", (3, 1)),
+        ("  12 passing (10ms)\n  1 failing\n", (12, 1)),
+        ("Tests run: 12, Failures: 1, Errors: 0", (11, 1)),
+        ("12 examples, 2 failures", (10, 2)),
+        ("OK (12 tests, 20 assertions)", (12, 0)),
+        ("100% tests passed, 0 tests failed out of 12", (12, 0)),
+        ("the 12 passed the 3", None),
+    ],
+)
+def test_the_summary_of_a_test_runner_is_counted(output: str, counts: tuple[int, int] | None) -> None:
+    assert counts_in(output) == (Counts(*counts) if counts else None)
+
+
+def test_commands_that_run_tests_are_known_by_their_words() -> None:
+    runs = ["pytest", "make check", "npm run test:unit", "python -m unittest", "cd a && cargo test", "./run_tests.sh"]
+    others = ["ls tests", "cat tests/a.py", "git add tests", "npm install jest", "pytest --version", "ruff check ."]
+    assert [command for command in (*runs, *others) if runs_tests(command)] == runs
+
+
+def test_a_journal_is_stored_and_read_again() -> None:
+    journal = ran("pytest", ok=False, code=0, output="1 failed, 2 passed in 1s") + wrote("a.py")
+    kept = journal + Journal(files={"a.py": "changed", "b.py": "missing"}, whole=False)
+    assert Journal.read(kept.to_dict()) == kept
+    assert kept.to_dict(lambda text: text.replace("pytest", "***"))["calls"][0]["what"] == "***"
+    assert Journal.read({}) is None
+    assert Journal.read({"calls": 1, "files": {}, "whole": True}) is None
+    assert joined([journal, None]) is None
+
+
+def test_the_newest_calls_of_a_long_run_are_kept_and_that_is_said() -> None:
+    writer = JournalWriter()
+    for number in range(500):
+        writer.begin(str(number), "read", "x")
+    assert (len(writer.journal.calls), writer.journal.whole) == (400, False)
+
+
+def test_claims_are_found_in_a_time_that_grows_with_the_text() -> None:
+    assert len(claims_in("I created `a.py`.\n\n" * 400)) == 200

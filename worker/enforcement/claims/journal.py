@@ -1,0 +1,219 @@
+"""The journal of a run: which tools the agent used, how each use ended, and which files are on the disk after it.
+
+A runner whose agent reports its tools fills a ``JournalWriter``; the engine adds the files. A run without a journal has
+none: nothing is known of it, and that is not the same as a run that used no tool.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, NamedTuple
+
+#: ``write`` changes the file in ``what``; ``run`` is a command; ``read`` changes nothing; of ``other`` nobody knows.
+CallKind = Literal["write", "run", "read", "other"]
+#: ``changed``: in this turn. ``there``: as it was. ``missing``: it was looked for.
+OnDisk = Literal["changed", "there", "missing"]
+
+#: The newest uses that are kept of a run, the characters kept of a command or path, and those read of an output's end.
+MOST_CALLS, MOST_CHARS, MOST_OUTPUT = 400, 1_000, 20_000
+
+
+class Counts(NamedTuple):
+    """The counts of the last summary in an output."""
+
+    passed: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolCall:
+    """One use of a tool.
+
+    Attributes:
+        what: the path, the command or the tool's name. ok: how it ended; None where nobody knows. ran: it was let run.
+        code: the exit code of a command, where known. tests: it runs tests, as far as its words show.
+        counts: passed and failed tests in its output. new: a file that was not there before.
+    """
+
+    kind: CallKind
+    what: str
+    ok: bool | None = None
+    ran: bool = True
+    code: int | None = None
+    tests: bool = False
+    counts: Counts | None = None
+    new: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Journal:
+    """The evidence of one run, or of all runs of a turn, oldest first.
+
+    ``files`` has a path below the agent's own folder, or as the answer names it. ``whole``: nothing was left out.
+    """
+
+    calls: tuple[ToolCall, ...] = ()
+    files: Mapping[str, OnDisk] = field(default_factory=dict)
+    whole: bool = True
+
+    def __add__(self, later: Journal) -> Journal:
+        files = dict(self.files)
+        for path, found in later.files.items():
+            files[path] = found if files.get(path) != "changed" else "changed"
+        return Journal(calls=self.calls + later.calls, files=files, whole=self.whole and later.whole)
+
+    def to_dict(self, redact: Callable[[str], str] = str) -> dict[str, Any]:
+        """As it is stored, secrets masked. Never empty: the empty mapping is that of no journal."""
+        calls = [
+            {each.name: value for each in fields(call) if (value := getattr(call, each.name)) is not each.default}
+            | {"what": redact(call.what)}
+            for call in self.calls
+        ]
+        return {"calls": calls, "files": dict(self.files), "whole": self.whole}
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any]) -> Journal | None:
+        """The journal that was stored; None for none, and for one of another form."""
+        try:
+            calls = [
+                ToolCall(**{**call, "counts": Counts(*counts) if (counts := call.get("counts")) else None})
+                for call in stored["calls"]
+            ]
+            return cls(calls=tuple(calls), files=dict(stored["files"]), whole=bool(stored["whole"]))
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+
+def joined(journals: Iterable[Journal | None]) -> Journal | None:
+    """The journal of several runs; None where one of them has none."""
+    found = Journal()
+    for each in journals:
+        if each is None:
+            return None
+        found += each
+    return found
+
+
+class JournalWriter:
+    """Collects the uses of tools of one run: each begins, and most of them end."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, ToolCall] = {}
+        self._whole = True
+
+    @property
+    def journal(self) -> Journal:
+        """The journal so far; files are the engine's to add."""
+        return Journal(calls=tuple(self._calls.values()), whole=self._whole)
+
+    def begin(self, name: str, kind: CallKind, what: str) -> None:
+        """Note a use; ``name`` is the agent's own for it. Each of several files of one use has its own name."""
+        said = _HEREDOC.sub("<<", what) if kind == "run" else what
+        tests = kind == "run" and runs_tests(said)
+        self._calls[name] = ToolCall(kind=kind, what=said[:MOST_CHARS], tests=tests)
+        if len(self._calls) > MOST_CALLS:
+            del self._calls[next(iter(self._calls))]
+            self._whole = False
+
+    def end(
+        self,
+        name: str,
+        *,
+        ok: bool | None,
+        ran: bool = True,
+        output: str = "",
+        code: int | None = None,
+        new: bool = False,
+    ) -> None:
+        """Note how a use ended; of one that nobody began nothing is known."""
+        if (call := self._calls.get(name)) is None:
+            return
+        counts = counts_in(output) if call.kind == "run" and ran else None
+        tests = call.tests or counts is not None
+        self._calls[name] = replace(call, ok=ok, ran=ran, code=code, tests=tests, counts=counts, new=new)
+
+
+# Which commands run tests, and what test runners print. Both name common ones; the rule has an option for more.
+
+_HEREDOC = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?\n.*?^\s*\1$", re.DOTALL | re.MULTILINE)
+_SEGMENT = re.compile(r"&&|\|\|?|[;\n]")
+#: Programs that look, move or install: a test's name among their arguments runs none.
+_LOOKS = frozenset({
+    "awk", "cat", "cd", "chmod", "cp", "curl", "diff", "du", "echo", "export", "file", "find",
+    "git", "grep", "head", "less", "ls", "mkdir", "mv", "nl", "printf", "pwd", "rg", "rm",
+    "sed", "sort", "stat", "tail", "tee", "test", "touch", "tree", "true", "wc", "which",
+})  # fmt: skip
+_RUNS = re.compile(
+    r"\b(?:pytest|py\.test|unittest|nose2?|tox|nox|jest|vitest|mocha|ava|rspec|phpunit|ctest|bats|behave|cypress)\b"
+    r"|(?:^|[\s/_.:-])(?:e2e|specs?|tests?)(?=$|[\s/_.:-])"
+    r"|^\s*(?:\./|(?:make|just|task|npm|pnpm|yarn|bun|mvn|\S*gradlew?|bash|sh)\s.*)\b(?:checks?|verify|ci)\b",
+    re.IGNORECASE,
+)
+_ANSI = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+_RUNS_NONE = re.compile(r"\s(?:install|add|--version|--help|--collect-only|--co|--list|--listTests)\b")
+
+
+def runs_tests(command: str) -> bool:
+    """Return whether a command runs tests, as far as its words show."""
+    return any(_runs_tests(segment) for segment in _SEGMENT.split(command))
+
+
+def _runs_tests(segment: str) -> bool:
+    program = next((word for word in segment.split() if "=" not in word), "")
+    return program.rpartition("/")[2] not in _LOOKS and bool(_RUNS.search(segment) and not _RUNS_NONE.search(segment))
+
+
+#: What test runners print. The numbers are added up where a runner prints several, such as one for each package.
+_SUMMARIES: Sequence[re.Pattern[str]] = [
+    re.compile(pattern, re.MULTILINE)
+    for pattern in (
+        # pytest: 1 failed, 11 passed in 0.1s. Its words come in any order.
+        r"^=*[ ]?(?P<words>(?:\d+ (?:failed|passed|skipped|errors?|warnings?|deselected|xfailed|xpassed"
+        r"|rerun)[, ]{1,2})+)in [\d.]+",
+        r"^\s*Tests:?\s+(?P<words>(?:\d+ (?:failed|passed|skipped|todo|total)[, |]{0,3})+)",  # jest, vitest
+        r"^test result: \w+\. (?P<passed>\d+) passed; (?P<failed>\d+) failed",  # cargo
+        r"^(?P<total>\d+) examples?, (?P<failed>\d+) failures?",  # rspec
+        r"^OK \((?P<passed>\d+) tests?,",  # phpunit
+        r"\d+% tests passed, (?P<failed>\d+) tests? failed out of (?P<total>\d+)",  # ctest
+        r"Failed:\s+(?P<failed>\d+), Passed:\s+(?P<passed>\d+)",  # dotnet
+    )
+]
+_UNITTEST = re.compile(r"^Ran (\d+) tests? in", re.MULTILINE)
+_UNITTEST_FAILED = re.compile(r"^FAILED \((?:failures=(\d+))?(?:, )?(?:errors=(\d+))?", re.MULTILINE)
+_MAVEN = re.compile(r"Tests run: (\d+), Failures: (\d+), Errors: (\d+)")
+_TAP = re.compile(r"^[#ℹ] (pass|fail) (\d+)", re.MULTILINE)
+_MOCHA = re.compile(r"^\s+(\d+) (passing|failing)\b", re.MULTILINE)
+_WORD = re.compile(r"(\d+) (failed|passed|error)")
+
+
+def counts_in(output: str) -> Counts | None:
+    """The counts of passed and failed tests that a runner's summary names; None without a summary that is known."""
+    text = _ANSI.sub("", output[-MOST_OUTPUT:])
+    for pattern in _SUMMARIES:
+        if found := [each.groupdict() for each in pattern.finditer(text)]:
+            counts = [_of_words(each["words"]) if each.get("words") else _of_numbers(each) for each in found]
+            one = len(counts) == 1 or "words" not in found[0]
+            return Counts(*(map(sum, zip(*counts, strict=True)))) if one else counts[-1]
+    if ran := _UNITTEST.findall(text):
+        failed = [sum(int(number or 0) for number in each) for each in _UNITTEST_FAILED.findall(text)]
+        wrong = failed[-1] if failed else 0
+        return Counts(int(ran[-1]) - wrong, wrong)
+    if found := _MAVEN.findall(text):
+        total, failures, errors = map(int, found[-1])
+        return Counts(total - failures - errors, failures + errors)
+    named = dict(_TAP.findall(text)) or {word[:4]: number for number, word in _MOCHA.findall(text)}
+    return Counts(int(named.get("pass", 0)), int(named.get("fail", 0))) if named else None
+
+
+def _of_words(words: str) -> Counts:
+    named: dict[str, int] = {}
+    for number, word in _WORD.findall(words):
+        named[word] = named.get(word, 0) + int(number)
+    return Counts(named.get("passed", 0), named.get("failed", 0) + named.get("error", 0))
+
+
+def _of_numbers(found: Mapping[str, str | None]) -> Counts:
+    failed = int(found.get("failed") or 0)
+    return Counts(int(found.get("passed") or int(found.get("total") or 0) - failed), failed)

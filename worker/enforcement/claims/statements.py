@@ -1,0 +1,494 @@
+"""The claims of an answer about its work: files made, tests and commands run, counts. German and English.
+
+Only statements of what was done or is so count, by the agent itself: "I created", "created", "has been updated", "all
+tests pass". Whatever may be a plan, advice, a condition, a question, a denial, a quote or somebody else's work is left
+alone: one true statement that is rejected costs more trust than ten untrue ones that pass as before.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.outline import Outline, lines_of
+from worker.enforcement.documents.splice import strip_marker
+
+#: ``file``: a file was created or changed. ``tests``: tests pass, or were run. ``command``: the same of a command.
+#: ``files``: a number of files were created or changed.
+Subject = Literal["file", "tests", "command", "files"]
+
+#: Claims that are read of one answer, and the characters of a paragraph that are.
+MOST_CLAIMS, MOST_CHARS = 200, 4_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One statement of an answer about its own work.
+
+    Attributes:
+        said: its words. line: of the answer, from 1. what: the path, or the command.
+        passed: the result is claimed too, and it is a good one. count: how many files or tests; 0 for no number.
+        some: the count is of some of them only ("the 3 new tests").
+    """
+
+    subject: Subject
+    said: str
+    line: int
+    what: str = ""
+    passed: bool = False
+    count: int = 0
+    some: bool = False
+
+
+# Inline code hides behind one sign for each character: a path, or other code.
+
+_PATH, _CODE = "\ue000", "\ue001"
+_ENDINGS = (
+    "astro|bash|bat|c|cc|cfg|cjs|conf|cpp|cs|css|csv|cts|dart|docx|env|ex|exs|fish|go|gradle|graphql|h|hpp|hs|html|ini"
+    "|ipynb|java|jinja|js|json|jsonl|jsx|kt|kts|less|lock|log|lua|md|mdx|mjs|mts|patch|pdf|php|pl|png|properties|proto"
+    "|ps1|py|pyi|r|rb|rs|rst|sass|scala|scss|sh|sql|svelte|svg|swift|tex|tf|toml|ts|tsv|tsx|txt|vue|xlsx|xml"
+    "|yaml|yml|zig"
+)
+_NAME = (
+    rf"(?:~?/|\.{{1,2}}/)?(?:[\w.@+-]{{1,80}}/){{0,20}}[\w.@+-]{{0,80}}\.(?:{_ENDINGS})"
+    rf"|(?:[\w.@+-]{{1,80}}/){{0,20}}(?:Dockerfile|Makefile)"
+)
+_IS_PATH = re.compile(rf"(?:{_NAME})(?::\d[\d:-]*)?")
+_BARE_PATH = re.compile(rf"(?<![\w/.@:-])(?:{_NAME})(?![\w/(@-])(?!\.\w)")
+#: Products that are named like files.
+_PRODUCT = re.compile(r"(?:[A-Z][a-z]+\.(?:js|ts|go|py))|asp\.net|draw\.io", re.ASCII)
+_INLINE = re.compile(r"(`{1,3})(?!`)([^`\n]{1,500})\1(?!`)")
+_QUOTED = re.compile('"[^"\n]{1,300}"|[“„»«][^“”„»«\n]{1,300}[”“«»]')
+_EMPHASIS = re.compile(r"\*\*|__|~~|(?<!\w)[*_](?=\w)|(?<=\w)[*_](?!\w)")
+#: A sentence ends here, and so does the reach of a condition or a denial.
+_CLAUSE = re.compile(
+    r"[.!?;](?=\s|$)|,?\s(?:but|however|though|although|aber|jedoch|allerdings|sondern|whereas|während)\s|\n\s*\|",
+    re.IGNORECASE,
+)
+
+# The words of what counts and of what does not.
+
+#: Where one of these is, nobody says what was done.
+_OPEN_EN = (
+    r"if|whether|unless|until|till|when|whenever|once(?! more| again)|would|should|could|can|may|might|must"
+    r"|shall|will|won|i'll|we'll"
+    r"|going to|gonna|let me|let's|let us|plan(?:s|ned|ning)?|intend\w*|todo|to do|need(?:s|ed)?|wants?|wanted"
+    r"|please|try|tried"
+    r"|recommend\w*|suggest\w*|consider\w*|propos\w+|ensures?|sure to|make sure|makes sure|be sure"
+    r"|(?<!to )(?:verify|check|confirm)"
+    r"|so that|in order to|expect\w*|assum\w+|suppose\w*|hopefully|probably|likely|perhaps|maybe|presumably"
+    r"|in theory|ideally|already exist\w*|previous(?:ly)?|earlier|last (?:time|turn|week|month|year|session)|yesterday"
+    r"|originally|used to|for example|for instance|e\.g|imagine|the user|upstream|(?:on|in|against) (?:main"
+    r"|master|ci)\b"
+    r"|ci|pipeline|they(?!\s+(?:all\s+|now\s+)*(?:pass|are|were|succeed))|he|she|someone|somebody|colleague"
+    r"|maintainers?|the (?:team|author)s?|require[sd]?|requirements?"
+    r"|you(?:'ve|'d|'ll| have| had| can| could| should| may| might| need| want| must| will)"
+    r"|you (?:\w+ly )?(?:created|wrote|added|changed|updated|ran|run|made|edited)|goal|target|criteri\w+|says?"
+    r"|said|claims?|claimed"
+    r"|locally for you|your (?:\w+ )?(?:tests?|machine|side|commit|end|run)|before|as soon as|provided|in case|only"
+)
+_OPEN_DE = (
+    r"wenn|falls|sobald|sofern|solange|bevor|ehe|würde\w*|sollte\w*|könnte\w*|kann|kannst|können|könnt|muss"
+    r"|musst|müssen|müsste\w*"
+    r"|soll|sollen|darf|dürfen|wird|werde|möchte\w*|will|wollen|plane\w*|geplant\w*|als nächstes|nächste\w*"
+    r"|bitte|empfehle\w*"
+    r"|empfohlen|empfiehlt|(?:Sie|du|ihr) (?:können|haben|sollten|müssen|hast|kannst|solltest|musst|habt)"
+    r"|(?:haben|hast|habt) (?:Sie|du|ihr)"
+    r"|stelle?n? \w* ?sicher|sicherstellen|sicherzustellen|ob|prüfe\b(?! ich)|überprüfe|vorhin|zuvor|vorher"
+    r"|früher|ursprünglich|gestern"
+    r"|letzte[nrs]? (?:Mal|Woche|Runde|Sitzung)|zum Beispiel|beispielsweise|z\.\s?B|angenommen|vermutlich"
+    r"|wahrscheinlich|hoffentlich|voraussichtlich"
+    r"|eigentlich|im CI|Pipeline|Kolleg\w+|der (?:Nutzer|Kunde|Autor)|noch offen|anforderung\w*|kriteri\w+|ziel"
+    r"|erwarte\w*|versuch\w*|laut|vor dem|nur"
+)
+_OPEN = re.compile(rf"(?<![\w'’])(?:{_OPEN_EN}|{_OPEN_DE})(?!\w)", re.IGNORECASE)
+_CONDITION = re.compile(r",\s*(?:damit|sodass|so dass|so that)\b", re.IGNORECASE)
+#: Denials; those that deny a fault are none.
+_DENIED = re.compile(
+    r"(?<!\w)(?:not|nothing(?! else)|nichts|neither|nor|weder|noch nicht|never|cannot|no longer|unable|skip\w*"
+    r"|fail(?:ed|s)? to|nicht|nie|niemals|statt|instead|rather|übersprung\w*"
+    r"|without(?!\s+(?:any\s+)?(?:\w+\s+)?(?:error|failure|problem|issue|warning|complaint|finding|regression))"
+    r"|ohne(?!\s+(?:\w+e\s+)?(?:Fehl|Problem|Warnung|Befund|Beanstandung|Ausfäll|Auffällig))"
+    r"|no(?=\s+(?:\w+\s+)?(?:files?|changes?|commands?)\b)|no(?=\s+(?:\w+\s+)?tests?\s+(?:were|was|have|has|ran))|none"
+    r"|kein\w*(?=\s+(?:\w+\s+)?(?:Datei|Änderung|Befehl|Tests?\s+(?:ausge|gelauf|lauf|gestart|durchgef)))"
+    r"|some|most|almost|nearly|except|einige|manche|fast|beinahe|außer|die meisten)(?!\w)|n['’]t\b",
+    re.IGNORECASE,
+)
+#: A heading or a line before a list: what follows is not about what was done.
+_AHEAD = re.compile(
+    r"next steps?|to-?do|plan\b|recommend|suggest|how to|usage|example|instruction|acceptance|criteria|require"
+    r"|test plan|option"
+    r"|proposal|you (?:can|could|should|may|need)|open (?:points|questions)|remaining|checklist|future|roadmap"
+    r"|nächste|empfehl|anleitung|verwendung|beispiel|kriteri|anforderung|vorschlag|vorgehen|offen|ausblick"
+    r"|optional|bitte|noch zu",
+    re.IGNORECASE,
+)
+
+_NUMBERS = {
+    word: number
+    for number, names in enumerate(
+        ("", "one ein eine einen", "two zwei beide both", "three drei", "four vier", "five fünf", "six sechs",
+         "seven sieben", "eight acht", "nine neun", "ten zehn", "eleven elf", "twelve zwölf")
+    )
+    for word in names.split()
+}  # fmt: skip
+_N = rf"(?:\d{{1,6}}|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})(?![\w.%])"
+_HAVE = (
+    r"(?:I|we)(?:['’]ve|\s+have)?(?:\s+(?:now|also|just|successfully|then|already|therefore|finally|even"
+    r"|additionally|\w{2,12}ly))*"
+)
+_VERBS = (
+    "created|added|wrote|written|generated|made|saved|updated|changed|modified|edited|fixed|refactored|rewrote"
+    "|rewritten"
+    "|replaced|extended|adjusted|patched|implemented|introduced|produced|put|set up|built"
+)
+_DONE_EN = (
+    "created|added|written|generated|saved|updated|changed|modified|edited|fixed|refactored|rewritten|replaced|extended"
+    "|adjusted|patched|implemented|introduced|produced|touched"
+)
+_DONE_DE = (
+    "angelegt|erstellt|geschrieben|hinzugefügt|ergänzt|geändert|abgeändert|aktualisiert|angepasst|bearbeitet"
+    "|überarbeitet"
+    "|korrigiert|behoben|erzeugt|generiert|gespeichert|umgeschrieben|refaktoriert|refaktorisiert|erweitert|ersetzt"
+    "|eingebaut|implementiert|repariert|verändert|abgelegt|modifiziert|neu geschrieben"
+)
+_ICH = r"(?:ich\s+habe|habe\s+ich|hab\s+ich|ich\s+hab|wir\s+haben|haben\s+wir)"
+#: Between the verb and its file nothing says that the file is only a source, a model or a purpose.
+_WORDS_EN = (
+    r"(?:(?!\b(?:from|using|based|like|via|with|per|by|against|for|that|which|who|because|since|where|than|of|as in"
+    r"|according|matching|after|to (?:match|use|call|read|import|support|work|follow|fit|load"
+    r"|make))\b)[^\ue000,;:()?]){0,90}?[,:(]?\s*"
+)
+_WORDS_DE = (
+    r"(?:(?!\b(?:aus|von|mit|für|nach|wie|laut|gemäß|dass|anhand|mithilfe|mittels|per|wegen|durch|basierend|analog"
+    r"|passend|auf Basis)\b)[^\ue000,;:()?]){0,70}?[,:(]?\s*"
+)
+_LIST = (
+    r"(?P<paths>\ue000+(?:[\s\])(]*(?:,|\band\b|\bund\b|\bsowie\b|&|\+|\bas well as\b)[\s\[(]*(?:\b(?:and"
+    r"|und|the|die|file|Datei)\b\s+)*\ue000+){0,20})"
+)
+_START = (
+    r"^[^\w\ue000\ue001]*(?:(?:done|fertig|erledigt|ok|summary|zusammenfassung|status|result|ergebnis"
+    r"|update)[\s:.–—-]+)?"
+)
+_LABEL = (
+    r"(?:(?:(?:new|created|added|generated|changed|modified|updated|edited|touched|neue?|erstellte?|angelegte?"
+    r"|geänderte?|bearbeitete?"
+    r"|aktualisierte?|angepasste?)\s+(?:files?|Datei(?:en)?)|(?:files?|Dateien?)\s+(?:I\s+)?(?:"
+    + _DONE_EN
+    + "|"
+    + _DONE_DE
+    + r")"
+    r"|" + _DONE_EN + "|" + _DONE_DE + r"))(?:\s*\(\d+\))?"
+)
+_TEST_ADJ = (
+    r"(?:(?:unit|integration|regression|end-to-end|e2e|new|existing|added|other|remaining|python|backend"
+    r"|frontend|api|relevant|whole"
+    r"|full|complete|entire|project|automated|neuen?|bestehenden?|vorhandenen?|übrigen|anderen|gesamten?"
+    r"|komplette?n?|ganze?n?)[\s-]+){0,3}"
+)
+_TESTS = (
+    r"(?:test\s+cases|test\s+suite|testsuite|test-?suite|testfälle|test-?lauf|(?:unit|integrations?"
+    r"|regressions)-?tests?|tests?|specs|suite)"
+)
+_BE = (
+    r"(?:(?:do|are|were|is|was|have|has|been|all|now|still|also|again|currently|both|successfully|fully"
+    r"|completely|run|runs|ran|came|come|back"
+    r"|sind|ist|werden|wurden|wurde|waren|war|haben|hat|laufen|läuft|liefen|lief|jetzt|nun|alle|alles|allesamt"
+    r"|wieder|auch|damit|dabei|aktuell"
+    r"|komplett|vollständig|ebenfalls|weiterhin|gehen|gingen|geht|ging|sauber|inzwischen|somit)\s+){0,6}"
+)
+_GREEN = (
+    r"(?:pass(?:ed|es|ing)?|succeed(?:ed|s)?|green|successful(?:ly)?|clean(?:ly)?|through|grün|bestanden"
+    r"|bestehen|besteht|bestand|durch(?:gelaufen)?"
+    r"|erfolgreich|fehlerfrei|ohne\s+(?:\w+e\s+)?Fehler|without\s+(?:any\s+)?(?:errors?|failures?))"
+)
+_ALL = (
+    r"(?P<all>all|every|both|alle|sämtliche|jeder|beide)\s+(?:of\s+)?(?:the\s+|my\s+|our\s+|these\s+|die\s+"
+    r"|der\s+|meine\s+)?"
+)
+_RUN_DE = (
+    r"(?:ausgeführt|laufen\s+lassen|laufenlassen|gestartet|durchgeführt|aufgerufen|angestoßen|durchlaufen\s+lassen)"
+)
+_COMMAND = (
+    r"(?:now\s+|also\s+|then\s+|all\s+|again\s+|jetzt\s+|nun\s+|wieder\s+|auch\s+)*(?:(?:is|was|comes|came|ran"
+    r"|runs|run|läuft|lief|ist|war|wurde|endete?|finished"
+    r"|finishes|completed|completes|exited|exits|ended|ends|returned|returns|works|worked)\s+(?:now\s+|all\s+"
+    r"|jetzt\s+|back\s+|again\s+|wieder\s+|auch\s+)*)?"
+    r"(?:pass(?:es|ed|ing)?\b|succeed(?:s|ed)\b|clean(?:ly)?\b|green\b|successful(?:ly)?\b"
+    r"|(?:with\s+)?(?:exit\s+)?(?:code\s+|status\s+)?0\b|fine\b|happy\b"
+    r"|without\s+(?:any\s+)?(?:errors?|problems?|issues?|warnings?|failures?|complaints?|findings?)|(?:reports?"
+    r"|reported|shows?|showed|gives|gave|found|finds)\s+(?:no|zero|0)\s+\w+"
+    r"|fehlerfrei\b|ohne\s+(?:Fehler|Probleme|Warnungen|Befunde|Beanstandungen)|erfolgreich\b|sauber\b|grün\b"
+    r"|durch(?:gelaufen)?\b"
+    r"|mit\s+(?:dem\s+)?(?:Exit-?\s?Code|Rückgabewert|Status|Code)\s+0\b|(?:meldet|meldete|findet|fand|zeigt"
+    r"|zeigte)\s+(?:keine|null|0)\s+\w+)"
+)
+_OWN_C = r"(?P<code>\ue001+)"
+
+
+def _all(*patterns: str) -> list[re.Pattern[str]]:
+    return [re.compile(pattern, re.IGNORECASE) for pattern in patterns]
+
+
+_FILE = _all(
+    rf"\b{_HAVE}\s+(?:{_VERBS})\b{_WORDS_EN}{_LIST}",
+    rf"{_START}(?:(?:also|and|successfully|newly)\s+)?(?:{_VERBS})\b(?!\s+by\b){_WORDS_EN}{_LIST}",
+    rf"{_LIST}\)?\s+(?:(?:has|have)\s+(?:now\s+|also\s+|just\s+)?been|(?:was|were|is"
+    rf"|are)(?:\s+now)?)\s+(?:\w+ly\s+|now\s+|also\s+)*(?:{_DONE_EN})\b(?!\s+(?:by|in\s+\d|on\s+\w+day"
+    rf"|automatically|from))",
+    rf"{_START}(?:the\s+|die\s+|file\s+|Datei\s+)*{_LIST}\)?\s*(?:[:–—(-]|→|->|=>)\s*(?:now\s+|neu\s+"
+    rf"|neue\s+)?(?:{_DONE_EN}|{_DONE_DE}|new|neu)\b",
+    rf"{_START}(?:(?:die|neue|Datei|Modul|Skript)\s+)*{_LIST}\s+(?:\w+\s+){{0,4}}(?:{_DONE_DE})\b",
+    rf"{_START}{_LABEL}\s*[:–—]\s*{_LIST}",
+    rf"\b{_ICH}\b{_WORDS_DE}{_LIST}[^?;\ue000]{{0,90}}?\b(?:{_DONE_DE})\b",
+    rf"\b{_ICH}\b[^?;]{{0,60}}\b(?:{_DONE_DE})\s*:\s*{_LIST}",
+    rf"{_START}(?:habe|hab|haben)\s+(?:ich\s+|wir\s+)?{_WORDS_DE}{_LIST}[^?;\ue000]{{0,90}}?\b(?:{_DONE_DE})\b",
+    rf"{_START}(?:die\s+|neue\s+|Datei\s+|Modul\s+)*{_LIST}\s*[:–—-]\s*(?:[\w-]+\s+){{0,5}}?(?:{_DONE_DE})\b",
+    rf"{_LIST}\)?\s+(?:habe\s+ich|haben\s+wir)\s+[^?;\ue000]{{0,70}}?\b(?:{_DONE_DE})\b",
+    rf"{_LIST}\)?\s+(?:wurden?|ist|sind)\s+(?!von\b)(?:\w+\s+){{0,5}}?(?:{_DONE_DE})\b",
+    rf"\bwurden?\s+(?:(?:\w+\s+){{0,2}}?(?:in|die|Datei|das"
+    rf"|Modul)\s+)?{_LIST}\)?\s+(?!von\b)(?:\w+\s+){{0,5}}?(?:{_DONE_DE})\b",
+    rf"\bin\s+{_LIST}\s+(?:wurden?|ist|sind)\s+[^?;\ue000]{{0,70}}?\b(?:{_DONE_DE})\b",
+)
+#: Further files of a sentence that began with one's own work.
+_FURTHER = _all(
+    rf"(?:,|\band\b|&)\s+(?:and\s+|also\s+|then\s+|I\s+)*(?:{_VERBS})\b{_WORDS_EN}{_LIST}",
+    rf"(?:,|\bund\b|\bsowie\b)\s+(?:habe\s+)?{_WORDS_DE}{_LIST}[^?;\ue000]{{0,90}}?\b(?:{_DONE_DE})\b",
+)
+_OWN = re.compile(rf"\b(?:{_HAVE}|{_ICH})\b|{_START}(?:(?:{_VERBS})\b|habe\b)", re.IGNORECASE)
+_TESTS_PASS = _all(
+    rf"\b(?:(?P<count>\d{{1,6}})\s*(?:/|of|out\s+of|von)\s*(?P<total>\d{{1,6}}))\s+(?:of\s+the\s+"
+    rf"|der\s+)?{_TEST_ADJ}(?:{_TESTS}\s+)?{_BE}{_GREEN}\b",
+    rf"(?:\b{_ALL})?(?:(?:the|die|der|these|diese|my|meine|our"
+    rf"|unsere)\s+)?(?:\b(?P<count>{_N})\s+)?(?P<adj>{_TEST_ADJ})\b{_TESTS}\s+(?:in\s+\ue000+\s+)?{_BE}{_GREEN}\b",
+    rf"\b(?:laufen|bestehen|sind|waren|liefen|gehen|gingen|läuft|ist|lief"
+    rf"|besteht)\s+(?:\w+\s+){{0,2}}?(?:{_ALL})?(?:die\s+)?(?:(?P<count>{_N})\s+)?(?P<adj>{_TEST_ADJ})\b"
+    rf"{_TESTS}\s+{_BE}{_GREEN}\b",
+    rf"\bbestehen\s+(?:jetzt\s+|nun\s+|wieder\s+"
+    rf"|damit\s+)?(?:{_ALL})?(?:die\s+)?(?:(?P<count>{_N})\s+)?(?P<adj>{_TEST_ADJ})\b{_TESTS}\b",
+    rf"\b{_TESTS}\s*(?::|=>|→|->|–|—)\s*(?:(?P<count>\d{{1,6}})\s+)?(?:all\s+|alle\s+)?(?:{_GREEN}|ok)\b",
+    rf"\b(?P<count>\d{{1,6}})\s+(?:{_TESTS}\s+)?(?:passed|passing|bestanden)\b",
+    rf"\b{_TESTS}\b[^?;]{{0,40}}?\b(?:they|it|everything|alles)\s+{_BE}{_GREEN}\b",
+    r"\b(?:no|zero|0)\s+(?:test\s+)?(?:failures|failing\s+tests|failed\s+tests|broken\s+tests)\b"
+    r"|\bno\s+tests?\s+fail(?:ed|s)?\b",
+    rf"\bkein(?:e|er|en)?\s+(?:der\s+)?(?:{_N}\s+)?(?:fehlgeschlagenen?\s+|roten?\s+)?(?:Tests?"
+    rf"|Testfehler)\b(?:\s+(?:schlägt|schlug|ist|sind|schlagen)\s+(?:\w+\s+)?(?:fehl|rot|fehlgeschlagen))?",
+)  # fmt: skip
+_TESTS_RUN = _all(
+    rf"\b{_HAVE}\s+(?:re-?)?(?:ran|run|executed|launched|started)\s+(?:(?:all|the|my|of|our"
+    rf"|both)\s+)*(?:(?P<count>{_N})\s+)?{_TEST_ADJ}{_TESTS}\b",
+    rf"{_START}(?:re-?)?(?:ran|executed)\s+(?:(?:all|the|my|of|our"
+    rf"|both)\s+)*(?:(?P<count>{_N})\s+)?{_TEST_ADJ}{_TESTS}\b",
+    rf"\b{_TESTS}\s+(?:were|was|have\s+been|has\s+been)\s+(?:all\s+|now\s+|also\s+)?(?:re-?)?(?:run|executed)\b",
+    rf"\b{_ICH}\b[^?;\ue001]{{0,50}}?\b(?:(?P<count>{_N})\s+)?{_TEST_ADJ}{_TESTS}\b[^?;]{{0,40}}?\b{_RUN_DE}\b",
+    rf"{_START}(?:die\s+|alle\s+)*(?:(?P<count>{_N})\s+)?{_TEST_ADJ}{_TESTS}\s+(?:wurden\s+|wurde\s+"
+    rf"|sind\s+)?(?:\w+\s+){{0,2}}?{_RUN_DE}\b",
+)
+_COMMAND_PASSES = _all(
+    rf"{_OWN_C}\s*(?:[:–—(-]|→|->|=>)?\s*(?:it\s+|und\s+|and\s+)?{_COMMAND}",
+    rf"\b(?:{_HAVE}\s+(?:re-?)?(?:ran|run|executed)|{_START}(?:ran"
+    rf"|executed))\s+(?:the\s+)?(?:command\s+)?{_OWN_C}\s*[,:(]?\s*(?:and\s+)?(?:it\s+|which\s+"
+    rf"|everything\s+)?{_COMMAND}",
+    rf"\b{_ICH}\b[^?;\ue001]{{0,40}}?{_OWN_C}\s+(?:\w+\s+){{0,3}}?(?:erfolgreich|fehlerfrei|ohne\s+Fehler)\s+{_RUN_DE}",
+    rf"\b(?:erfolgreich|successfully)\s+(?:ran|executed|run|ausgeführt)\s*:?\s*{_OWN_C}",
+)
+_COMMAND_RUN = _all(
+    rf"\b{_HAVE}\s+(?:re-?)?(?:ran|run|executed)\s+(?:the\s+)?(?:command\s+|tests?\s+with\s+|suite\s+with\s+)?{_OWN_C}",
+    rf"{_START}(?:re-?)?(?:ran|executed)\s+(?:the\s+)?(?:command\s+)?{_OWN_C}",
+    rf"{_OWN_C}\s+(?:was|has\s+been)\s+(?:re-?)?(?:run|executed)\b",
+    rf"\b{_ICH}\b[^?;\ue001]{{0,60}}?{_OWN_C}[^?;]{{0,50}}?\b{_RUN_DE}\b",
+    rf"{_START}{_OWN_C}\s+(?:wurde\s+)?{_RUN_DE}\b",
+    rf"\bwurde\s+(?:\w+\s+){{0,2}}?{_OWN_C}\s+(?:\w+\s+){{0,3}}?{_RUN_DE}\b",
+)
+_SOME_FILES = r"(?P<adj>(?:[\w-]+\s+){0,2}?)"
+_FILES = _all(
+    rf"\b{_HAVE}\s+(?:{_VERBS})\s+(?:a\s+total\s+of\s+|exactly\s+"
+    rf"|in\s+total\s+)?(?P<count>{_N})\s+{_SOME_FILES}files\b",
+    rf"{_START}(?:{_VERBS})\s+(?:a\s+total\s+of\s+|exactly\s+)?(?P<count>{_N})\s+{_SOME_FILES}files\b",
+    rf"\b(?P<count>{_N})\s+{_SOME_FILES}files\s+(?:were\s+|have\s+been\s+)?(?:\w+ly\s+)?(?:{_DONE_EN})\b",
+    rf"\b{_ICH}\b(?:\s+(?:insgesamt|genau|dabei|dafür|dazu|nun|jetzt|hier"
+    rf"|also))*\s+(?P<count>{_N})\s+{_SOME_FILES}Dateien\b[^?;]{{0,50}}?\b(?:{_DONE_DE})\b",
+    rf"\b(?P<count>{_N})\s+{_SOME_FILES}Dateien\s+(?:(?:wurden|sind|habe\s+ich"
+    rf"|haben\s+wir)\s+)?(?:\w+\s+){{0,2}}?(?:{_DONE_DE})\b",
+    rf"{_START}(?:files?\s+(?:{_DONE_EN})|(?:geänderte|neue|angelegte|erstellte)\s+Dateien"
+    rf"|Dateien\s+(?:{_DONE_DE}))\s*[:=]\s*(?P<count>\d{{1,4}})(?!\w)",
+)
+#: Words between the number and "files" that leave it the number of all.
+_ANY_FILES = frozenset(
+    {"", "new", "neue", "source", "different", "verschiedene", "weitere", "further", "more", "changed"}
+)
+_SUBSET = re.compile(r"\b(?:new|added|other|remaining|neuen?|übrigen|anderen|unit|integration|e2e)\b", re.IGNORECASE)
+
+
+#: The line before a list of files that were made or changed.
+_IS_LABEL = re.compile(rf"{_START}{_LABEL}\s*:?\s*$|\b(?:{_DONE_EN}|{_DONE_DE}|{_VERBS})\b.*:$", re.IGNORECASE)
+#: A paragraph without one of these makes no claim.
+_HINT = re.compile(
+    rf"{_DONE_EN}|{_DONE_DE}|{_VERBS}|test|suite|spec|passed|passing|bestanden|`|neue? "
+    rf"|new ",
+    re.IGNORECASE,
+)
+
+
+def claims_in(answer: str) -> list[Claim]:
+    """The claims of an answer, in its order, ``MOST_CLAIMS`` at most. Its time grows with its length alone."""
+    found: list[Claim] = []
+    for text, first in _paragraphs(parse(strip_marker(answer)).out):
+        found += _claims(_Paragraph(text, first))
+        if len(found) >= MOST_CLAIMS:
+            break
+    return found[:MOST_CLAIMS]
+
+
+def paths_claimed(answer: str) -> list[str]:
+    """The paths of files that an answer claims to have created or changed."""
+    return list(dict.fromkeys(claim.what for claim in claims_in(answer) if claim.subject == "file"))
+
+
+def _paragraphs(out: Outline) -> Iterator[tuple[str, int]]:
+    """The paragraphs that may hold claims: no quote, no code, nothing under a heading or a line about work ahead.
+
+    A list below a label ("Created files:") has the label before each of its items.
+    """
+    hidden, ends = lines_of(out.quotes, out.fenced, out.indented, out.headers, out.html), out.section_ends()
+    for heading, end in zip(out.headings, ends, strict=True):
+        if _AHEAD.search(heading.title):
+            hidden |= set(range(heading.line, end))
+    lead, titles = "", [heading.line for heading in out.headings]
+    for start, end in out.paragraphs:
+        text = "\n".join(out.lines[start:end]).strip("\r")
+        item = re.match(r"\s*(?:[-*+]|\d{1,3}[.)])\s+(\[[ xX]\])?", text)
+        if not item:
+            at = bisect_left(titles, start) - 1
+            title = out.headings[at].title if at >= 0 and not out.lines[titles[at] + 1 : start] else ""
+            plain = _EMPHASIS.sub("", text).strip()
+            lead = plain if plain.endswith(":") else title
+        if start in hidden or (item and (item[1] == "[ ]" or _AHEAD.search(lead))):
+            continue
+        if item and _IS_LABEL.search(lead) and _starts_with_path(text[item.end() :].strip().strip("`*[")):
+            text = f"{' ' * item.end()}Created: {text[item.end() :]}"
+        if _HINT.search(text):
+            yield text[:MOST_CHARS], start + 1
+
+
+def _starts_with_path(text: str) -> bool:
+    found = _IS_PATH.match(text)
+    return found is not None and not text[found.end() : found.end() + 1].isalnum()
+
+
+class _Paragraph:
+    """A paragraph as it is, and with its code behind signs, character by character."""
+
+    def __init__(self, text: str, first: int) -> None:
+        self.text, self.first = text, first
+        masked = _INLINE.sub(_sign, text)
+        masked = _QUOTED.sub(lambda found: "\ue002" * len(found[0]), masked)
+        masked = _BARE_PATH.sub(
+            lambda found: found[0] if _PRODUCT.fullmatch(found[0]) else _PATH * len(found[0]), masked
+        )
+        self.masked = _EMPHASIS.sub(lambda found: " " * len(found[0]), masked).replace("’", "'")
+
+    def line_at(self, place: int) -> int:
+        """The line of the answer at a character."""
+        return self.first + self.text.count("\n", 0, place)
+
+    def clauses(self) -> Iterator[tuple[int, int, str]]:
+        """Where each clause begins and ends, and the sign that ends it."""
+        start = 0
+        for found in _CLAUSE.finditer(self.masked):
+            yield start, found.start(), found[0].strip()
+            start = found.end()
+        yield start, len(self.masked), ""
+
+
+def _sign(found: re.Match[str]) -> str:
+    inside = found[2].strip()
+    sign = _PATH if _IS_PATH.fullmatch(inside) else _CODE
+    return sign * len(found[0])
+
+
+def _claims(paragraph: _Paragraph) -> Iterator[Claim]:
+    for start, end, stop in paragraph.clauses():
+        clause = paragraph.masked[start:end]
+        if stop == "?" or not clause.strip():
+            continue
+        seen: set[tuple[Subject, str, bool]] = set()
+        for claim in _of_clause(paragraph, clause, start):
+            key = (claim.subject, claim.what, claim.passed)
+            if key not in seen:
+                seen.add(key)
+                yield claim
+
+
+def _of_clause(paragraph: _Paragraph, clause: str, start: int) -> Iterator[Claim]:
+    said = " ".join(paragraph.text[start : start + len(clause)].split())
+
+    def claim(subject: Subject, found: re.Match[str], **values: object) -> Claim:
+        line = paragraph.line_at(start + found.start() + len(found[0]) - len(found[0].lstrip()))
+        return Claim(subject=subject, said=said, line=line, **values)  # type: ignore[arg-type]
+
+    further = (found for found in _found(_FURTHER, clause) if _OWN.search(clause, 0, found.start()))
+    for found in (*_found(_FILE, clause), *further):
+        if not _is_open(clause[: found.end()]):
+            for path in re.finditer("\ue000+", found["paths"]):
+                at = start + found.start("paths") + path.start()
+                name = re.sub(r":\d[\d:-]*$", "", paragraph.text[at : at + len(path[0])].strip("`").strip())
+                yield claim("file", found, what=name)
+    if _is_open(clause):
+        return
+    for found in _found(_FILES, clause):
+        some = found.groupdict().get("adj", "") or ""
+        yield claim("files", found, count=_number(found["count"]), some=some.strip().lower() not in _ANY_FILES)
+    passes = next(_found(_TESTS_PASS, clause), None)
+    if passes is not None:
+        groups = passes.groupdict()
+        count, some = _number(groups.get("count")), bool(_SUBSET.search(passes[0]))
+        yield claim("tests", passes, passed=True, count=0 if count == 1 else count, some=some)
+    elif (ran := next(_found(_TESTS_RUN, clause), None)) is not None:
+        yield claim("tests", ran, count=_number(ran.groupdict().get("count")))
+    for patterns, passed in ((_COMMAND_PASSES, True), (_COMMAND_RUN, False)):
+        for found in _found(patterns, clause):
+            at = start + found.start("code")
+            what = paragraph.text[at : at + len(found["code"])].strip("`").strip()
+            if _is_command(what, surely=not passed):
+                yield claim("command", found, what=what, passed=passed)
+
+
+def _found(patterns: Sequence[re.Pattern[str]], clause: str) -> Iterator[re.Match[str]]:
+    for pattern in patterns:
+        yield from pattern.finditer(clause)
+
+
+def _is_open(clause: str) -> bool:
+    """Return whether a clause leaves open that something was done, or denies it."""
+    return bool(_OPEN.search(clause) or _DENIED.search(clause) or _CONDITION.search(clause))
+
+
+def _number(word: str | None) -> int:
+    if not word:
+        return 0
+    return int(word) if word.isdecimal() else _NUMBERS.get(word.lower(), 0)
+
+
+_PROGRAMS = frozenset({
+    "ansible", "bash", "biome", "black", "bun", "bundle", "cargo", "cmake", "composer", "ctest", "deno",
+    "docker", "dotnet", "eslint", "flake8", "git", "go", "gradle", "gradlew", "helm", "jest", "just",
+    "kubectl", "make", "meson", "mvn", "mypy", "ninja", "node", "nox", "npm", "npx", "php",
+    "phpunit", "pip", "pnpm", "poetry", "prettier", "pre-commit", "pylint", "pyright", "pytest", "python", "python3",
+    "rake", "ruby", "ruff", "rustc", "sh", "swift", "terraform", "tox", "tsc", "ty", "uv",
+    "vite", "vitest", "yarn", "zig",
+})  # fmt: skip
+
+
+def _is_command(text: str, *, surely: bool) -> bool:
+    """Return whether inline code is a command; ``surely``: the words around it say that it was run."""
+    words = text.split()
+    first = next((word for word in words if "=" not in word), "")
+    known = first.rpartition("/")[2] in _PROGRAMS or first.startswith("./")
+    plain = re.fullmatch(r"[a-z][\w./-]*", first) is not None and not text.endswith(")")
+    return known or (surely and plain)
