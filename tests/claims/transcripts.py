@@ -15,7 +15,7 @@ from tests.claude.stub import Stub, says
 from worker.enforcement.claims.journal import Journal
 from worker.enforcement.rules import Claims
 from worker.runners.guard.processes import Processes
-from worker.turns.evidence import files_of
+from worker.turns.run_journal import files_of
 
 _BETWEEN = "\n\n* * *\n\n"
 _NAMES = ("Read", "Write", "Edit", "Bash")

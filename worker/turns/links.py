@@ -36,7 +36,7 @@ from worker.enforcement.claims.journal import Journal
 from worker.enforcement.policy import Attempt, decide, demote, refused
 from worker.enforcement.rules.claims import JOURNAL
 from worker.files.workspace import written_files
-from worker.turns import evidence, folders, phase_turns
+from worker.turns import folders, phase_turns, run_journal
 from worker.turns.agent_run import AgentRun
 from worker.turns.folders import AnswerFiles, accept_with_files
 from worker.turns.judges import CannotJudge, Case
@@ -80,7 +80,7 @@ async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecor
         raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
     found = await _collected(parts, turn, attempts)
     try:
-        case = case_of(parts, turn, this.text, found.files, before, evidence.journal_of(attempts))
+        case = case_of(parts, turn, this.text, found.files, before, run_journal.journal_of(attempts))
         quick = case.bounded
         attempt = parts.judges.judge(case) if quick else await parts.threads.checks(parts.judges.judge, case)
         shadow = await _in_shadow(parts, turn, case, attempt, lease.deadline - time.monotonic())
@@ -118,7 +118,7 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
     this = AttemptRecord(number=run.attempt, **run.facts.values)
     before = [record for record in attempts if record.number < run.attempt]
     try:
-        case = case_of(parts, turn, this.text, {}, before, evidence.journal_of([*before, this]))
+        case = case_of(parts, turn, this.text, {}, before, run_journal.journal_of([*before, this]))
         if not case.bounded:
             return None
         found = await _collected(parts, turn, [*before, this])
@@ -284,7 +284,7 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
         unsent=run.unsent,
         prompt=run.prompt,
         sent=result.sent.to_dict(parts.redact) if result.sent else None,
-        journal=await evidence.collected(parts, turn, link.attempt, result, broken),
+        journal=await run_journal.collected(parts, turn, link.attempt, result, broken),
         history=history,
         stop=lease.reason,
         transient_retries=parts.settings.transient_retries,
@@ -312,7 +312,7 @@ def _fallback(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -
     tried = [record for number, record in sorted(records.items()) if number <= best.number]
     found = folders.kept(parts.settings, turn, tried)
     try:
-        case = case_of(parts, turn, best.answer, found.files, list(records.values()), evidence.journal_of(tried))
+        case = case_of(parts, turn, best.answer, found.files, list(records.values()), run_journal.journal_of(tried))
         repaired = parts.judges.repair(case)
     except CannotJudge as error:
         return cannot_judge(link, str(error))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from worker.enforcement.claims.journal import Journal, ToolCall
-from worker.enforcement.claims.statements import Claim
+from worker.enforcement.claims.statements import WorkClaim
 
 #: Why a claim is untrue, each with its words in ``rule.toml``.
 Ground = Literal[
@@ -23,11 +23,11 @@ class Contradiction:
     """A claim that the journal contradicts, and the evidence: values for the words of its ground."""
 
     ground: Ground
-    claim: Claim
+    claim: WorkClaim
     evidence: Mapping[str, str]
 
 
-def contradiction(claim: Claim, journal: Journal, tests: Sequence[str] = ()) -> Contradiction | None:
+def contradiction(claim: WorkClaim, journal: Journal, tests: Sequence[str] = ()) -> Contradiction | None:
     """Return what contradicts a claim; None for nothing.
 
     Args:
@@ -65,7 +65,7 @@ def _unseen(journal: Journal) -> bool:
     return not journal.whole or any(call.kind == "other" and call.ok is not False for call in journal.calls)
 
 
-def _file(claim: Claim, journal: Journal) -> Contradiction | None:
+def _file(claim: WorkClaim, journal: Journal) -> Contradiction | None:
     path = claim.what
     written = [call for call in journal.calls if call.kind == "write" and same(path, call.what)]
     if any(call.ok is not False for call in written) or _unseen(journal):
@@ -82,7 +82,7 @@ def _file(claim: Claim, journal: Journal) -> Contradiction | None:
     return Contradiction("FILE_NOT_THERE", claim, {"path": path})
 
 
-def _files(claim: Claim, journal: Journal) -> Contradiction | None:
+def _files(claim: WorkClaim, journal: Journal) -> Contradiction | None:
     if _unseen(journal):
         return None
     calls = [call for call in journal.calls if call.kind == "write" and call.ok is not False]
@@ -109,7 +109,7 @@ def _distinct(paths: Iterable[str]) -> list[str]:
 # Tests.
 
 
-def _tests(claim: Claim, journal: Journal, tests: Sequence[str]) -> Contradiction | None:
+def _tests(claim: WorkClaim, journal: Journal, tests: Sequence[str]) -> Contradiction | None:
     named = [call for call in journal.calls if call.kind == "run" and _is_test(call, tests)]
     runs = [call for call in named if call.ran]
     if not runs:
@@ -176,7 +176,7 @@ def _names(command: str, claimed: str) -> bool:
     return False
 
 
-def _command(claim: Claim, journal: Journal) -> Contradiction | None:
+def _command(claim: WorkClaim, journal: Journal) -> Contradiction | None:
     calls = [call for call in journal.calls if call.kind == "run" and _names(call.what, claim.what)]
     ran = [call for call in calls if call.ran]
     if not ran:

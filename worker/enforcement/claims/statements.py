@@ -26,7 +26,7 @@ MOST_CLAIMS, MOST_CHARS = 200, 4_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Claim:
+class WorkClaim:
     """One statement of an answer about its own work.
 
     Attributes:
@@ -335,9 +335,9 @@ _HINT = re.compile(
 )
 
 
-def claims_in(answer: str) -> list[Claim]:
+def claims_in(answer: str) -> list[WorkClaim]:
     """The claims of an answer, in its order, ``MOST_CLAIMS`` at most. Its time grows with its length alone."""
-    found: list[Claim] = []
+    found: list[WorkClaim] = []
     for text, first in _paragraphs(parse(strip_marker(answer)).out):
         found += _claims(_Paragraph(text, first))
         if len(found) >= MOST_CLAIMS:
@@ -412,7 +412,7 @@ def _sign(found: re.Match[str]) -> str:
     return sign * len(found[0])
 
 
-def _claims(paragraph: _Paragraph) -> Iterator[Claim]:
+def _claims(paragraph: _Paragraph) -> Iterator[WorkClaim]:
     for start, end, stop in paragraph.clauses():
         clause = paragraph.masked[start:end]
         if stop == "?" or not clause.strip():
@@ -425,12 +425,12 @@ def _claims(paragraph: _Paragraph) -> Iterator[Claim]:
                 yield claim
 
 
-def _of_clause(paragraph: _Paragraph, clause: str, start: int) -> Iterator[Claim]:
+def _of_clause(paragraph: _Paragraph, clause: str, start: int) -> Iterator[WorkClaim]:
     said = " ".join(paragraph.text[start : start + len(clause)].split())
 
-    def claim(subject: Subject, found: re.Match[str], **values: object) -> Claim:
+    def claim(subject: Subject, found: re.Match[str], **values: object) -> WorkClaim:
         line = paragraph.line_at(start + found.start() + len(found[0]) - len(found[0].lstrip()))
-        return Claim(subject=subject, said=said, line=line, **values)  # type: ignore[arg-type]
+        return WorkClaim(subject=subject, said=said, line=line, **values)  # type: ignore[arg-type]
 
     further = (found for found in _found(_FURTHER, clause) if _OWN.search(clause, 0, found.start()))
     for found in (*_found(_FILE, clause), *further):

@@ -39,7 +39,7 @@ _STOPPED: Mapping[str, dict[str, Any]] = {
 
 #: Kinds of tool calls -> what they do, as a run's journal has it. Of a kind that is not here nothing is known.
 _KINDS = {"edit": "write", "execute": "run", "read": "read", "search": "read", "think": "read", "fetch": "read"}
-#: What is remembered of a tool call.
+#: The parts of a tool call that are remembered.
 _CALL = ("kind", "title", "locations", "rawInput", "rawOutput", "content", "status")
 #: Of a command's output this many characters are reported, the last ones.
 _OUTPUT = 20_000

@@ -117,16 +117,7 @@ def after_run(
     ``delays`` after passing errors; ``strikes`` how often others may kill it.
     """
     completion, usage = result.completion, Usage.of(result.usage)
-    facts = attempt_facts(
-        prompt=prompt,
-        text=result.text,
-        completion=completion.to_dict(),
-        usage=dict(result.usage),
-        last_delivery=result.adopted or turn.delivery,
-        goes_on=False,
-    )
-    facts |= attempt_facts(sent=dict(sent)) if sent else attempt_facts()
-    facts |= attempt_facts(journal=dict(journal)) if journal else attempt_facts()
+    facts = _facts(turn, result, prompt, sent or {}, journal or {})
     ended = AttemptCompleted(
         attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.reported()
     )
@@ -155,6 +146,20 @@ def after_run(
         counters=move.counters | _counted(turn, move, completion, usage),
     )
     return move if stop else _with_report(move, completion)
+
+
+def _facts(turn: Turn, result: RunResult, prompt: str, sent: Mapping[str, Any], journal: Mapping[str, Any]) -> Facts:
+    """The stored facts of a run; nothing of ``sent`` and ``journal`` where they are empty."""
+    facts = attempt_facts(
+        prompt=prompt,
+        text=result.text,
+        completion=result.completion.to_dict(),
+        usage=dict(result.usage),
+        last_delivery=result.adopted or turn.delivery,
+        goes_on=False,
+    )
+    facts |= attempt_facts(sent=dict(sent)) if sent else attempt_facts()
+    return facts | (attempt_facts(journal=dict(journal)) if journal else attempt_facts())
 
 
 def _passing(turn: Turn, link: Link, result: RunResult, facts: Facts, ended: AttemptCompleted, delays: Delays) -> Move:
