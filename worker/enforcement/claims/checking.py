@@ -13,8 +13,8 @@ from worker.enforcement.claims.statements import WorkClaim
 
 #: Why a claim is untrue, each with its words in ``rule.toml``.
 Ground = Literal[
-    "FILE_NOT_THERE", "FILE_NOT_CHANGED", "TESTS_NOT_RUN", "TESTS_FAILED", "TEST_COUNT", "COMMAND_NOT_RUN",
-    "COMMAND_FAILED", "FILE_COUNT",
+    "CLAIMED_FILE_NOT_THERE", "CLAIMED_FILE_NOT_CHANGED", "CLAIMED_TESTS_NOT_RUN", "CLAIMED_TESTS_FAILED",
+    "CLAIMED_TEST_COUNT", "CLAIMED_COMMAND_NOT_RUN", "CLAIMED_COMMAND_FAILED", "CLAIMED_FILE_COUNT",
 ]  # fmt: skip
 
 
@@ -78,8 +78,8 @@ def _file(claim: WorkClaim, journal: Journal) -> Contradiction | None:
     if ran and not found:  # a command names it, and it may lie where nobody looked
         return None
     if "there" in found:
-        return Contradiction("FILE_NOT_CHANGED", claim, {"path": path})
-    return Contradiction("FILE_NOT_THERE", claim, {"path": path})
+        return Contradiction("CLAIMED_FILE_NOT_CHANGED", claim, {"path": path})
+    return Contradiction("CLAIMED_FILE_NOT_THERE", claim, {"path": path})
 
 
 def _files(claim: WorkClaim, journal: Journal) -> Contradiction | None:
@@ -94,7 +94,7 @@ def _files(claim: WorkClaim, journal: Journal) -> Contradiction | None:
     fits = {most, len(kept), len(changed), len(new), len([path for path in old if path not in new]), len(old)}
     if claim.count in fits or (claim.some and claim.count <= most):
         return None
-    return Contradiction("FILE_COUNT", claim, {"count": str(most)})
+    return Contradiction("CLAIMED_FILE_COUNT", claim, {"count": str(most)})
 
 
 def _distinct(paths: Iterable[str]) -> list[str]:
@@ -113,10 +113,10 @@ def _tests(claim: WorkClaim, journal: Journal, tests: Sequence[str]) -> Contradi
     named = [call for call in journal.calls if call.kind == "run" and _is_test(call, tests)]
     runs = [call for call in named if call.ran]
     if not runs:
-        return None if _unseen(journal) else Contradiction("TESTS_NOT_RUN", claim, {})
+        return None if _unseen(journal) else Contradiction("CLAIMED_TESTS_NOT_RUN", claim, {})
     last = runs[-1]
     if claim.passed and _failed(last):
-        return Contradiction("TESTS_FAILED", claim, _evidence(last))
+        return Contradiction("CLAIMED_TESTS_FAILED", claim, _evidence(last))
     if not claim.count or _unseen(journal):
         return None
     latest = {call.what: call for call in runs}
@@ -127,7 +127,7 @@ def _tests(claim: WorkClaim, journal: Journal, tests: Sequence[str]) -> Contradi
     total = sum(each.passed for each in counts)
     if claim.count in {*numbers, total} or (claim.some and claim.count <= total):
         return None
-    return Contradiction("TEST_COUNT", claim, {"command": last.what, "count": str(counts[-1].passed)})
+    return Contradiction("CLAIMED_TEST_COUNT", claim, {"command": last.what, "count": str(counts[-1].passed)})
 
 
 def _is_test(call: ToolCall, tests: Sequence[str]) -> bool:
@@ -180,7 +180,7 @@ def _command(claim: WorkClaim, journal: Journal) -> Contradiction | None:
     calls = [call for call in journal.calls if call.kind == "run" and _names(call.what, claim.what)]
     ran = [call for call in calls if call.ran]
     if not ran:
-        return None if _unseen(journal) else Contradiction("COMMAND_NOT_RUN", claim, {"command": claim.what})
+        return None if _unseen(journal) else Contradiction("CLAIMED_COMMAND_NOT_RUN", claim, {"command": claim.what})
     if claim.passed and _failed(ran[-1]):
-        return Contradiction("COMMAND_FAILED", claim, _evidence(ran[-1]))
+        return Contradiction("CLAIMED_COMMAND_FAILED", claim, _evidence(ran[-1]))
     return None

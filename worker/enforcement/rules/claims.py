@@ -32,8 +32,6 @@ class Claims(Rule):
             return [rule_issue("CLAIMS_NOT_CHECKABLE", locale, line=claims[0].line)] if claims else []
         found = [each for claim in claims if (each := contradiction(claim, journal, self.tests))]
         return [
-            rule_issue(
-                f"CLAIMED_{each.ground}", locale, line=each.claim.line, **{"claim": each.claim.said, **each.evidence}
-            )
+            rule_issue(each.ground, locale, line=each.claim.line, **{"claim": each.claim.said, **each.evidence})
             for each in found
         ]
