@@ -290,7 +290,7 @@ class Service:
     def __init__(self, replies: tuple[StubReply, ...], *, tools: bool) -> None:
         self._replies, self._tools = list(replies), tools
         self._lock, self.over = threading.Lock(), threading.Event()
-        #: Set behind the first piece of an answer.
+        #: Set behind the first piece of an answer; of one that is not streamed as its making begins.
         self.spoke = threading.Event()
         self.calls = 0
         #: The bodies of the model calls, in order, and their headers with names in small letters.
@@ -378,6 +378,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif reply.cut or reply.hangs or reply.fails or reply.end == "none":
             raise _Cut
         else:
+            self._spoke(reply)
+            self.owner.over.wait(reply.delay * len(reply.pieces))
             self._send(200, json.dumps(form.whole(model, reply)).encode())
 
     def _send(self, status: int, body: bytes, retry_after: str = "") -> None:
@@ -403,10 +405,14 @@ class _Handler(BaseHTTPRequestHandler):
                 self.owner.over.wait(reply.delay)
             self._event(event)
             sent.add(place)
-            if place == "piece" and len(reply.pieces) > 1:
-                self.owner.spoke.set()
+            if place == "piece":
+                self._spoke(reply)
         self._misbehave(form, reply, "end", sent)
         self.wfile.write(b"0\r\n\r\n")
+
+    def _spoke(self, reply: StubReply) -> None:
+        if len(reply.pieces) > 1:
+            self.owner.spoke.set()
 
     def _misbehave(self, form: Any, reply: StubReply, place: str, sent: set[str]) -> None:
         if reply.fails:
