@@ -5,6 +5,7 @@ Secrets stand in separate files (``api_keys_file``, ``key_file``), so that this 
 
 from __future__ import annotations
 
+import json
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field
@@ -27,6 +28,8 @@ _BY_RUNNER = {
     "key_file": {"claude_cli": "claude_api_key", "": "openai_api_key"},
 }
 _ASK_NOBODY = {"scripted"}
+#: What the runner says itself of each request.
+_OURS = {"model", "messages", "input", "stream", "stream_options", "store"}
 _LIST = 'a list of texts: ["a", "b"]'
 #: Said by the environment alone: it is what finds this file.
 _NOT_HERE = {"root", "config"}
@@ -124,6 +127,8 @@ def _fill(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Proble
         file.models[name] = f"{runner}:{option}" if option else runner
         kinds = _settings(folder, per_model=True) | _of_runner(runner, folder)
         kinds |= {"vision": _vision, "stream": one_of(STREAM_MODES), "prices": _prices}
+        if runner == "openai_http":
+            kinds |= {"api": one_of(("chat", "responses")), "parameters": _parameters}
         values = _values(found, block, kinds, "model", name)
         file.model_settings[name] = {_meant(key, runner): each for key, each in values.items()}
     return found.problems
@@ -257,6 +262,18 @@ def _prices(value: Any) -> dict[str, float]:
     if not isinstance(value, dict) or not set(value) <= {"input", "output"}:
         raise ValueError("must look like { input = 3.0, output = 15.0 }: US dollars for a million tokens")
     return {name: number(0, 10**6)(str(price)) for name, price in value.items()}
+
+
+def _parameters(value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise ValueError("must look like { temperature = 0.2, max_tokens = 4000 }")
+    if ours := sorted(_OURS & value.keys()):
+        raise ValueError(f"{', '.join(ours)}: set by the runner itself")
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        raise ValueError("must hold texts, numbers, true, false, lists and tables alone") from None
+    return value
 
 
 def _policy_path(value: Any, folder: Path) -> str:

@@ -48,6 +48,7 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
         flow_settings: flow version -> what its block sets.
         warnings: what to tell at a start: each names a line or variable that sets nothing any more, and what holds.
         prices: US dollars for a million tokens, ``input`` and ``output``, where a service reports no cost.
+        api: how ``openai_http`` asks: ``chat`` or ``responses``. parameters: what it sends besides.
     """
 
     model_settings: dict[str, dict[str, Any]] = of_the_file(dict)
@@ -55,6 +56,8 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
     flow_settings: dict[str, dict[str, Any]] = of_the_file(dict)
     policy_orders: dict[str, tuple[str, ...]] = of_the_file(dict)
     prices: dict[str, float] = of_the_file(dict)
+    api: str = of_the_file("chat")
+    parameters: dict[str, Any] = of_the_file(dict)
     warnings: tuple[str, ...] = of_the_file(())
 
     def of_model(self, model: str) -> Settings:

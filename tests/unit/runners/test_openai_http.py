@@ -105,9 +105,11 @@ Ask = Callable[..., Played]
 
 @pytest.fixture
 def ask(service: Service, agents: Processes, order: Callable[..., Order], tmp_path: Path) -> Ask:
-    def run(*, stop: Asked | None = None, url: str | None = None, box: str = "off", **values: Any) -> Played:
+    def run(
+        *, stop: Asked | None = None, url: str | None = None, box: str = "off", more: Any = None, **values: Any
+    ) -> Played:
         address = service.url if url is None else url
-        settings = Settings(root=tmp_path, openai_url=address, openai_api_key="sk-hidden", box=box)
+        settings = Settings(root=tmp_path, openai_url=address, openai_api_key="sk-hidden", box=box, **(more or {}))
         events: list[AgentEvent] = []
         values = {"option": "qwen", "turn_id": f"{RUN}-{tmp_path.name}", **values}
         result = asyncio.run(
@@ -127,6 +129,53 @@ def test_an_answer_that_stops_and_is_done_is_complete(ask: Ask, service: Service
     assert (service.requests[0]["model"], service.requests[0]["stream"]) == ("qwen", True)
     assert service.seen[0]["path"] == "/v1/chat/completions"
     assert service.seen[0]["authorization"] == "Bearer sk-hidden"
+
+
+def test_parameters_of_the_model_go_into_each_request(ask: Ask, service: Service) -> None:
+    ask(more={"parameters": {"temperature": 0.2, "model": "not this"}})
+    assert (service.requests[0]["temperature"], service.requests[0]["model"]) == (0.2, "qwen")
+
+
+def event(kind: str, **said: Any) -> str:
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **said})}"
+
+
+def ended(status: str, reason: str = "") -> str:
+    details = {"incomplete_details": {"reason": reason}} if reason else {}
+    response = {"status": status, "usage": {"input_tokens": 5, "output_tokens": 2}, **details}
+    return event(f"response.{status}", response=response)
+
+
+WORDS = (event("response.output_text.delta", delta="Guten "), event("response.output_text.delta", delta="Tag"))
+FAILED = event("response.failed", response={"error": {"code": "rate_limit_exceeded", "message": "slow"}})
+
+
+@pytest.mark.parametrize(
+    ("lines", "verdict"),
+    [
+        ((*WORDS, ended("completed")), "complete"),
+        ((*WORDS, "data: not JSON", ended("completed")), "incomplete"),
+        (WORDS, "incomplete"),
+        ((*WORDS, ended("incomplete", "max_output_tokens")), "incomplete"),
+        ((*WORDS, ended("incomplete", "content_filter")), "refused"),
+        ((event("response.refusal.delta", delta="No."), ended("completed")), "refused"),
+        ((*WORDS, FAILED), "transient"),
+    ],
+    ids=["whole", "unreadable", "cut", "limit", "filter", "refusal", "failed"],
+)
+def test_the_responses_api_is_asked_and_read_for_what_it_says(
+    ask: Ask, service: Service, lines: tuple[str, ...], verdict: str
+) -> None:
+    service.lines = lines
+    ran = ask(more={"api": "responses"})
+    kind = ran.result.completion.kind
+    assert (kind.value if kind else ran.verdict) == verdict, ran.result.completion
+    assert service.seen[0]["path"] == "/v1/responses"
+    assert service.requests[0]["input"] == [{"role": "user", "content": "Hallo"}]
+    if verdict == "complete":
+        assert ran.result.text == "Guten Tag"
+        assert ran.result.usage == {"input_tokens": 5, "output_tokens": 2}
+    assert ran.result.completion.busy == (lines[-1] is FAILED)
 
 
 def test_a_service_that_is_to_go_on_finds_its_text_in_the_conversation(ask: Ask, service: Service) -> None:

@@ -4,7 +4,8 @@ Run by ``openai_http`` as ``python -m worker.runners.http.agent``. The request c
 the key, so that neither the command line nor the environment shows it. Tells the same events as the scripted agent.
 Standard library only, so that it starts fast.
 
-The answer is whole only with ``finish_reason`` stop *and* ``[DONE]``: a connection that ends proves nothing.
+The answer is whole only with ``finish_reason`` stop *and* ``[DONE]``, or with the event ``response.completed`` and its
+status: a connection that ends proves nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def main() -> None:
                 _emit({"event": "refusal", "text": said, "filtered": True})
                 return
             _fail(_kind(response.status), said, busy=response.status in _BUSY, retry_after=wait)
-        _relay(response)
+        (_relay_response if asked["api"] == "responses" else _relay)(response)
     except (OSError, http.client.HTTPException) as error:
         _fail("transient", f"the service broke off: {type(error).__name__}: {error}")
 
@@ -52,17 +53,66 @@ def _post(asked: dict[str, Any]) -> http.client.HTTPResponse:
     url = urlsplit(asked["url"])
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     connection = kind(url.hostname or "", url.port)
-    body = {
-        "model": asked["model"],
-        "messages": asked["messages"],
-        "stream": True,
-        "stream_options": {"include_usage": True},
-    }
+    body = {**asked["parameters"], "model": asked["model"], "stream": True}
+    path = f"{url.path.rstrip('/')}/chat/completions"
+    if asked["api"] == "responses":
+        body |= {"input": [_as_input(message) for message in asked["messages"]], "store": False}
+        path = f"{url.path.rstrip('/')}/responses"
+    else:
+        body |= {"messages": asked["messages"], "stream_options": {"include_usage": True}}
     headers = {"content-type": "application/json", "accept": "text/event-stream"}
     if asked["key"]:
         headers["authorization"] = f"Bearer {asked['key']}"
-    connection.request("POST", f"{url.path.rstrip('/')}/chat/completions", json.dumps(body), headers)
+    connection.request("POST", path, json.dumps(body), headers)
     return connection.getresponse()
+
+
+def _as_input(message: dict[str, Any]) -> dict[str, Any]:
+    """A message as the Responses API takes it: only parts have other names."""
+    if isinstance(message["content"], str):
+        return message
+    parts = [
+        {"type": "input_image", "image_url": part["image_url"]["url"]}
+        if part["type"] == "image_url"
+        else {"type": "input_text", "text": part["text"]}
+        for part in message["content"]
+    ]
+    return {**message, "content": parts}
+
+
+def _relay_response(response: http.client.HTTPResponse) -> None:
+    """Tell the answer of the Responses API, as ``_relay`` does that of chat completions."""
+    refusal: list[str] = []
+    skipped = False
+    for data in _events(response):
+        try:
+            event = json.loads(data)
+            kind, inside = event["type"], event.get("response") or {}
+            if kind == "response.output_text.delta":
+                _emit({"event": "output", "text": _text(event["delta"])})
+            elif kind == "response.refusal.delta":
+                refusal.append(_text(event["delta"]))
+            elif kind in {"response.failed", "error"}:
+                _failed(inside.get("error") or event.get("error") or event)
+            elif kind in {"response.completed", "response.incomplete"}:
+                _count(inside.get("usage"), "input_tokens", "output_tokens")
+                _ended(inside, refusal, skipped=skipped)
+                return
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            if data != b"[DONE]":
+                skipped = True  # it may have been a piece of the answer
+                _emit({"event": "skipped"})
+
+
+def _ended(response: dict[str, Any], refusal: list[str], *, skipped: bool) -> None:
+    said = str((response.get("incomplete_details") or {}).get("reason") or response["status"])
+    if refusal or said == "content_filter":
+        text = "".join(refusal)
+        _emit({"event": "refusal", "text": text or "incomplete: content_filter", "filtered": not text})
+    elif said == "completed" and not skipped:
+        _emit({"event": "result"})
+    else:
+        _emit({"event": "note", "text": f"the answer ended with {'an unreadable event' if skipped else said}"})
 
 
 def _relay(response: http.client.HTTPResponse) -> None:
@@ -127,13 +177,8 @@ def _hear(chunk: dict[str, Any], refusal: list[str]) -> set[str]:
         LookupError, TypeError, AttributeError: it is not a chunk; it may have been a piece of the answer.
     """
     if error := chunk.get("error"):
-        said = error.get("message", error) if isinstance(error, dict) else error
-        code = error.get("code") if isinstance(error, dict) else None
-        status = code if isinstance(code, int) and code >= 400 else 500
-        _fail(_kind(status), f"the service failed in the middle: {said}", busy=status in _BUSY)
-    if isinstance(usage := chunk.get("usage"), dict):
-        counts = {"input_tokens": usage.get("prompt_tokens"), "output_tokens": usage.get("completion_tokens")}
-        _emit({"event": "usage", "usage": {name: amount for name, amount in counts.items() if isinstance(amount, int)}})
+        _failed(error)
+    _count(chunk.get("usage"), "prompt_tokens", "completion_tokens")
     for choice in chunk.get("choices") or ():
         if choice.get("index", 0) == 0:
             delta = choice.get("delta") or {}
@@ -144,6 +189,20 @@ def _hear(chunk: dict[str, Any], refusal: list[str]) -> set[str]:
             reason = choice.get("finish_reason")
             return {str(reason)} if reason else set()
     return set()
+
+
+def _failed(error: object) -> NoReturn:
+    """An error in the middle of an answer: by its code, where that is a status or a word that says so."""
+    said = error.get("message", error) if isinstance(error, dict) else error
+    code = error.get("code") if isinstance(error, dict) else None
+    status = code if isinstance(code, int) and code >= 400 else 429 if code == "rate_limit_exceeded" else 500
+    _fail(_kind(status), f"the service failed in the middle: {said}", busy=status in _BUSY)
+
+
+def _count(usage: object, of_input: str, of_output: str) -> None:
+    if isinstance(usage, dict):
+        counts = {"input_tokens": usage.get(of_input), "output_tokens": usage.get(of_output)}
+        _emit({"event": "usage", "usage": {name: amount for name, amount in counts.items() if isinstance(amount, int)}})
 
 
 def _text(content: object) -> str:

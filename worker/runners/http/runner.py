@@ -89,6 +89,8 @@ class OpenAiHttpRunner(ProcessRunner):
             "key": settings.openai_api_key,
             "model": order.option,
             "messages": [*rules, *with_images(messages, order.workdir)],
+            "api": settings.api,
+            "parameters": settings.parameters,
         }
         sent = Sent(system=rules[0]["content"] if rules else "", messages=messages)
         launch = Launch(
@@ -118,7 +120,7 @@ class OpenAiHttpRunner(ProcessRunner):
 
 def _outbound(settings: Settings) -> Outbound:
     ours = {b"authorization": f"Bearer {settings.openai_api_key}"} if settings.openai_api_key else {}
-    paths = frozenset({"/chat/completions"})
+    paths = frozenset({"/responses" if settings.api == "responses" else "/chat/completions"})
     return Outbound(upstream=Upstream(url=settings.openai_url, paths=paths, ours=ours))
 
 
