@@ -403,10 +403,26 @@ MUTANTS = [
     EngineMutant(
         "a sick host takes turns",
         _TURNS + "service.py",
-        "        if self.parts.host.sick:  # received",
-        "        if False:  # received",
+        "        if why := self.parts.host.sick or",
+        "        if why := '' or",
         _ENGINE,
         "test_a_sick_host_gives_the_turn_back_unharmed_and_takes_none_until_it_is_well",
+    ),
+    EngineMutant(
+        "a process that ends takes turns",
+        _TURNS + "service.py",
+        '("it ends" if self.parts.ends() else "")',
+        '""',
+        _ENGINE,
+        "test_a_process_that_ends_claims_nothing_and_gives_back_at_once_what_has_not_started",
+    ),
+    EngineMutant(
+        "a process that ends starts agents",
+        _TURNS + "service.py",
+        "            if self.parts.ends() and QUEUES",
+        "            if False and QUEUES",
+        _ENGINE,
+        "test_a_process_that_ends_claims_nothing_and_gives_back_at_once_what_has_not_started",
     ),
     EngineMutant(
         "the session's next turn is left to a reaper",

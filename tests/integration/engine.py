@@ -99,6 +99,7 @@ class Bench:
         self.told: list[MutableMapping[str, object]] = []
         self.ledger = Ledger(settings, "w")
         self.trouble = ""
+        self.ends: Callable[[], bool] = lambda: False
         self.host = Host(settings.sessions_dir, lambda folder: self.trouble or obstacle(folder))
         self.leases = LeaseKeeper(settings, "w")
         self.leases.start()
@@ -118,6 +119,7 @@ class Bench:
                 judges=SimpleNamespace(judge=judge_case, repair=repair_case),
                 announce=lambda *what: self.announced.append(what),
                 isolate=lambda *what: self.isolated.append(what),
+                ends=lambda: self.ends(),
             )
         )
 

@@ -277,6 +277,23 @@ async def test_a_sick_host_gives_the_turn_back_unharmed_and_takes_none_until_it_
     assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
 
 
+async def test_a_process_that_ends_claims_nothing_and_gives_back_at_once_what_has_not_started(bench: Bench) -> None:
+    turn_id = await bench.submit(says(GOOD))
+    asked = iter([False, True, True])  # it is asked to end between the claim and the start of the agent
+    bench.ends = lambda: next(asked)
+    bench.carry_out_one(FIRST, turn_id)
+    given_back = await bench.client.reader.get(turn_id)
+    assert (given_back.state, given_back.next, given_back.strikes) == (TurnState.QUEUED, str(FIRST), 0)
+    assert bench.announced.pop() == (FIRST, turn_id, "s")
+    bench.carry_out_one(FIRST, turn_id)
+    assert (await bench.client.reader.get(turn_id)).delivery == 1, "it claims nothing more"
+    assert bench.announced.pop() == (FIRST, turn_id, "s"), "somebody else is to have it"
+    assert not bench.runner.orders
+    bench.ends = lambda: False
+    bench.carry_out(turn_id)
+    assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED
+
+
 async def test_an_answer_that_a_sick_host_cannot_publish_is_judged_and_published_by_another(bench: Bench) -> None:
     turn_id = await bench.submit(says(GOOD))
     bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))

@@ -109,6 +109,7 @@ class Engine:
                 judges=Judges(settings.validation_seconds),
                 announce=self.announce,
                 let_go=self.let_go,
+                ends=lambda: self._ends,
                 ring=self.announce,
                 isolate=isolated.carry_out,
                 ability=self._ability,
@@ -127,6 +128,7 @@ class Engine:
         self._watch = Watch(() if alone else (self._reaper, kept, *watchers))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
+        self._ends = False
         self._isolated = isolated
 
     def start(self) -> None:
@@ -182,10 +184,10 @@ class Engine:
 
     @property
     def intake(self) -> Intake:
-        """How it takes messages: none while the host is sick or an operator ordered it to be quiet."""
+        """How it takes messages: none while the host is sick, it ends, or an operator ordered it to be quiet."""
 
         def takes() -> bool:
-            return not (self.host.sick or self._quiet_ordered)
+            return not (self.host.sick or self._quiet_ordered or self._ends)
 
         return Intake(
             order=lambda queues: self.slots.order(queues) if takes() else [],
@@ -291,7 +293,7 @@ class Engine:
         folders.forget_runs(self.settings, turn, range(1, turn.attempt + 1))
 
     def shut_down(self) -> None:
-        """Let running agents finish for a while, then hand their turns over to other workers.
+        """Hand over what has not started, let running agents finish for a while, then hand over the others too.
 
         For signal handlers: it takes no lock, because a second signal may interrupt the first one's handler.
         """
@@ -299,7 +301,7 @@ class Engine:
 
     def _wait_for_shut_down(self) -> None:
         while os.read(self._asked, 1):
-            asked_at = time.monotonic()
+            asked_at, self._ends = time.monotonic(), True
             self._wait_until_cancelled()
             idle_agents.shared().end_all()
             threading.Event().wait(max(0.0, asked_at + self._grace_seconds - time.monotonic()))

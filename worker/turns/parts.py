@@ -56,6 +56,8 @@ class EngineParts:
     isolate: Announce
     #: Announces a turn that never ran, where the queues are not the store's.
     let_go: Announce = lambda _link, _turn_id, _session_id: None
+    #: Whether this process has been asked to end: then it starts no agent any more.
+    ends: Callable[[], bool] = lambda: False
     ring: Ring = lambda _link, _turn_id, _session_id, _worker: None
     ability: Ability = field(default_factory=Ability)
     #: What the parts above make.

@@ -328,8 +328,8 @@ class TurnService:
         """
         report, seat = report or NoTaskReport(), seat or nowhere()
         await arrive("task.received")
-        if self.parts.host.sick:  # received before it was known: leave it to another worker
-            report.end(f"not here: {self.parts.host.sick}")
+        if why := self.parts.host.sick or ("it ends" if self.parts.ends() else ""):  # received before that was known
+            report.end(f"not here: {why}")
             await self.parts.threads.files(self.parts.announce, link, turn_id, session_id)
             return
         claim = await self._claimed(link, turn_id, session_id, alone, report)
@@ -351,7 +351,10 @@ class TurnService:
         try:
             attempts = await self.parts.ledger.attempts(claim)
             report.state(STATES[link.task], beginning(turn, link, attempts))
-            move = await self._work(lease, attempts)
+            if self.parts.ends() and QUEUES[link.task] == RUN_QUEUE:  # what has not started starts elsewhere, at once
+                move = given_back(turn, link, "shutdown")
+            else:
+                move = await self._work(lease, attempts)
             if (failing := move.fields.values.get("failing")) and failing.code == _SET_UP:
                 move = await self._set_up(lease, move, failing)
             await arrive("link.decided")
@@ -412,7 +415,8 @@ class TurnService:
             return False
         if alone or lease.reason or self.parts.host.sick or lease.claim.turn.strikes >= self.parts.settings.strikes - 1:
             return False
-        return seat.may_go_on(QUEUES[move.next.task])
+        queue = QUEUES[move.next.task]
+        return not (self.parts.ends() and queue == RUN_QUEUE) and seat.may_go_on(queue)
 
     async def _claimed(
         self, link: Link, turn_id: str, session_id: str, alone: bool, report: TaskReport
