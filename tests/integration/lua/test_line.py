@@ -15,7 +15,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE
 from api_client.store import commands
 from api_client.turns.record.announced import _turn_of
-from api_client.turns.record.changes import Claim
+from api_client.turns.record.changes import Claim, Refusal
 from tests.integration.lua.by_hand import FIRST, PASSED, request
 from tests.on_loop import Ledger
 
@@ -133,6 +133,32 @@ async def test_an_owner_has_no_more_agents_at_once_than_its_limit_and_another_is
     assert line.store.zcard(line.keys.at_work) == 1
     line.ledger.commit(claims[1], PASSED)
     assert line.store.zcard(line.keys.at_work) == 0
+
+
+async def test_a_message_that_was_given_up_takes_no_place_beyond_its_owners_limit(line: Line) -> None:
+    await line.submit("a", 4, at_once=2)
+    held = [line.taken() for _ in range(2)]
+    await line.submit("b", AHEAD)  # the queue is full
+    assert line.ledger.line_up(held[0], "s-0", FIRST) == "lined_up", "a reaper took its message for lost"
+    claim = line.claim(held[1])
+    line.store.zadd(line.keys.at_work, {"a|another of its turns": 0})
+    assert isinstance(line.ledger.claim(held[0], "s-0", FIRST), Refusal), "two of its owner are at work"
+    line.store.zrem(line.keys.at_work, "a|another of its turns")
+    line.ledger.commit(claim, PASSED)
+    assert sorted(line.order()) == ["a"] * 3 + ["b"] * AHEAD
+    assert (line.waiting, line.store.zcard(line.keys.at_work)) == (0, 0)
+
+
+async def test_a_turn_that_is_claimed_by_a_message_that_was_given_up_leaves_the_line(line: Line) -> None:
+    ids = await line.submit("a", 4)
+    held = [line.taken() for _ in range(2)]
+    line.ledger.release(0)  # the queue is full
+    assert line.ledger.line_up(held[0], "s-0", FIRST) == "lined_up"
+    assert line.waiting == 1
+    line.claim(held[0])
+    assert line.waiting == 0
+    assert line.order() == ["a"] * 2
+    assert line.owners.keys() == set(ids)
 
 
 async def test_a_chat_sees_how_many_go_before_its_turn_as_owners_take_turns(line: Line) -> None:

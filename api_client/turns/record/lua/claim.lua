@@ -10,7 +10,11 @@
 
 -- Whatever becomes of it, its message is out of the queue: another one may follow.
 if COUNTED == 1 then share('ZREM', LET_GO, ID) end
-after(fill_up)
+local begins = false -- it has never run, and does now
+after(function()
+  if begins and not nobody_waits then leave(ID) end -- it waited again: a reaper took this message for lost
+  fill_up()
+end)
 if not turn.state then return { 'refused', 'missing' } end
 if turn.token == token then return claimed() end
 if turn.state == 'finished' then return { 'refused', 'finished' } end
@@ -25,6 +29,11 @@ if called_off(turn.state == 'queued') ~= '' then
   return { 'refused', 'called_off' }
 end
 if number('not_before') > NOW then return { 'refused', 'early' } end
+-- A message that was taken for lost gives no place: the turn waits in the line again.
+local most = number('delivery') == 0 and number('most') or 0
+if is_full(plain(turn.owner or ''), most) and redis.call('HEXISTS', LINE, ID) == 1 then
+  return { 'refused', 'waiting' }
+end
 -- Left to a worker that can: this one cannot run its model, or lacks what it needs, which is noted.
 if turn.state == 'queued' and models ~= '' and not string.find(models, '\n' .. works() .. '\n', 1, true) then
   return { 'refused', 'elsewhere' }
@@ -60,6 +69,7 @@ if number('kept_until') > 0 then set('kept_until', 0) end
 
 -- A phase may have waited for others: its time begins now.
 if number('deadline_at') == 0 and number('deadline_ms') > 0 then set('deadline_at', NOW + number('deadline_ms')) end
+begins = number('delivery') == 0
 set('tokens', (turn.tokens or '') .. token .. ' ')
 set('cmd', 0)
 set('alone', alone)
