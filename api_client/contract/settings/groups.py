@@ -175,18 +175,16 @@ class Agents:
         number(0, 86_400),
         "How long an idle Claude CLI is kept for its session's next message (docs/claude-cli.md); 0: never.",
     )
-    claude_warm_patience: float = setting(
-        0.2,
-        number(0, 60),
-        "How many seconds a message waits for a slot of the worker that keeps its session's CLI; then any runs it.",
-    )
-    claude_warm_processes: int = setting(
-        4, integer(1, 1000), "How many are kept in each worker process; the least recently used end first."
-    )
-    claude_warm_per_owner: int = setting(2, integer(1, 1000), "How many of these for one owner.")
     claude_warm_mb: int = setting(
-        1024, integer(0, 10**7), "Memory that those of a worker process may hold together, in MiB; 0: any amount."
+        512,
+        integer(0, 10**7),
+        "Memory that those of a worker process may hold together, in MiB (the oldest end first); 0: any amount.",
     )
+    claude_warm_patience: float = constant(
+        0.2, number(0, 60), "A message waits so long for the worker that keeps its session's CLI; then any runs it."
+    )
+    claude_warm_processes: int = constant(16, integer(1, 1000), "How many are kept in each worker process.")
+    claude_warm_per_owner: int = constant(2, integer(1, 1000), "How many of these for one owner.")
     agent_path: str = setting(
         "",
         text,

@@ -19,9 +19,9 @@ class Limits:
     """How long, and how many, idle processes are kept; ``seconds`` 0: none. ``memory_mb`` 0: any amount."""
 
     seconds: float = 0.0
-    processes: int = 4
+    processes: int = 16
     per_owner: int = 2
-    memory_mb: int = 1024
+    memory_mb: int = 512
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
