@@ -18,7 +18,7 @@ from tests.claude.running import Agent, at_first_output, inside
 from tests.claude.stub import calls, fails, says, told
 from tests.runs import Asked, Ran
 from tests.support import processes_with, wait_for
-from worker.runners.guard import box
+from worker.runners.guard import box, doors
 from worker.runners.guard.marks import number_inside
 from worker.runners.warm import idle_agents
 
@@ -129,6 +129,15 @@ def test_a_process_that_ended_between_two_messages_is_replaced(warm: Agent, numb
     wait_for(lambda: not pids(warm, first))
     second = ask(warm, "zweitens", first)
     assert (second.verdict, second.evidence["start"]) == ("complete", "cold")
+
+
+def test_a_process_whose_door_died_is_replaced(warm: Agent) -> None:
+    warm.stub.replies = [_OK]
+    first = ask(warm, "erstens")
+    os.kill(doors._current[0].pid, signal.SIGKILL)
+    second = ask(warm, "zweitens", first)
+    assert (second.verdict, second.evidence["start"]) == ("complete", "cold")
+    assert not pids(warm, first)
 
 
 def test_a_process_that_was_killed_as_it_was_asked_is_replaced_and_no_attempt_is_lost(
