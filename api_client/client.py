@@ -196,20 +196,32 @@ async def decide(
     text: str = "",
     owner: str | None = None,
     decision_id: str = "",
+    parked_at: float = 0.0,
+    how: str = "inbox",
 ) -> Turn:
     """Write the audit line, then decide, as ``TurnsClient.decide``.
 
-    ``by`` is who acts; ``name`` is whatever they say about that, and proves nothing.
+    ``by`` is who acts; ``name`` is whatever they say about that, and proves nothing. ``how`` is for the audit log.
 
     Raises:
         TurnNotFound, BadRequest: nothing was written. NotParked: the turn waits for no decision. StoreUnavailable: as
             ever.
     """
     turn = await client.reader.get(turn_id, owner=owner)
-    check_decision(kind, note, text, phase=turn.request.phase is not None, decision_id=decision_id)
-    async with client.audit.noted(kind, by=by, turn_id=turn_id, detail=f"inbox, for {name}" if name else "inbox"):
+    asked = turn.state is TurnState.PARKED and turn.asked is not None
+    phase = turn.request.phase is not None
+    check_decision(kind, note, text, phase=phase, decision_id=decision_id, question=asked)
+    async with client.audit.noted(kind, by=by, turn_id=turn_id, detail=f"{how}, for {name}" if name else how):
         return await client.inbox.decide(
-            turn_id, kind, by=by, name=name, note=note, text=text, owner=owner, decision_id=decision_id
+            turn_id,
+            kind,
+            by=by,
+            name=name,
+            note=note,
+            text=text,
+            owner=owner,
+            decision_id=decision_id,
+            parked_at=parked_at,
         )
 
 

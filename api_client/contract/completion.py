@@ -21,6 +21,8 @@ class Verdict(StrEnum):
     CANCELLED = "cancelled"
     #: The model refused, or its service's filter stopped it: the provider says so.
     REFUSED = "refused"
+    #: It ended because a person has to say whether a tool call may run; it goes on from there.
+    ASKS = "asks"
     #: It could not work; ``Completion.kind`` is the kind of error.
     ERROR = "error"
 

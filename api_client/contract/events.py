@@ -20,6 +20,7 @@ from typing import Any, ClassVar, TypeAlias, cast, get_args
 
 from api_client.contract.declared import READ
 from api_client.contract.issues import TurnError, ValidationIssue, error_data, issues_data, read_issues
+from api_client.contract.tool_calls import ToolQuestion
 from api_client.contract.turn import Turn
 
 # The content of a turn's events: one frozen dataclass per kind. Their wire form is in ``events``.
@@ -215,7 +216,7 @@ class TurnEscalated(_Kind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnParked(_Kind):
-    """It waits in the inbox for a decision; ``default`` is the decision after the time-out."""
+    """It waits in the inbox for a decision; ``default`` is that after the time-out, ``question`` a tool call."""
 
     KIND = "turn.parked"
     attempt: int
@@ -223,6 +224,12 @@ class TurnParked(_Kind):
     reason: str
     timeout_seconds: float
     default: str
+    question: dict[str, Any] | None = None
+
+    @property
+    def asked(self) -> ToolQuestion | None:
+        """The tool call that a person is asked about; None where it waits for another decision."""
+        return ToolQuestion.from_dict(self.question) if self.question else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

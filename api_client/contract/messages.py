@@ -107,6 +107,19 @@ def handed_over(during: str) -> str:
     return f"handed over: {_BECAUSE.get(during, 'its worker gave it back')}"
 
 
+# What an agent hears about a tool call that does not run.
+
+
+def tool_denied(locale: str) -> str:
+    """The words about a call that the policy denies."""
+    return _say("tool_denied", locale)
+
+
+def tool_answered_no(locale: str, note: str) -> str:
+    """The words about a call that a person did not allow, or that nobody answered; with what they wrote."""
+    return _say("tool_answered_no_because" if note else "tool_answered_no", locale, note=note)
+
+
 # The language of a question: German, English, or not to be seen.
 
 #: Common words of each language, of questions above all; "was", "will" and "die" are words of both.

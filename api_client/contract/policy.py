@@ -19,6 +19,7 @@ from typing import Any
 
 from api_client.contract.declared import OpenEnum, nearest
 from api_client.contract.issues import BadRequest, Severity
+from api_client.contract.tool_calls import ToolRule
 
 VERSION = 1
 
@@ -169,6 +170,7 @@ class PolicyFile:
         locale: language of feedback and messages; empty for the turn's own.
         text: the file, which is stored under the hash; any file of the same meaning has the same hash.
         others: rules beside those of the file that a request may name.
+        tools: what may become of agents' tool calls; the first one that fits decides.
     """
 
     rules: tuple[PolicyRule, ...]
@@ -176,15 +178,17 @@ class PolicyFile:
     locale: str = ""
     text: str = field(default="", compare=False, repr=False)
     others: tuple[str, ...] = field(default=(), compare=False, repr=False)
+    tools: tuple[ToolRule, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """The policy, JSON-ready and complete. Two files of one meaning have one form."""
-        return {
+        data = {
             "version": VERSION,
             "max_attempts": self.max_attempts,
             "locale": self.locale,
             "rules": [each.to_dict() for each in self.rules],
         }
+        return data | ({"tools": [each.to_dict() for each in self.tools]} if self.tools else {})
 
     @cached_property
     def hash(self) -> str:
@@ -374,8 +378,10 @@ def check_escalation(escalation: Escalation, models: Mapping[str, str]) -> None:
         raise BadRequest(message, param="escalation.default")
 
 
-def check_decision(kind: str, note: str, text: str, *, phase: bool, decision_id: str = "") -> DecisionKind:
-    """The kind of a decision that makes sense.
+def check_decision(
+    kind: str, note: str, text: str, *, phase: bool, decision_id: str = "", question: bool = False
+) -> DecisionKind:
+    """The kind of a decision that makes sense; ``question``: a person is asked whether a tool call may run.
 
     Raises:
         BadRequest: names the field.
@@ -383,6 +389,8 @@ def check_decision(kind: str, note: str, text: str, *, phase: bool, decision_id:
     if kind not in list(DecisionKind):
         known = ", ".join(DecisionKind)
         raise BadRequest(f"decision must be one of {known}, not {kind[:80]!r}", param="decision")
+    if question and kind not in DEFAULTS:
+        raise BadRequest("a tool call is answered by approve or reject", param="decision")
     if decision_id and not _ID.fullmatch(decision_id):
         message = f"decision_id must be 1 to {MAX_ID} letters, digits or . _ @ : -, not {decision_id[:80]!r}"
         raise BadRequest(message, param="decision_id")

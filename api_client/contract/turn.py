@@ -18,6 +18,7 @@ from api_client.contract.image import Image
 from api_client.contract.issues import TurnError, error_data
 from api_client.contract.owners import shown_owner
 from api_client.contract.policy import BUILT_IN, Applied, Escalation, InboxDecision
+from api_client.contract.tool_calls import ToolQuestion
 
 #: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN
@@ -273,6 +274,7 @@ class Progress:
         stage, stage_model: of the escalation: 1 another model (this one) is at work, 2 a person was asked.
         fresh_from: attempts up to this one left nothing that the next continues.
         decide_default: what a parked turn's time-out decides.
+        question: the tool call that a person was asked about, and the answer (``ToolQuestion``), until its run ended.
     """
 
     agent_session: str = ""
@@ -290,6 +292,12 @@ class Progress:
     fresh_from: int = 0
     failing: Failing | None = None
     decide_default: str = ""
+    question: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def asked(self) -> ToolQuestion | None:
+        """The question, read; None without one."""
+        return ToolQuestion.from_dict(self.question) if self.question else None
 
 
 @frozen(slots=True, kw_only=True)

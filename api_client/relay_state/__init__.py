@@ -258,8 +258,12 @@ class SignedLinks:
 
     async def holds(self, signature: str, *what: str, until: int) -> bool:
         """True for the signature of a link to exactly this that has not expired."""
-        right = hmac.compare_digest(_signature(await self._key(), what, until).encode(), signature.encode())
-        return right and time.time() < until
+        return await self.made(signature, *what, until=until) and time.time() < until
+
+    async def made(self, signature: str, *what: str, until: int) -> bool:
+        """True for the signature of a link to exactly this, expired or not."""
+        right = _signature(await self._key(), what, until)
+        return hmac.compare_digest(right.encode(), signature.encode("utf-8", "surrogatepass"))
 
     async def _key(self) -> bytes:
         """The installation's key, made when there is none yet."""

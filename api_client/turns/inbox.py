@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from api_client.broker.announcer import Announcer
-from api_client.contract.issues import NotParked, TurnNotFound, issues_data
+from api_client.contract.issues import BadRequest, NotParked, TurnNotFound, issues_data
 from api_client.contract.phases import phases_folder
 from api_client.contract.policy import check_decision
 from api_client.contract.record import AttemptRecord
 from api_client.contract.tasks import Link
+from api_client.contract.tool_calls import Answerer
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
 from api_client.store.commands import CANCEL, Word
@@ -56,23 +57,29 @@ class Inbox:
         text: str = "",
         owner: str | None = None,
         decision_id: str = "",
+        parked_at: float = 0.0,
     ) -> Turn:
         """Decide on a parked turn: approve, edit (with the text that counts), retry (with a note), reject.
 
         A worker carries it out; the turn's record is returned as it is then. Safe to repeat with the same
         ``decision_id``: it is decided once. ``by`` says who decided, ``name`` for whom they say they did; the record
-        has both.
+        has both. ``parked_at`` says which question is meant, by ``Turn.parked_at``; 0: whatever waits now.
 
         Raises:
             BadRequest: the decision can never work. NotParked: the turn waits for none. TurnNotFound: no such turn.
         """
         turn = await self._reader.get(turn_id, owner=owner)
-        check_decision(kind, note, text, phase=turn.request.phase is not None, decision_id=decision_id)
+        asked = turn.asked if turn.state is TurnState.PARKED else None
+        phase = turn.request.phase is not None
+        check_decision(kind, note, text, phase=phase, decision_id=decision_id, question=asked is not None)
+        if asked and asked.who == Answerer.OPERATOR and owner is not None:
+            raise BadRequest("only an operator answers this question", param="decision", code="operators_only")
         # The same id with another decision is not a repeat: it is refused like any second decision.
         once = f"{decision_id or secrets.token_hex(8)}={kind}"
         session_id = turn.request.session_id
         values: dict[str, Word] = {"owner": turn.request.owner, "decision": once, "kind": kind, "by": by[:200]}
         values |= {"note": note, "said": text, "name": name[:200]}
+        values |= {"parked": str(round(parked_at * 1000)) if parked_at else ""}
         said, what = await self._store.change(self._decide, turn_id, session_id, values)
         if said == b"not_parked":
             raise NotParked(turn_id, _why_not_parked(await self._reader.get(turn_id)))
@@ -88,6 +95,8 @@ def _why_not_parked(turn: Turn) -> str:
     """Return what became of a turn that somebody wanted to decide on."""
     decided = f"{turn.decision.who} decided {turn.decision.kind} before" if turn.decision else ""
     state = f"it is {turn.outcome.value if turn.outcome else turn.state.value}"
+    if turn.state is TurnState.PARKED:
+        state = "another question waits by now"
     return "; ".join(filter(None, [decided, state]))
 
 
@@ -131,7 +140,7 @@ def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
     """
     records = {record.number: record for record in attempts}
     best = records.get(turn.best or turn.attempt)
-    if best is None:
+    if best is None or turn.question:
         return {"proposal": None}
     issues = issues_data(best.remaining or best.issues)
     text = best.mended or best.answer or best.text

@@ -129,7 +129,8 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
     """The answer to an error of the client. Only what a caller may know is copied out of it."""
     match error:
         case contract.BadRequest():
-            return bad_request(shown_text(str(error), 400), param=error.param, code=error.code or "invalid_value")
+            status = 403 if error.code in {"operators_only", "link_invalid"} else 400
+            return ApiError(status, shown_text(str(error), 400), param=error.param, code=error.code or "invalid_value")
         case contract.TurnNotFound():
             return ApiError(404, "no such turn", param="turn_id", code="turn_not_found")
         case FileMissing():

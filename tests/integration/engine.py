@@ -13,6 +13,7 @@ from api_client.contract.events import Event
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, JUDGED_BY, QUEUES, RUN, RUN_QUEUE, Link
+from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record import ledger as product
 from tests.blocking import nothing_blocks
@@ -62,6 +63,16 @@ def ends(verdict: Verdict, kind: ErrorKind | None = None) -> Play:
         emit(AgentEvent(kind="output", text="Das Fel"))
         completion = Completion(verdict=verdict, kind=kind, reason="the agent died", retry_after=0.01)
         return RunResult(completion=completion, text="Das Fel")
+
+    return play
+
+
+def asks(call: WaitingCall, text: str = "") -> Play:
+    """Ends with a tool call that a person is asked about."""
+
+    def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
+        completion = Completion(verdict=Verdict.ASKS, reason="a person is asked")
+        return RunResult(completion=completion, text=text, agent_session="agent-1", call=call)
 
     return play
 

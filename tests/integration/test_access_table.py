@@ -110,6 +110,8 @@ TABLE = [
     Row("GET", "/v1/inbox", "200"),
     Row("GET", "/v1/inbox/{turn_id}", OWN),
     Row("POST", "/v1/inbox/{turn_id}/decision", DECIDE, json={"decision": "approve"}),
+    Row("GET", "/answer/{turn_id}", "|".join(["403"] * 9)),
+    Row("POST", "/answer/{turn_id}", "|".join(["403"] * 9), form={"decision": "approve"}),
     Row("GET", "/v1/pauses", "200"),
     Row("POST", "/v1/pauses", PAUSES.replace("OK", "201"), json={"what": "queue", "name": "check", "seconds": 1}),
     Row("DELETE", "/v1/pauses/{what}", PAUSES.replace("OK", "200")),

@@ -15,6 +15,7 @@ from api_client.contract.completion import Completion as Completion
 from api_client.contract.completion import ErrorKind as ErrorKind
 from api_client.contract.completion import Verdict as Verdict
 from api_client.contract.completion import Why as Why
+from api_client.contract.tool_calls import ToolQuestion, WaitingCall
 from worker.enforcement.claims.journal import CallKind, Journal, JournalWriter
 
 # The input of an agent or service as its runner really sent it, kept with the attempt. Pure.
@@ -61,6 +62,26 @@ def _end_of(text: str, most: int) -> str:
     return f"[{len(text) - most} characters are left out here]\n{text[len(text) - most :]}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOrders:
+    """The rules for the agent's tool calls.
+
+    Attributes:
+        rules: as ``ToolRule.to_dict`` writes them, in order. root: HELIX_ROOT.
+        asks: a person can be asked; else such a call is denied.
+        answered: the question that an earlier delivery ended with: this run goes on from there. Its answer is empty
+            where the call may have run already: then it is asked about again.
+        denied: what the agent hears about a call that the rules deny. said: what it hears of a person's no.
+    """
+
+    rules: tuple[Mapping[str, Any], ...]
+    root: Path
+    asks: bool = True
+    answered: ToolQuestion | None = None
+    denied: str = ""
+    said: str = ""
+
+
 AgentEventKind = Literal["output", "reset", "tool", "note"]
 
 
@@ -95,6 +116,7 @@ class Order:
         inputs: files outside the project that it may read: what earlier phases of its owner wrote.
         witness: file in which the scripted agent records what it executed, or empty.
         owner: whose session it is; the agent's process may then be kept for its next message. Empty: it never is.
+        tools: what may become of its tool calls; None: its own permissions decide.
         recorded: its output is kept beside ``directory`` while it runs, so that a finished run can be adopted.
     """
 
@@ -119,6 +141,12 @@ class Order:
     witness: str = ""
     owner: str = ""
     recorded: bool = False
+    tools: ToolOrders | None = None
+
+    @property
+    def answered(self) -> ToolQuestion | None:
+        """The question from which this run goes on."""
+        return self.tools.answered if self.tools else None
 
     @property
     def mark(self) -> str:
@@ -133,6 +161,7 @@ class RunResult:
     ``adopted`` is the number of the earlier delivery that this was the run of; 0 for the delivery at work.
     The text of a run that is not complete is the longest text known of its answer: a beginning of it, in order.
     ``sent`` is what the agent was really sent, where that is more than the order's prompt.
+    ``call`` is the tool call that a person is to be asked about, where the verdict says so.
     For ``kept_seconds`` its process waits here for the session's next message; 0: it has ended.
     ``journal`` is what its agent reported of its tools; None of an agent that reports none.
     """
@@ -145,6 +174,7 @@ class RunResult:
     adopted: int = 0
     kept_seconds: float = 0.0
     journal: Journal | None = None
+    call: WaitingCall | None = None
 
 
 def not_begun(reason: str, *, host: bool) -> RunResult:

@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 from api_client.contract.events import AttemptNote, AttemptOutput, AttemptReset, AttemptTool, Body
 from api_client.contract.failpoints import FailpointError, arrive, reach
 from api_client.contract.issues import SettingsError
+from api_client.contract.messages import tool_answered_no, tool_denied
 from api_client.contract.phases import PhaseError
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
@@ -30,6 +31,7 @@ from worker.runners.base import (
     Order,
     Runner,
     RunResult,
+    ToolOrders,
     Verdict,
     Why,
     config_error,
@@ -46,6 +48,8 @@ from worker.turns.parts import EngineParts
 
 # A run that goes on from a break: its agent's text is shown, and counts, behind the text so far.
 
+#: Between what an agent says before a tool call and after it.
+PARAGRAPH = "\n\n"
 #: This many characters of what the agent says show where it begins.
 _ENOUGH = 600
 _NO_FIT = "the agent was to go on from a break, and what it sent does not fit behind it"
@@ -113,6 +117,29 @@ class Continuation:
         if text:
             self._sent.append(text)
             self._emit(AgentEvent(kind="output", text=text))
+
+
+class Addition:
+    """As ``Continuation``, for a run that goes on from a question: what it says is more text, behind that before."""
+
+    def __init__(self, before: str, emit: Emit) -> None:
+        self._before = f"{before.rstrip()}{PARAGRAPH}" if before.strip() else ""
+        self._emit = emit
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._before:
+            self._emit(AgentEvent(kind="output", text=self._before))
+
+    def emit(self, event: AgentEvent) -> None:
+        """Take what the agent does."""
+        self._emit(event)
+        if event.kind == "reset":
+            self._begin()
+
+    def ended(self, result: RunResult) -> RunResult:
+        """The result with the whole text."""
+        return replace(result, text=self._before + result.text)
 
 
 # Writing an agent's events into its turn's log while it runs.
@@ -239,7 +266,7 @@ class AgentRun:
         unsent: the last events of the run: to be logged with what follows from it.
 
     ``history`` holds the attempts before; ``broken`` is the text that an earlier delivery of this one left to go on
-    from, where it broke off with a passing error.
+    from, where it broke off with a passing error; ``asked_after`` what an earlier one said before its question.
     """
 
     def __init__(
@@ -248,8 +275,10 @@ class AgentRun:
         lease: Lease,
         history: Sequence[AttemptRecord],
         broken: str = "",
+        asked_after: str | None = None,
     ) -> None:
         self._parts = parts
+        self._asked_after = asked_after
         self._lease = lease
         self._turn = lease.claim.turn
         self._history = history
@@ -280,12 +309,16 @@ class AgentRun:
             return not_begun(str(error), host=host)
         writer = EventWriter(self._parts.ledger, self._lease.claim)
         try:
-            continuation = Continuation(self._so_far, writer.emit) if self._so_far else None
+            continuation: Continuation | Addition | None = None
+            if self._asked_after is not None:
+                continuation = Addition(self._asked_after, writer.emit)
+            elif self._so_far:
+                continuation = Continuation(self._so_far, writer.emit)
             emit = continuation.emit if continuation else writer.emit
             result: RunResult | None = None
             if order.recorded and order.delivery > 1 and not self._lease.went_on and isinstance(runner, Adopts):
                 result = await self._adopted(runner, order, emit)
-            result = result or await self._played(runner, order, emit)
+            result = result or await self._took_over(order) or await self._played(runner, order, emit)
             if self._parts.host.heard(result.completion):
                 await self._parts.threads.files(self._parts.host.look)
             if result.completion.kind is ErrorKind.HOST:
@@ -305,12 +338,24 @@ class AgentRun:
         return result
 
     def _finished_before(self, runner: Adopts, order: Order) -> RunResult | None:
-        for number in range(order.delivery - 1, 0, -1):
+        asked_in = self._turn.asked.delivery if self._turn.asked else 0  # what it left is in the question already
+        for number in range(order.delivery - 1, asked_in, -1):
             folder = folders.delivery_beside(order.directory, self._turn, order.attempt, number)
             if result := runner.adopt(replace(order, delivery=number, directory=folder, recorded=False)):
                 log.warning("run.adopted", delivery=number)
                 evidence = {**result.completion.evidence, "adopted": number}
                 return replace(result, completion=replace(result.completion, evidence=evidence), adopted=number)
+        return None
+
+    async def _took_over(self, order: Order) -> RunResult | None:
+        """Give a run that goes on from a question the files that were there; the result that says why not."""
+        if not order.answered:
+            return None
+        take = self._parts.threads.files
+        try:
+            await take(folders.take_over, self._parts.settings, self._turn, order.attempt, order.answered.delivery)
+        except OSError as error:
+            return not_begun(f"the files from before the question could not be moved: {error}", host=True)
         return None
 
     async def _played(self, runner: AnyRunner, order: Order, emit: Emit) -> RunResult:
@@ -442,8 +487,31 @@ class AgentRun:
             witness=settings.witness,
             owner="" if turn.request.phase is not None or self._parts.host.sick else turn.request.owner,
             recorded=may_block and folders.is_recorded(runner),
+            tools=self._tools(name),
         )
         return runner, order
+
+    def _tools(self, model: str) -> ToolOrders | None:
+        """The policy's rules for the agent's tool calls. Raises ``SettingsError``: the policy is not known here."""
+        turn = self._turn
+        try:
+            file = self._parts.policies.known(turn)
+        except ValueError as error:
+            raise SettingsError([str(error)]) from None
+        rules = [rule for rule in file.tools if rule.concerns(model, turn.request.key)] if file else []
+        if not rules:
+            return None
+        locale, answered = turn.request.locale, turn.asked
+        if answered and answered.answered + 1 != turn.delivery:
+            answered = replace(answered, allowed="")  # it was for a delivery that was lost: the call may have run
+        return ToolOrders(
+            rules=tuple(rule.to_dict() for rule in rules),
+            root=self._parts.settings.root,
+            asks=turn.request.phase is None,
+            answered=answered,
+            denied=tool_denied(locale),
+            said=tool_answered_no(locale, answered.note if answered else ""),
+        )
 
     def _template(self, settings: Settings) -> str:
         """The text of the turn's session template, as it was at the submit; after an escalation, that model's."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +23,7 @@ from api_client.turns.record.encoding import Accepted, Move, judged, policy_of
 from worker.enforcement.attempt import best, kept_files, latest_set
 from worker.enforcement.policy import weighed
 from worker.files import recording, session, workspace
+from worker.files.safe_io import opened
 from worker.files.workspace import (
     RESPONSE,
     FencedPlace,
@@ -40,6 +44,8 @@ from worker.turns.parts import EngineParts
 from worker.turns.phase_turns import phase_directory
 
 _NOTHING = Written()
+#: In a delivery's folder, what belongs to its run and not to its agent's work.
+_OF_A_RUN = frozenset({"marks"})
 
 
 def folder_of(settings: Settings, turn: Turn) -> Path:
@@ -150,6 +156,34 @@ def own_folder(settings: Settings, turn: Turn, attempt: int) -> Path:
 def delivery_beside(directory: Path, turn: Turn, attempt: int, delivery: int) -> Path:
     """The folder of another delivery of the same turn."""
     return directory.with_name(delivery_name(turn.turn_id, attempt, delivery))
+
+
+def take_over(settings: Settings, turn: Turn, attempt: int, asked_in: int) -> None:
+    """Move what deliveries since ``asked_in`` left in their folders into this one's: it goes on from their question.
+
+    Each file or folder is moved whole; a worker that dies in between leaves the rest to the next one.
+
+    Raises:
+        OSError: it cannot be moved. SettingsError: as ``folder_of``.
+    """
+    attempts = folder_of(settings, turn) / "attempts"
+    with opened(attempts) as above, opened(delivery_name(turn.turn_id, attempt, turn.delivery), above) as own:
+        for number in range(asked_in, turn.delivery):
+            name = delivery_name(turn.turn_id, attempt, number)
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError), opened(name, above) as left:
+                for entry in os.listdir(left):  # noqa: PTH208 - a descriptor
+                    if entry not in _OF_A_RUN:
+                        _move(entry, left, own)
+
+
+def _move(name: str, left: int, own: int) -> None:
+    """Move a file or folder; what this folder has of that name, such as its empty ``output``, goes."""
+    try:
+        os.rename(name, name, src_dir_fd=left, dst_dir_fd=own)
+    except OSError as error:
+        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR, errno.EISDIR}:
+            raise
+        log.warning("files.not_taken_over", name=name, error=str(error))
 
 
 def unforgotten(settings: Settings, claim: Claim, runners: BuildRunner, *, went_on: bool) -> range:

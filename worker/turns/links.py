@@ -237,9 +237,9 @@ async def work(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) 
         Fenced: another worker has the turn. SettingsError, PhaseError: the set-up is wrong.
     """
     turn, task, threads = lease.claim.turn, lease.claim.link.task, parts.threads
-    if task in {VALIDATE, FALLBACK, PHASE_VERIFY}:
+    if task in {VALIDATE, FALLBACK, PHASE_VERIFY, *JUDGED_BY}:
         await parts.policies.load(turn)
-    elif task in {RUN, RETRY}:
+    if task in {RUN, RETRY}:
         await parts.policies.load_template(turn)
     if task in JUDGED_BY:
         return await _run(parts, lease, attempts)
@@ -274,9 +274,10 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
     this = records[-1] if records and records[-1].number == link.attempt else None
     if turn.request.after and link.attempt == 1 and (stopped := await _stopped_before(parts, turn)):
         return not_reached(turn, link, turn.request.after, stopped)
-    run = AgentRun(parts, lease, history, this.text if this and this.goes_on else "")
+    asked_after = this.text if this and turn.asked else None
+    run = AgentRun(parts, lease, history, this.text if this and this.goes_on else "", asked_after)
     result = await run.run()
-    broken = this if this and this.goes_on else None
+    before = this if this and (this.goes_on or turn.asked) else None
     return after_run(
         turn,
         link,
@@ -284,7 +285,8 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
         unsent=run.unsent,
         prompt=run.prompt,
         sent=result.sent.to_dict(parts.redact) if result.sent else None,
-        journal=await run_journal.collected(parts, turn, link.attempt, result, broken),
+        journal=await run_journal.collected(parts, turn, link.attempt, result, before),
+        question=result.call.question(result.adopted or turn.delivery, parts.redact) if result.call else None,
         history=history,
         stop=lease.reason,
         transient_retries=parts.settings.transient_retries,

@@ -39,8 +39,8 @@ from api_client.web.errors import (
 from api_client.web.identity.access import InProgress, needs_key
 from api_client.web.identity.origin import is_loopback
 from api_client.web.listing import JSON
+from api_client.web.pages import answer, render, turn, turn_list
 from api_client.web.pages import operators as operators_pages
-from api_client.web.pages import render, turn, turn_list
 from api_client.web.pages.render import error_page
 from api_client.web.relay import Pack, Relay, RelayOf, relay_of
 from api_client.web.relay.readers import Readers
@@ -140,7 +140,7 @@ def create_app(
     for module in (completions, responses, turns, turn_files, phases, inbox, operators, exposition):
         app.include_router(module.router, dependencies=[InProgress])
     app.include_router(turn_files.signed)
-    for page in (render, turn_list, turn, operators_pages):
+    for page in (render, turn_list, turn, answer, operators_pages):
         app.include_router(page.router)
     app.add_middleware(HeadRequests)
     app.add_middleware(RequestId, locale=settings.locale)

@@ -17,6 +17,7 @@ from api_client.web.errors import say
 
 MAX_CHARS = 200
 _REASON_CHARS = 120
+_ASKED_CHARS = 70
 _ORDINALS = (2, 3, 4, 5)
 
 _AtWork: TypeAlias = (
@@ -162,7 +163,10 @@ def _handed_on(body: kinds.TurnParked | kinds.TurnDecided, locale: str, pages: s
     if isinstance(body, kinds.TurnDecided):
         return say("decided", locale)
     turn_id = _plain(body.turn_id)
-    return say("parked", locale, where=f"{pages}/turns/{turn_id}" if pages else f"turns inbox show {turn_id}")
+    where = f"{pages}/turns/{turn_id}" if pages else f"turns inbox show {turn_id}"
+    if asked := body.asked:
+        return say("asked", locale, what=_plain(asked.words, _ASKED_CHARS), where=where)
+    return say("parked", locale, where=where)
 
 
 def _paused(body: kinds.TurnPaused | kinds.TurnResumed, locale: str) -> str:

@@ -34,7 +34,7 @@ from api_client.web.intake.replaying import replay
 from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, LongForm, Visitor, VisitorOf, others_need_token
 from api_client.web.relay import Relay, RelayOf
-from api_client.web.relay.file_links import linked_files
+from api_client.web.relay.file_links import linked_files, whole
 from api_client.workers.reports import read_exits
 
 # The changes of an attempt against the one before: lines, and the words within changed lines. Pure.
@@ -470,5 +470,6 @@ async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: Lo
         text=text,
         owner=visitor.changes,
         decision_id=fields["decision_id"],
+        parked_at=whole(form.get("parked", "")) / 1000,
     )
     return see_other(f"/turns/{turn_id}")

@@ -40,7 +40,12 @@ async def require_link(relay: Relay, turn_id: str, path: str, until: str, signat
     Raises:
         ApiError: 403 ``link_invalid``: it belongs to another file, was changed, or has expired.
     """
-    number = int(until) if until.isascii() and until.isdecimal() and len(until) <= 12 else 0
+    number = whole(until)
     if not await relay.client.links.holds(signature, _FILE, turn_id, path, until=number):
         message = "this link has expired, or this relay did not make it"
         raise ApiError(403, message, param="signature", code="link_invalid")
+
+
+def whole(text: str) -> int:
+    """The whole number that a parameter of an address is; 0 for anything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else 0

@@ -52,6 +52,7 @@ async def decide(turn_id: Named, request: Request, relay: RelayOf, owner: Reach,
         text=body.text or "",
         owner=owner,
         decision_id=body.decision_id or "",
+        parked_at=body.parked_at or 0.0,
     )
     return JSON(_shown(turn))
 

@@ -24,10 +24,11 @@ from api_client.web.errors import ApiError, internal_error, stream_lost, turn_pa
 from api_client.web.intake.submitting import Submitted, delivered
 from api_client.web.listing import DONE, JSON, PING, SSE_HEADERS, data_frame
 from api_client.web.openwebui.answers import lost_text
-from api_client.web.openwebui.attached import attached
+from api_client.web.openwebui.attached import asking, attached
 from api_client.web.openwebui.background import answer_task
 from api_client.web.relay import Relay
 from api_client.web.relay.file_links import linked_files
+from api_client.web.relay.question_links import question_link
 from api_client.web.streaming.reply import PageReply, Payload, Reply, TurnUsage, opening, page_of, pieces
 from api_client.workers.reason import NOBODY_CAN
 
@@ -234,6 +235,8 @@ async def stream(relay: Relay, page: PageReply, turn: Submitted) -> AsyncIterato
                             page.attach(await _attached(relay, reply))
                         for frame in _frames(event, page, seen) if event else await _waiting(relay, page):
                             yield frame
+                        for frame in await _question(relay, page, event, seen):
+                            yield frame
                         if event is not None and event.final:
                             reach("result.sent")
                             yield DONE
@@ -260,6 +263,20 @@ async def _attached(relay: Relay, reply: Reply) -> str:
     except HelixError as error:  # the answer matters more
         log.warning("relay.files_not_linked", turn_id=reply.turn_id, error=type(error).__name__)
         return ""
+
+
+async def _question(relay: Relay, page: PageReply, event: Event | None, seen: int) -> list[bytes]:
+    """Return the frames that ask about a tool call that waits, with a link, for a chat whose reader can follow it."""
+    reply, body = page.reply, event.body if event else None
+    if not (reply.page and reply.pages and event and event.seq >= seen and isinstance(body, TurnParked) and body.asked):
+        return []
+    try:
+        link = await question_link(relay, reply.turn_id, event)
+    except HelixError as error:  # the status line says where to answer as well
+        log.warning("relay.question_not_linked", turn_id=reply.turn_id, error=type(error).__name__)
+        return []
+    shown = page.ask(asking(body.asked, reply.pages + link, reply.locale)) if link else []
+    return [data_frame(payload) for payload in shown]
 
 
 def _broken(error: Exception, page: PageReply) -> list[bytes]:

@@ -79,7 +79,7 @@ class TurnUsage:
         match event.body:
             case AttemptCompleted() as body:
                 self._last = self._add(body.usage or {})
-                self._failed += 0 if body.verdict == "complete" else self._last
+                self._failed += 0 if body.verdict in {"complete", "asks"} else self._last
             case AttemptLost() as body:
                 self._failed += self._add(body.usage or {})
             case AttemptRejected():
@@ -496,6 +496,10 @@ class PageReply:
         """Add this to the answer, should there be one."""
         self._attached = text
 
+    def ask(self, text: str) -> list[Payload]:
+        """Return what shows a question to its reader. It stays in the chat, in front of the answer."""
+        return [self.reply.chunk({"content": text})]
+
     def render(self, event: Event) -> list[Payload]:
         """Return what is sent because of ``event``."""
         if not self._spent:
@@ -577,6 +581,10 @@ class LivePage(_DraftPage):
         super().__init__(reply)
         self._open = False
         self._place = {"output_index": 0, "item_id": f"msg_{reply.turn_id}", "content_index": 0}
+
+    def ask(self, text: str) -> list[Payload]:
+        """Return the question behind the draft, with which it is taken back when the agent goes on."""
+        return self._changed(self._draft.add(text))
 
     def _changed(self, edits: list[Edit]) -> list[Payload]:
         frames: list[Payload] = []

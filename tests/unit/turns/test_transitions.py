@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.events import TurnRetrying
+from api_client.contract.events import TurnParked, TurnRetrying
 from api_client.contract.issues import BadRequest, SettingsError, ValidationIssue
 from api_client.contract.messages import broken_off, line_of
 from api_client.contract.policy import DecisionKind, Escalation, InboxDecision, check_escalation
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, RETRY, RUN, Link
+from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
 from api_client.turns.record.encoding import Move, attempt_facts
 from worker.enforcement.going_on import go_on_feedback, incomplete_feedback
@@ -334,3 +335,97 @@ def test_only_an_error_that_the_request_did_not_cause_counts_against_the_service
     verdict: Verdict, kind: ErrorKind | None, busy: bool, said: str
 ) -> None:
     assert service_said(Completion(verdict=verdict, reason="r", kind=kind, busy=busy)) == said
+
+
+# A person is asked about a tool call, and answers.
+
+CALL = WaitingCall(call="c1", tool="Bash", arguments={"command": "git push"}, digest="d", wait_seconds=60)
+ASKS = RunResult(
+    completion=Completion(verdict=Verdict.ASKS, reason="asks"), text="Nun.", agent_session="agent-1", call=CALL
+)
+DELAYS = Delays(first=1.0)
+
+
+@pytest.fixture
+def working() -> Turn:
+    request = TurnRequest(model="m", messages=(), session_id="s", max_attempts=2)
+    return Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request, attempt=1, delivery=1)
+
+
+def ran(turn: Turn, result: RunResult, stop: str = "") -> Move:
+    question = result.call.question(turn.delivery, str) if result.call else None
+    more = {"prompt": "p", "transient_retries": 2, "delays": DELAYS, "stop": stop}
+    return after_run(turn, Link(RUN, 1), result, question=question, **more)
+
+
+def asked(turn: Turn, **answer: object) -> Turn:
+    """The turn with its question, and an answer to it."""
+    question = {**CALL.question(turn.delivery, str).to_dict(), **answer}
+    return replace(turn, question=question, agent_session="agent-1", delivery=turn.delivery + 1)
+
+
+def test_a_call_that_a_person_is_asked_about_parks_the_turn_and_no_is_its_default(working: Turn) -> None:
+    move = ran(working, ASKS)
+    assert (move.state, move.next, move.park_seconds, move.run_ended) == (TurnState.PARKED, None, 60.0, True)
+    assert (move.fields.values["decide_default"], move.fields.values["agent_session"]) == ("reject", "agent-1")
+    parked = move.events[-1]
+    assert isinstance(parked, TurnParked)
+    assert (parked.reason, parked.asked.arguments) == ("tool_call", {"command": "git push"})
+    assert move.facts.values["text"] == "Nun."
+
+
+def test_a_call_that_may_have_run_is_asked_about_in_other_words(working: Turn) -> None:
+    said_yes = asked(working, allowed="yes", answered=1)
+    assert ran(said_yes, ASKS).events[-1].reason == "asked_again"
+    another = replace(ASKS, call=replace(CALL, call="c2"))
+    assert ran(said_yes, another).events[-1].reason == "tool_call"
+    assert ran(asked(working, allowed="no", answered=1), ASKS).events[-1].reason == "tool_call"
+
+
+def test_a_turn_that_was_called_off_asks_nobody(working: Turn) -> None:
+    assert ran(working, ASKS, stop="cancelled").outcome is Outcome.CANCELLED
+    assert ran(working, ASKS, stop="shutdown").state is TurnState.QUEUED
+
+
+@pytest.mark.parametrize(
+    ("kind", "timed_out", "allowed"),
+    [
+        (DecisionKind.APPROVE, False, "yes"),
+        (DecisionKind.APPROVE, True, "no"),
+        (DecisionKind.REJECT, False, "no"),
+        (DecisionKind.REJECT, True, "no"),
+        (DecisionKind.EDIT, False, "no"),
+    ],
+)
+def test_only_the_yes_of_a_person_is_a_yes_and_it_is_for_the_next_delivery(
+    kind: DecisionKind, timed_out: bool, allowed: str, working: Turn
+) -> None:
+    by = "timeout" if timed_out else "alice"
+    decision = InboxDecision(kind=kind, by=by, note="bitte nicht")
+    move = after_decision(replace(asked(working), decision=decision), 1, None)
+    assert (move.state, move.next, move.outcome) == (TurnState.QUEUED, Link(RETRY, 1), None)
+    question = move.fields.values["question"]
+    assert (question["allowed"], question["note"], question["answered"]) == (allowed, "bitte nicht", 2)
+
+
+def test_a_question_is_over_with_its_attempt_and_not_before(working: Turn) -> None:
+    going_on = asked(working, allowed="yes", answered=1)
+
+    def after(verdict: Verdict, kind: ErrorKind | None = None) -> dict[str, Any]:
+        result = RunResult(
+            completion=Completion(verdict=verdict, kind=kind, reason="r"), text="Nun.", agent_session="n"
+        )
+        return dict(ran(going_on, result).fields.values)
+
+    assert after(Verdict.COMPLETE) | {"question": {}, "agent_session": "n"} == after(Verdict.COMPLETE)
+    broken = after(Verdict.INCOMPLETE)
+    assert (broken["question"], broken["agent_session"]) == ({}, ""), "its session ends with a call that waits"
+    assert "question" not in after(Verdict.ERROR, ErrorKind.TRANSIENT), "the same attempt goes on from the question"
+
+
+def test_a_text_that_broke_off_after_a_question_is_not_gone_on_from(working: Turn) -> None:
+    """Its session goes on with the question, and says all that again."""
+    text = "Das ist ein langer Anfang. " * 40
+    result = RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason="529"), text=text)
+    assert ran(working, result).facts.values.get("goes_on")
+    assert not ran(asked(working, allowed="yes", answered=1), result).facts.values.get("goes_on")

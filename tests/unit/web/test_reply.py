@@ -115,6 +115,19 @@ def test_who_has_to_decide_is_told_where(pages: str, where: str) -> None:
     assert lines == [(f"A person has to decide: {where}", False)]
 
 
+def test_who_is_asked_about_a_tool_call_reads_it_and_cannot_be_misled_by_it() -> None:
+    english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True, pages="https://t.example")
+    asked = {"call": "c", "tool": "Bash", "digest": "d", "who": "owner", "delivery": 1}
+    command = "git push\u202e\n<script>" + "x" * 500
+    question = {**asked, "arguments": {"command": command}}
+    [(line, done)] = lines_of(PageReply(english).render(event(1, "turn.parked", turn_id="t0-1", question=question)))
+    assert line.startswith("May the agent do this? Bash (command: git push")
+    assert line.endswith(" — yes or no: https://t.example/turns/t0-1")
+    assert len(line) < 200
+    assert "\u202e" not in line
+    assert not done
+
+
 @pytest.mark.parametrize(
     ("codes", "reason"),
     [

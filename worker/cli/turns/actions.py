@@ -17,7 +17,7 @@ from api_client.contract.issues import BadRequest, StoreUnavailable, read_issues
 from api_client.contract.policy import DecisionKind
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import load
-from api_client.contract.turn import Turn
+from api_client.contract.turn import Turn, TurnState
 from api_client.index.lists import STATUSES, Found
 from api_client.turns.inbox import proposal
 from worker.cli import NO
@@ -256,7 +256,9 @@ def list_inbox(as_json: bool) -> None:
 
 
 def _what(turn: Turn) -> str:
-    phase = turn.request.phase
+    phase, asked = turn.request.phase, turn.asked
+    if asked and turn.state is TurnState.PARKED:
+        return f"may the agent do this? {asked.words}"
     return f"phase {phase['id']} of {turn.request.directory}" if phase else turn.request.prompt
 
 
@@ -283,6 +285,9 @@ def show(turn_id: str, as_json: bool) -> None:
         rows.append(("until", f"{moment(turn.decide_by)}, then {turn.decide_default}"))
     if turn.decision:
         rows.append(("decided", f"{turn.decision.kind} by {one_line(turn.decision.who)}"))
+    if (asked := turn.asked) and turn.state is TurnState.PARKED:
+        rows += [("who answers", asked.who), ("tool", one_line(asked.tool))]
+        rows += [(one_line(name), safe(value)) for name, value in asked.arguments.items()]
     write_table(rows)
     if best := found["proposal"]:
         timeline = Timeline()

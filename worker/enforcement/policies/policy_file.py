@@ -38,6 +38,7 @@ from api_client.contract.policy import (
     not_offered,
     offered_validators,
 )
+from api_client.contract.tool_calls import ToolRule
 from worker.enforcement.documents.frontmatter import read_yaml
 from worker.enforcement.policies.rule_file import is_rule_file, name_of, problem_of
 from worker.enforcement.rules import RULES
@@ -69,6 +70,7 @@ def read_policy(text: str, offered: Collection[str] | None = None) -> PolicyFile
         locale=found.get("locale", ""),
         text=text,
         others=(*validators, *_without_needs()),
+        tools=found.get("tools", ()),
     )
 
 
@@ -81,7 +83,13 @@ def _version(value: Any) -> int:
 def _file(offered: tuple[str, ...]) -> Kind:
     """The whole file."""
     return record(
-        {"version": _version, "max_attempts": ATTEMPTS, "locale": one_of(LOCALES), "rules": _rules(offered)},
+        {
+            "version": _version,
+            "max_attempts": ATTEMPTS,
+            "locale": one_of(LOCALES),
+            "rules": _rules(offered),
+            "tools": each(lambda value: ToolRule(**fields_of(ToolRule)(value))),
+        },
         ("rules",),
         "the file",
     )
@@ -188,6 +196,7 @@ def json_schema() -> dict[str, Any]:
             "max_attempts": attempts,
             "locale": {"enum": list(LOCALES)},
             "rules": {"type": "array", "items": {"anyOf": [{"type": "string"}, _entry_schema(attempts)]}},
+            "tools": {"type": "array", "items": _object(ToolRule)},
         },
     }
 

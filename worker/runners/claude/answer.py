@@ -11,13 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from worker.files.safe_io import opened, read
 from worker.files.workspace import RESPONSE, written_files
 from worker.runners.base import Order
-from worker.runners.claude.command import Base
+from worker.runners.claude.command import Base, before
 from worker.runners.claude.completion_gate import END, START, STOP, Evidence, Mark, obstacle, read_marks
 from worker.runners.claude.output import (
-    MAX_TRANSCRIPT,
     ClaudeStream,
     NotReadable,
     Recorded,
@@ -76,6 +74,8 @@ def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, s
     if stream.whole and ends_with(stream.text, stop.message):
         return Left(text=stream.text, origin="output", marks=marks)
     left = Left(text=stream.text, origin="output", marks=marks)
+    if order.answered:  # it has no prompt by which its own part of the transcript is found
+        return Left(text=stream.text, origin="output", missing="standard output did not bring it whole", marks=marks)
     try:
         found = recorded(content_of(left.transcript, session, home), session, prompt, before(base))
     except (OSError, ValueError, NotReadable) as error:
@@ -96,14 +96,6 @@ def problem_of(found: Recorded, marks: Mapping[str, Mark], stream: ClaudeStream)
     if trimmed(cleaned(stream.result.get("result"))) not in found.text:
         return "the transcript does not hold the result on standard output"
     return ""
-
-
-def before(base: Base) -> bytes:
-    """The transcript a run continued from; it is still what it was."""
-    if base.transcript is None:
-        return b""
-    with opened(base.transcript.parent) as folder:
-        return read(base.transcript.name, folder, MAX_TRANSCRIPT)
 
 
 def evidence_of(

@@ -8,17 +8,23 @@ import re
 import shutil
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import structlog
 
+from api_client.contract.folders import delivery_name
 from api_client.contract.settings import Settings
-from worker.files.safe_io import made, opened, read, replace
+from api_client.contract.tool_calls import ToolRule, WaitingCall
+from worker.files import safe_io
+from worker.files.safe_io import made, opened, read
 from worker.files.session import continued_session
+from worker.runners import tool_gate
 from worker.runners.base import Order
 from worker.runners.claude import completion_gate as claude_hooks
-from worker.runners.claude.output import MAX_TRANSCRIPT, content_of
+from worker.runners.claude.completion_gate import TOOL_HOOK
+from worker.runners.claude.output import MAX_TRANSCRIPT, cleaned, content_of
 from worker.runners.guard.box import DOOR, Bind
 from worker.runners.guard.outbound import Outbound, Upstream
 
@@ -30,6 +36,8 @@ from worker.runners.guard.outbound import Outbound, Upstream
 
 log = structlog.get_logger()
 
+#: In a run's HOME: what the hook before tool calls reads, and the session that ended with a question.
+TOOL_ORDERS, ASKED = "helix-tools.json", "asked.jsonl"
 #: Where a session's transcripts are, below its folder.
 TRANSCRIPTS = "agent"
 
@@ -95,7 +103,7 @@ def keep(order: Order, session: str, transcript: str, home: Path, *, of: str = "
     try:
         content = content_of(transcript, of or session, home)
         with opened(order.workdir) as root, made(root, TRANSCRIPTS) as kept:
-            replace(f"{session}.jsonl", content, kept)
+            safe_io.replace(f"{session}.jsonl", content, kept)
             os.fsync(kept)
     except (OSError, ValueError) as error:
         log.warning("agent.session_not_kept", agent_session=session, reason=str(error))
@@ -215,6 +223,8 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
     memory = order.workdir / "CLAUDE.md"
     if memory.is_file() and not memory.is_symlink():
         shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
+    if order.tools:
+        (home / TOOL_ORDERS).write_text(tool_orders(order), encoding="utf-8")
     path = home / "helix-settings.json"
     path.write_text(settings_content(order, home, settings), encoding="utf-8")
     return path
@@ -231,7 +241,67 @@ def settings_content(order: Order, home: Path, settings: Settings) -> str:
         else [*claude_hooks.readable_entries(settings.root), *_readable(order)],
         protected=[marks, home],
         allowed=() if order.read_only else [*writing, *settings.claude_allowed_tools],
+        tools=home / TOOL_ORDERS if order.tools else None,
     )
+
+
+def tool_orders(order: Order) -> str:
+    """Return the orders of the hook before each tool call: the rules, and the answer that this run goes on with."""
+    tools, answered = order.tools, order.answered
+    if tools is None:
+        return "{}"
+    said = {"rules": list(tools.rules), "root": str(tools.root), "folder": str(order.directory), "asks": tools.asks}
+    if answered and answered.allowed:
+        answer = {"call": answered.call, "digest": answered.digest, "allowed": answered.allowed, "said": tools.said}
+        said["answer"] = answer
+    return json.dumps(said | {"denied": tools.denied})
+
+
+def call_of(order: Order, result: Mapping[str, Any]) -> WaitingCall | None:
+    """The call that a deferred run's result names; None where it names none that the rules have a person asked about.
+
+    The hook decides; what it decided is found again here, because the CLI does not pass it on.
+    """
+    call, tools = result.get("deferred_tool_use"), order.tools
+    if tools is None or not isinstance(call, dict) or not isinstance(call.get("input"), dict):
+        return None
+    tool, given, folder = cleaned(call.get("name")), call["input"], str(order.directory)
+    rule = tool_gate.ruling(tools.rules, tool, given, root=str(tools.root), folder=folder)
+    asked = ToolRule(**rule)
+    return WaitingCall(
+        call=cleaned(call.get("id")),
+        tool=tool,
+        arguments=given,
+        digest=tool_gate.digest(tool, given, folder),
+        wait_seconds=asked.wait_seconds,
+        who=asked.who,
+    )
+
+
+def resumed(order: Order, base: Base, home: Path) -> Base:
+    """The session that ended with a question, as this delivery goes on with it: its folder is another one now.
+
+    The call that waits may name a file in the folder of the delivery that asked. What that held has been moved here.
+
+    Raises:
+        OSError: the session cannot be read, or written again.
+    """
+    answered = order.answered
+    if answered is None or base.transcript is None:
+        return base
+    then = delivery_name(order.turn_id, order.attempt, answered.delivery).encode()
+    moved = re.sub(re.escape(then) + rb"(?!\d)", order.directory.name.encode(), before(base))
+    path = home / ASKED
+    path.write_bytes(moved)
+    return replace(base, transcript=path)
+
+
+def before(base: Base) -> bytes:
+    """The transcript a run continues from; it is still what it was. Raises ``OSError``: it cannot be read."""
+    if base.transcript is None:
+        return b""
+    with opened(base.transcript.parent) as folder:
+        return read(base.transcript.name, folder, MAX_TRANSCRIPT)
 
 
 def instructions(home: Path) -> str:
@@ -252,7 +322,8 @@ def binds(settings: Settings, order: Order, program: Path, settings_file: Path, 
         found += [Bind(path) for path in [*claude_hooks.readable_entries(settings.root), *_readable(order)]]
         found += [Bind(path, writable=True) for path in writable_paths(settings)]
     home = settings_file.parent
-    found += [Bind(home, writable=True), Bind(settings_file), Bind(order.directory / "marks", writable=True)]
+    tools = [Bind(path) for path in (TOOL_HOOK, Path(tool_gate.__file__), home / TOOL_ORDERS)] if order.tools else []
+    found += [Bind(home, writable=True), Bind(settings_file), *tools, Bind(order.directory / "marks", writable=True)]
     if base.transcript is not None:
         found.append(Bind(base.transcript))
     return found

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,9 +28,14 @@ from worker.runners.claude.output import cut_short
 # write into the delivery's own folder. Each mark names its run, so that no other process's mark can be taken for it.
 
 HOOK = Path(__file__).with_name("hook.sh")
+TOOL_HOOK = Path(__file__).with_name("tool_hook.py")
 START, STOP, STOP_FAILURE, END = "SessionStart", "Stop", "StopFailure", "SessionEnd"
 EVENTS = (START, STOP, STOP_FAILURE, END)
 
+#: Seconds the hook before a tool call may take: as long as a busy machine may need to start it.
+_TOOL_TIMEOUT = 60
+#: How a run ends whose tool call a person is asked about.
+_DEFERRED = "tool_deferred"
 #: Seconds a hook may take; without this the CLI cancels what runs while it ends.
 _TIMEOUT = 10
 #: Largest mark in bytes; it holds the last message of the answer.
@@ -59,7 +65,14 @@ class Mark:
     error: str = ""
 
 
-def settings(marks: Path, *, readable: Iterable[Path], protected: Iterable[Path], allowed: Sequence[str]) -> str:
+def settings(
+    marks: Path,
+    *,
+    readable: Iterable[Path],
+    protected: Iterable[Path],
+    allowed: Sequence[str],
+    tools: Path | None = None,
+) -> str:
     """The settings file of one run.
 
     Args:
@@ -67,11 +80,17 @@ def settings(marks: Path, *, readable: Iterable[Path], protected: Iterable[Path]
         readable: folders and files the agent may read besides its own folder.
         protected: folders it may not write.
         allowed: permission rules of the installation, such as ``WebSearch``.
+        tools: the file that tells the hook before each tool call what may become of it; None: there is no such hook.
     """
-    hooks = {
+    hooks: dict[str, Any] = {
         event: [{"hooks": [{"type": "command", "command": _command(event, marks), "timeout": _TIMEOUT}]}]
         for event in EVENTS
     }
+    if tools is not None:
+        # Whatever keeps it from answering blocks the call; an exit code other than 2 would not.
+        hook = shlex.join([sys.executable, "-I", "-S", str(TOOL_HOOK), str(tools)])
+        call = {"type": "command", "command": f"{hook} || exit 2", "timeout": _TOOL_TIMEOUT}
+        hooks["PreToolUse"] = [{"matcher": "*", "hooks": [call]}]
     reading = [f"Read(/{_literal(path)}{'/**' if path.is_dir() else ''})" for path in readable]
     return json.dumps(
         {
@@ -266,7 +285,21 @@ _Ruling = tuple[Verdict, ErrorKind | Why | None, str]
 
 
 def _verdict(evidence: Evidence) -> _Ruling:
-    return _error(evidence) or _ended_early(evidence) or _unproven(evidence) or _complete(evidence)
+    return _asks(evidence) or _error(evidence) or _ended_early(evidence) or _unproven(evidence) or _complete(evidence)
+
+
+def _asks(evidence: Evidence) -> _Ruling | None:
+    """The CLI ended because its hook deferred a tool call; its session can be resumed there."""
+    result = evidence.result
+    if result.get("stop_reason") != _DEFERRED or result.get("is_error") or evidence.exit_code != 0:
+        return None
+    if not {START, END} <= set(evidence.own) or not isinstance(result.get("deferred_tool_use"), dict):
+        return None
+    return Verdict.ASKS, None, f"a person is asked about a call of {_plain_name(result['deferred_tool_use'])}"
+
+
+def _plain_name(call: Mapping[str, Any]) -> str:
+    return " ".join(str(call.get("name")).split())[:_QUOTED]
 
 
 def _error(evidence: Evidence) -> _Ruling | None:

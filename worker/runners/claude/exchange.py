@@ -22,8 +22,8 @@ from api_client.contract.failpoints import reach
 from worker.files.recording import Finished, Recording, forget
 from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Sent, Verdict
 from worker.runners.claude import command, completion_gate
-from worker.runners.claude.answer import Left, before, evidence_of, left_by, problem_of
-from worker.runners.claude.command import Base, instructions, prompt_for
+from worker.runners.claude.answer import Left, evidence_of, left_by, problem_of
+from worker.runners.claude.command import Base, before, instructions, prompt_for
 from worker.runners.claude.output import ClaudeStream, NotReadable, content_of, recorded
 from worker.runners.guard import marks, witness
 from worker.runners.guard.agent_process import Exit
@@ -241,6 +241,8 @@ class ProcessFiles:
 
 def prompt_of(order: Order, base: Base) -> bytes:
     """What the CLI is asked."""
+    if order.answered and base.transcript is not None:
+        return b""  # it goes on from its question; a prompt would be another message behind that
     return prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far, locale=order.locale)
 
 

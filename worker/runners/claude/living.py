@@ -60,10 +60,11 @@ _TO_DIE = 12.0
 def fixed_part(settings: Settings, program: str, order: Order) -> str:
     """All that a process is started with, besides its folders and the conversation, as one digest.
 
-    Empty where a process must not outlive its message: for a run that may only read, where the agent has tools that
-    start processes, and where no box can be made that must be. Raises ``OSError``: a file of it cannot be read.
+    Empty where a process must not outlive its message: for a run that may only read, or whose tool calls have rules,
+    where the agent has tools that start processes, and where no box can be made that must be. Raises ``OSError``: a
+    file of it cannot be read.
     """
-    if order.read_only or not set(settings.claude_tools) <= _STARTING_NOTHING:
+    if order.read_only or order.tools or not set(settings.claude_tools) <= _STARTING_NOTHING:
         return ""
     try:
         level = box.level(settings.box, wanted=True)

@@ -16,7 +16,7 @@ from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
 from worker.files import recording
 from worker.files.safe_io import SHORT_OF
-from worker.runners.base import Emit, ErrorKind, Order, RunResult, Sent, Stop, Verdict, config_error, not_begun
+from worker.runners.base import Emit, ErrorKind, Order, RunResult, Sent, Stop, Verdict, Why, config_error, not_begun
 from worker.runners.claude import command as claude_sessions
 from worker.runners.claude import completion_gate as claude_gate
 from worker.runners.claude import exchange, living
@@ -119,6 +119,7 @@ class ClaudeCliRunner(ProcessRunner):
         """The run. Raises ``OSError`` when its folders cannot be made."""
         base, session = claude_sessions.base_of(order), claude_sessions.session_of(order)
         settings_file = prepare(order, home, settings)
+        base = claude_sessions.resumed(order, base, home)
         reading = self._reading(order, home, base)
         launch = Launch(
             argv=[program, *arguments(settings, order, settings_file, session, base)],
@@ -150,7 +151,11 @@ class ClaudeCliRunner(ProcessRunner):
             for event in stream.replace(left.text, f"the answer is in the {left.origin}"):
                 emit(event)
         session = claude_sessions.session_of(order)
-        kept = completion.verdict is Verdict.COMPLETE and claude_sessions.keep(order, session, left.transcript, home)
+        goes_on = completion.verdict in {Verdict.COMPLETE, Verdict.ASKS}
+        kept = goes_on and claude_sessions.keep(order, session, left.transcript, home)
+        call = claude_sessions.call_of(order, stream.result) if completion.verdict is Verdict.ASKS and kept else None
+        if completion.verdict is Verdict.ASKS and call is None:
+            completion = replace(completion, verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF)
         usage = stream.usage(base.spent)
         return RunResult(
             completion=completion,
@@ -158,6 +163,7 @@ class ClaudeCliRunner(ProcessRunner):
             usage=usage,
             agent_session=session if kept else "",
             journal=stream.journal,
+            call=call,
         )
 
 

@@ -331,7 +331,7 @@ class ProcessRunner:
     def adopt(self, order: Order) -> RunResult | None:
         """The result of a delivery that finished and that its worker could not commit; None without one.
 
-        Only a complete run counts: anything else is to be run again. May block.
+        Only a complete run counts, and one that ended with a question: anything else is to be run again. May block.
         """
         found = recording.finished(order.directory)
         reading = self.read_back(order) if found else None
@@ -357,7 +357,7 @@ class ProcessRunner:
         except (AnswerTooLong, OSError) as error:
             log.warning("run.not_adopted", mark=order.mark, error=str(error)[:200])
             return None
-        if result and result.completion.verdict is not Verdict.COMPLETE:
+        if result and result.completion.verdict not in {Verdict.COMPLETE, Verdict.ASKS}:
             log.warning("run.not_adopted", mark=order.mark, error=result.completion.reason[:200])
             return None
         return result

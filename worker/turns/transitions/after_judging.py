@@ -21,6 +21,7 @@ from api_client.contract.messages import asked_again, broken_off, consulted, end
 from api_client.contract.policy import DecisionKind, Escalation, InboxDecision
 from api_client.contract.record import AttemptRecord
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
+from api_client.contract.tool_calls import ToolQuestion
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.turns.record.encoding import (
     Answer,
@@ -393,6 +394,8 @@ def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
     if decision is None:
         raise ValueError(f"turn {turn.turn_id} has no decision")
     kind = decision.kind
+    if question := turn.asked:
+        return _answers(turn, question, decision, number)
     if kind is DecisionKind.RETRY:
         return _asks_again(turn, number, decision.note, best)
     if kind is DecisionKind.EDIT and turn.request.phase is None:
@@ -400,6 +403,18 @@ def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
     if kind is not DecisionKind.REJECT and best is not None:
         return _accepts(turn, best.number, best.mended or best.answer or best.text)
     return _rejects(turn, decision, number, best)
+
+
+def _answers(turn: Turn, question: ToolQuestion, decision: InboxDecision, number: int) -> Move:
+    """The agent goes on from its question, in the next delivery alone: ``yes`` lets the call run there, once."""
+    allowed = "yes" if decision.kind is DecisionKind.APPROVE and not decision.timed_out else "no"
+    answered = replace(question, allowed=allowed, note=decision.note, answered=turn.delivery)
+    return Move(
+        attempt=number,
+        state=TurnState.QUEUED,
+        next=again(turn, number),
+        fields=progress(question=answered.to_dict()),
+    )
 
 
 def _accepts(turn: Turn, number: int, text: str) -> Move:

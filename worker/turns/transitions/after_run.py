@@ -13,12 +13,14 @@ from typing import Any
 
 from api_client.contract.completion import STARTS
 from api_client.contract.counters import counter, model_of, timed
-from api_client.contract.events import AttemptAccepted, AttemptCompleted, AttemptLost, AttemptRejected, Body
+from api_client.contract.events import AttemptAccepted, AttemptCompleted, AttemptLost, AttemptRejected, Body, TurnParked
 from api_client.contract.issues import TurnError, ValidationIssue
 from api_client.contract.messages import GIVEN_UP
+from api_client.contract.policy import DecisionKind
 from api_client.contract.record import AttemptFacts, AttemptRecord, FieldChanges
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
-from api_client.contract.turn import Failing, Outcome, Turn, TurnState
+from api_client.contract.tool_calls import ToolQuestion, WaitingCall
+from api_client.contract.turn import Failing, Outcome, Progress, Turn, TurnState
 from api_client.turns.record.encoding import (
     Answer,
     Move,
@@ -109,12 +111,14 @@ def after_run(
     transient_retries: int,
     delays: Delays,
     strikes: int = 5,
+    question: ToolQuestion | None = None,
 ) -> Move:
     """Return what follows from an agent run.
 
     ``sent`` is what the agent was really sent (``Sent.to_dict``) beyond ``prompt``; ``journal`` what it did with tools;
     ``stop`` why the run was stopped; ``unsent`` its events that are not logged yet; ``history`` the attempts before;
-    ``delays`` after passing errors; ``strikes`` how often others may kill it.
+    ``delays`` after passing errors; ``strikes`` how often others may kill it;
+    ``question`` what a person is to be asked, where the run ended with that.
     """
     completion, usage = result.completion, Usage.of(result.usage)
     facts = _facts(turn, result, prompt, sent or {}, journal or {})
@@ -123,6 +127,8 @@ def after_run(
     )
     if completion.verdict is Verdict.COMPLETE:
         move = _complete(turn, link, result.agent_session, facts, ended)
+    elif completion.verdict is Verdict.ASKS and result.call and question and not stop:
+        move = _asks(turn, link, result, result.call, question, facts, ended)
     elif stop in _CALLED_OFF and completion.verdict is not Verdict.ERROR:
         move = _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
     elif stop or completion.verdict is Verdict.CANCELLED or completion.lost:
@@ -137,11 +143,9 @@ def after_run(
         move = _incomplete(turn, link, result, facts, ended, history)
     tokens, cost = _uncharged(turn, result.adopted)
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
-    if move.run_ended:
-        used |= progress(handed_over=0, avoid="")
     move = replace(
         move,
-        fields=move.fields | used,
+        fields=move.fields | used | _run_over(turn, move, completion),
         events=[*unsent, *move.events],
         counters=move.counters | _counted(turn, move, completion, usage),
     )
@@ -160,6 +164,55 @@ def _facts(turn: Turn, result: RunResult, prompt: str, sent: Mapping[str, Any], 
     )
     facts |= attempt_facts(sent=dict(sent)) if sent else attempt_facts()
     return facts | (attempt_facts(journal=dict(journal)) if journal else attempt_facts())
+
+
+def _run_over(turn: Turn, move: Move, completion: Completion) -> FieldChanges[Progress]:
+    """Forget what belongs to a run that ended; a person's question until the attempt no longer goes on from it."""
+    if not move.run_ended:
+        return progress()
+    over = progress(handed_over=0, avoid="")
+    again = move.state is TurnState.QUEUED and move.next is not None and move.next.attempt == move.attempt
+    if not turn.question or "question" in move.fields.values or again:
+        return over
+    # A session that ends with a call that waits is of no use to another attempt.
+    kept = progress() if completion.verdict is Verdict.COMPLETE else progress(agent_session="")
+    return over | progress(question={}) | kept
+
+
+def _asks(
+    turn: Turn,
+    link: Link,
+    result: RunResult,
+    call: WaitingCall,
+    question: ToolQuestion,
+    facts: Facts,
+    ended: AttemptCompleted,
+) -> Move:
+    """A person is asked about a tool call. Nobody holds the turn meanwhile; without a yes the call never runs."""
+    before = turn.asked
+    again = bool(before and before.call == question.call and before.allowed == "yes")
+    parked = TurnParked(
+        attempt=link.attempt,
+        turn_id=turn.turn_id,
+        reason="asked_again" if again else "tool_call",
+        timeout_seconds=float(call.wait_seconds),
+        default=DecisionKind.REJECT.value,
+        question=question.to_dict(),
+    )
+    return Move(
+        attempt=link.attempt,
+        state=TurnState.PARKED,
+        fields=progress(
+            agent_session=result.agent_session,
+            question=question.to_dict(),
+            decide_default=DecisionKind.REJECT.value,
+            transients=0,
+        ),
+        facts=facts,
+        events=[ended, parked],
+        park_seconds=float(call.wait_seconds),
+        run_ended=True,
+    )
 
 
 def _passing(turn: Turn, link: Link, result: RunResult, facts: Facts, ended: AttemptCompleted, delays: Delays) -> Move:
@@ -186,7 +239,7 @@ def service_said(completion: Completion) -> str:
     Only errors that the request did not cause are failures: 5xx, a lost connection. A limit (429, 529), a bad request
     and a refusal are answers of a service that works.
     """
-    if completion.verdict in {Verdict.COMPLETE, Verdict.REFUSED}:
+    if completion.verdict in {Verdict.COMPLETE, Verdict.REFUSED, Verdict.ASKS}:
         return "answered"
     if completion.kind is ErrorKind.TRANSIENT:
         return "limited" if completion.busy else "failed"
@@ -207,7 +260,7 @@ def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> di
     """Return what a run that ended is counted as; a complete one is wasted only when its answer is rejected."""
     model = model_of(turn)
     counted = usage.counted(model)
-    if completion.verdict is not Verdict.COMPLETE or not move.run_ended:
+    if completion.verdict not in {Verdict.COMPLETE, Verdict.ASKS} or not move.run_ended:
         counted |= usage.wasted(model)
     if move.run_ended:
         again = completion.verdict is Verdict.ERROR and move.state is TurnState.QUEUED
@@ -317,7 +370,8 @@ def _again_later(turn: Turn, link: Link, result: RunResult, ended: AttemptComple
     That a service limits us is no error of the turn: it does not count.
     """
     kind = result.completion.kind
-    text = result.text if policy_of(turn).go_on and kind is ErrorKind.TRANSIENT else ""
+    may = policy_of(turn).go_on and kind is ErrorKind.TRANSIENT and not turn.question  # then its session goes on
+    text = result.text if may else ""
     goes_on = len(known(text)) >= LEAST
     fields = progress(transients=turn.transients + (not result.completion.busy))
     if kind is ErrorKind.SESSION_LOST:

@@ -1,0 +1,151 @@
+"""Calls of an agent's tools that a policy lets run, denies, or has a person asked about; the question and its answer.
+
+Nothing here knows what one agent calls its tools: a runner reports a call as a name and arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from fnmatch import fnmatchcase
+from typing import Any
+
+#: Longest wait for an answer, in seconds: thirty days.
+MAX_WAIT_SECONDS = 2_592_000
+#: The shown part of a call: arguments, characters of each, and of its name.
+_MOST_SHOWN, _MOST_CHARS, _MOST_NAME = 20, 2_000, 100
+
+
+class Reaction(StrEnum):
+    """All that can be done with a call."""
+
+    #: It runs, unless the agent's own permissions forbid it.
+    RUN = "run"
+    #: A person is asked; the call waits, and is denied when nobody answers in time.
+    ASK = "ask"
+    #: It does not run, and the agent hears why.
+    DENY = "deny"
+
+
+class Answerer(StrEnum):
+    """Who may answer."""
+
+    #: Who owns the turn, and operators.
+    OWNER = "owner"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolRule:
+    """One entry of ``tools``: which calls it is about, and what follows. All of its conditions must hold."""
+
+    tool: str = field(default="*", metadata={"what": "Name of the tool; * fits any characters."})
+    do: Reaction = field(default=Reaction.ASK, metadata={"what": "run, ask or deny."})
+    arguments: Mapping[str, Any] = field(
+        default_factory=dict, metadata={"what": "Argument to the pattern that it matches, such as command: git push*."}
+    )
+    folder: str = field(
+        default="", metadata={"what": "Pattern of a path that the call names, relative to HELIX_ROOT: adr/*."}
+    )
+    network: bool = field(default=False, metadata={"what": "Only calls that name an address or a network program."})
+    models: tuple[str, ...] = field(default=(), metadata={"what": "Models; none named: all."})
+    owners: tuple[str, ...] = field(default=(), metadata={"what": "Owners: names of keys; none named: all."})
+    who: Answerer = field(default=Answerer.OWNER, metadata={"what": "Who may answer: owner or operator."})
+    wait_seconds: int = field(default=3_600, metadata={"what": "How long an answer is waited for; then it is no."})
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.wait_seconds <= MAX_WAIT_SECONDS:
+            raise ValueError(f"wait_seconds must be from 1 to {MAX_WAIT_SECONDS}, not {self.wait_seconds}")
+        for name, pattern in self.arguments.items():
+            if not isinstance(pattern, str):
+                raise ValueError(f"arguments: the pattern of {name!r} must be a text")
+
+    def concerns(self, model: str, owner: str) -> bool:
+        """Return whether it is about this model and this owner's turns."""
+        wanted = ((self.models, model), (self.owners, owner))
+        return all(not names or any(fnmatchcase(value, name) for name in names) for names, value in wanted)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field but the defaults, JSON-ready."""
+        plain = ToolRule()
+        data = {each.name: getattr(self, each.name) for each in fields(self)}
+        given = {name: value for name, value in data.items() if value != getattr(plain, name)}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingCall:
+    """A call that waits, as its runner reports it.
+
+    Attributes:
+        call: the agent's own id of it; it is never used again.
+        digest: of tool and arguments: an answer is about exactly these.
+        wait_seconds, who: of the rule that has a person asked.
+    """
+
+    call: str
+    tool: str
+    arguments: Mapping[str, Any]
+    digest: str
+    wait_seconds: int = 3_600
+    who: str = Answerer.OWNER
+
+    def question(self, delivery: int, redact: Callable[[str], str]) -> ToolQuestion:
+        """The stored and shown part of it: every text redacted and cut."""
+        given = list(self.arguments.items())[:_MOST_SHOWN]
+        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given}
+        shown = {_plain(name, _MOST_NAME): _plain(redact(text), _MOST_CHARS) for name, text in texts.items()}
+        tool = _plain(self.tool, _MOST_NAME)
+        return ToolQuestion(
+            call=self.call, tool=tool, arguments=shown, digest=self.digest, who=self.who, delivery=delivery
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolQuestion:
+    """The question about a call, as the turn's record keeps it; afterwards with the answer.
+
+    Attributes:
+        arguments: name to text, redacted and cut.
+        delivery: the delivery that asked; its agent has ended.
+        allowed: the answer: ``yes``, ``no``, or empty while there is none. note: what was said with it.
+        answered: the number of deliveries when the answer was carried out. It is for the next one alone: should that
+            one be lost, nobody knows whether the call ran, and a person is asked again.
+    """
+
+    call: str
+    tool: str
+    arguments: Mapping[str, str]
+    digest: str
+    who: str
+    delivery: int
+    allowed: str = ""
+    note: str = ""
+    answered: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The question, JSON-ready."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) not in ("", 0)} | {
+            "arguments": dict(self.arguments)
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> ToolQuestion | None:
+        """Read a stored one; None for an empty mapping, or another version's."""
+        try:
+            return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data})
+        except TypeError:
+            return None
+
+    @property
+    def words(self) -> str:
+        """Tool and arguments on one line."""
+        said = ", ".join(f"{name}: {' '.join(value.split())}" for name, value in self.arguments.items())
+        return f"{self.tool} ({said})" if said else self.tool
+
+
+def _plain(text: str, most: int) -> str:
+    clean = "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text[: most + 1])
+    return clean if len(clean) <= most else f"{clean[: most - 1]}…"

@@ -1,0 +1,276 @@
+"""A person answers for a tool call of the real Claude CLI: durable, once, and no is what silence means."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api_client.client import TurnsClient, decide
+from api_client.contract.issues import BadRequest, NotParked
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
+from tests.claude.stub import Reply, Stub, calls, says, told
+from tests.installation import WorkerProcess
+from tests.support import processes_with, put, wait_until
+
+Workers = Callable[..., WorkerProcess]
+POLICY = """
+rules: []
+tools:
+  - {tool: Bash, arguments: {command: "touch *"}, do: ask, wait_seconds: 600}
+  - {tool: Bash, arguments: {command: "rm *"}, do: deny}
+  - {tool: Bash, arguments: {command: "echo *"}, do: run}
+"""
+END = says("Fertig.\n\n<!-- STEP: done -->")
+
+
+@pytest.fixture
+def asking(claude_settings: Settings) -> Settings:
+    """The agent has a shell, and nothing of it may run but by a rule."""
+    path = claude_settings.root / "policy.yaml"
+    path.write_text(POLICY)
+    return replace(claude_settings, policy=str(path), claude_tools=("Bash", "Write", "Read"))
+
+
+def shell(command: str, *before: str) -> Reply:
+    return Reply(chunks=before, tool=("Bash", {"command": command}), stop_reason="tool_use")
+
+
+def request(**more: object) -> TurnRequest:
+    messages = ({"role": "user", "content": "Baue es"},)
+    return TurnRequest(**{"model": "helix-consultant", "messages": messages, "session_id": "s", "locale": "de", **more})
+
+
+async def submitted(client: TurnsClient, **more: object) -> str:
+    asked = client.policies.apply(request(**more), owner="", named=())
+    return await client.submitter.submit(asked)
+
+
+async def waiting(client: TurnsClient, turn_id: str) -> Turn:
+    """The turn, once a person is asked."""
+
+    async def parked() -> bool:
+        turn = await client.reader.get(turn_id)
+        assert turn.outcome is None, [a.completion for a in await client.reader.attempts(turn_id)]
+        return turn.state is TurnState.PARKED
+
+    await wait_until(parked, 120)
+    return await client.reader.get(turn_id)
+
+
+def made(settings: Settings, name: str) -> list[str]:
+    """Every file of this name that agents made."""
+    return sorted(str(path) for path in settings.sessions_dir.rglob(name) if path.is_file())
+
+
+async def test_a_call_waits_for_a_yes_and_then_runs_once_in_the_place_where_it_was_asked(
+    asking: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    stub.replies = [
+        shell("echo before > output/first.txt", "Erst das. "),
+        shell("touch output/made.txt", "Nun die Datei."),
+        END,
+    ]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        question = turn.asked
+        assert (question.tool, question.arguments) == ("Bash", {"command": "touch output/made.txt"})
+        assert (turn.lease_until, turn.next, turn.decide_default) == (0, "", "reject")
+        assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}."), "no slot and no process is held"
+        assert made(asking, "made.txt") == []
+        await decide(client, turn.turn_id, "approve", by="alice")
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+        attempts = await client.reader.attempts(turn.turn_id)
+    assert (turn.outcome, turn.attempt, turn.question) == (Outcome.PASSED, 1, {})
+    assert turn.response.startswith("Nun die Datei.\n\nFertig.") or turn.response.startswith("Erst das.")
+    [file] = made(asking, "made.txt")
+    [first] = made(asking, "first.txt")
+    assert Path(file).parent == Path(first).parent, "what it had written is there"
+    assert attempts[0].deliveries == 2
+    assert len(stub.requests) == 3, "nothing was asked of the model twice"
+
+
+async def test_a_no_reaches_the_agent_with_the_note_and_the_call_never_runs(
+    asking: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    stub.replies = [shell("touch output/made.txt"), END]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        with pytest.raises(BadRequest):
+            await decide(client, turn.turn_id, "edit", by="alice", text="x")
+        await decide(client, turn.turn_id, "reject", by="alice", note="nicht am Freitag")
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+    assert turn.outcome is Outcome.PASSED
+    assert made(asking, "made.txt") == []
+    assert "nicht am Freitag" in json.dumps(stub.requests[-1]["messages"], ensure_ascii=False)
+
+
+async def test_silence_is_a_no(asking: Settings, worker_process: Workers, stub: Stub) -> None:
+    path = Path(asking.policy)
+    path.write_text(POLICY.replace("wait_seconds: 600", "wait_seconds: 1"))
+    stub.replies = [shell("touch output/made.txt"), END]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await client.reader.result(await submitted(client), timeout=120)
+    assert (turn.outcome, turn.decision.by) == (Outcome.PASSED, "timeout")
+    assert made(asking, "made.txt") == []
+
+
+async def test_of_two_people_at_once_one_answers(asking: Settings, worker_process: Workers, stub: Stub) -> None:
+    stub.replies = [shell("touch output/made.txt"), END]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        both = [decide(client, turn.turn_id, kind, by=kind) for kind in ("approve", "reject")]
+        said = await asyncio.gather(*both, return_exceptions=True)
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+    assert sum(isinstance(each, NotParked) for each in said) == 1
+    assert len(made(asking, "made.txt")) == (turn.decision.by == "approve")
+
+
+async def test_a_rule_denies_and_another_lets_run_without_anybody(
+    asking: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    stub.replies = [
+        shell("rm -rf output"),
+        shell("echo ok > output/ok.txt; touch output/made.txt"),
+        shell("ls"),
+        END,
+    ]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        assert turn.asked.arguments["command"].startswith("echo ok"), "what is joined is no plain echo"
+        await decide(client, turn.turn_id, "reject", by="alice")
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+    assert turn.outcome is Outcome.PASSED
+    assert "erlaubt diesen Aufruf nicht" in json.dumps(stub.requests[1]["messages"], ensure_ascii=False)
+    assert made(asking, "ok.txt") == made(asking, "made.txt") == []
+
+
+async def test_a_worker_killed_while_it_waits_loses_no_question(
+    asking: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    stub.replies = [shell("touch output/made.txt"), END]
+    first = worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        first.kill()
+        await decide(client, turn.turn_id, "approve", by="alice")
+        worker_process(settings=asking)
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+    assert turn.outcome is Outcome.PASSED
+    assert len(made(asking, "made.txt")) == 1
+
+
+async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twice(
+    asking: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    """The call counts itself; the model hangs after it, and the worker is killed there."""
+    policy = Path(asking.policy)
+    policy.write_text(POLICY.replace('"touch *"', '"printf *"'))
+    counted = asking.root / "adr" / "count"
+    counted.parent.mkdir()
+    asking = replace(asking, writable=("adr",), lease_seconds=2.0)
+    stub.replies = [shell(f"printf x >> {counted}"), Reply(chunks=("Es ",), hang_after=1), END]
+    first = worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        asked = turn.asked
+        await decide(client, turn.turn_id, "approve", by="alice")
+        await wait_until(lambda: len(stub.requests) >= 2, 120)
+        assert counted.read_text() == "x"
+        first.kill()
+        worker_process(settings=asking)
+        turn = await waiting(client, turn.turn_id)
+        assert turn.asked.call == asked.call
+        assert counted.read_text() == "x", "nobody has said yes to a second time"
+        events = [event async for event in _until_parked(client, turn)]
+        assert events[-1].data["reason"] == "asked_again"
+        await decide(client, turn.turn_id, "reject", by="alice")
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+    assert turn.outcome is Outcome.PASSED
+    assert counted.read_text() == "x"
+
+
+async def _until_parked(client: TurnsClient, turn: Turn):
+    for event in await client.reader.events(turn.turn_id):
+        if event.kind == "turn.parked":
+            yield event
+
+
+async def test_a_run_that_ended_with_a_question_is_adopted_when_its_worker_died_with_it(
+    asking: Settings, worker_process: Workers, stub: Stub, tmp_path: Path
+) -> None:
+    """And so is the run after the yes: its call has run, and nobody is asked about it again."""
+    points = tmp_path / "points"
+    points.mkdir()
+    asking = replace(asking, failpoint=str(points), lease_seconds=3.0)
+    put(points / "agent.ended", "kill")
+    stub.replies = [
+        shell("echo before > output/first.txt", "Erst das. "),
+        shell("touch output/made.txt", "Nun die Datei."),
+        END,
+    ]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        assert (turn.delivery, turn.asked.delivery) == (2, 1), "the question is that of the run that was adopted"
+        assert len(stub.requests) == 2, "nobody paid for it again"
+        put(points / "agent.ended", "kill@2")
+        await decide(client, turn.turn_id, "approve", by="alice")
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+        [attempt] = await client.reader.attempts(turn.turn_id)
+    assert (points / "agent.ended.2").exists(), "it was killed there too"
+    assert (turn.outcome, turn.delivery, attempt.last_delivery) == (Outcome.PASSED, 4, 3)
+    assert len(stub.requests) == 3
+    [made_file], [first] = made(asking, "made.txt"), made(asking, "first.txt")
+    assert Path(made_file).parent == Path(first).parent
+    assert Path(first).parent.parent.name.endswith("-1-3"), "the files are where the adopted run left them"
+    assert turn.response.startswith("Erst das. ")
+    assert "Fertig." in turn.response
+
+
+async def test_a_kept_cli_takes_no_message_whose_calls_have_rules_and_the_conversation_goes_on(
+    asking: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    """The first and the third message come by another key, which the rule is not about: they may be taken by one."""
+    path = Path(asking.policy)
+    path.write_text("rules: []\ntools:\n  - {tool: Write, do: ask, owners: [alice]}\n")
+    asking = replace(asking, claude_warm_seconds=60.0, box="off", claude_tools=("Write", "Read"))
+    stub.replies = [says("Eins.\n\n<!-- STEP: done -->"), calls("Write", file_path="output/made.txt", content="x"), END]
+    worker_process(settings=asking)
+    said = [{"role": "user", "content": "erstens"}]
+    async with TurnsClient(asking) as client:
+
+        async def start(turn_id: str) -> str:
+            [*_, last] = await client.reader.attempts(turn_id)
+            return str(last.completion["evidence"].get("start", "cold"))
+
+        first = await client.submitter.submit(request(messages=tuple(said)))
+        turn = await client.reader.result(first, timeout=120)
+        assert turn.outcome is Outcome.PASSED
+        assert processes_with(f"HELIX_AGENT_MARK={first}."), (await client.reader.attempts(first))[0].completion
+        said += [{"role": "assistant", "content": turn.response}, {"role": "user", "content": "zweitens"}]
+        turn = await waiting(client, await submitted(client, key="alice", messages=tuple(said)))
+        assert made(asking, "made.txt") == []
+        assert "erstens" in json.dumps(told(stub.requests[-1])), "it goes on with the conversation"
+        await decide(client, turn.turn_id, "approve", by="alice")
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+        assert (turn.outcome, await start(turn.turn_id)) == (Outcome.PASSED, "cold")
+        assert len(made(asking, "made.txt")) == 1
+        said += [{"role": "assistant", "content": turn.response}, {"role": "user", "content": "drittens"}]
+        stub.replies = [END]
+        third = await client.submitter.submit(request(messages=tuple(said)))
+        turn = await client.reader.result(third, timeout=120)
+        assert (turn.outcome, await start(third)) == (Outcome.PASSED, "cold"), (
+            "the process of the first knows too little"
+        )
+        assert "made.txt" in json.dumps(stub.requests[-1]["messages"])
