@@ -14,7 +14,7 @@ from tests.runs import Asked, Ran
 from tests.support import wait_for
 from worker.runners.acp import runner
 from worker.runners.acp.runner import KNOWN, read_agent
-from worker.runners.base import AgentEvent, Order
+from worker.runners.base import AgentEvent, Order, ToolOrders
 from worker.runners.guard.processes import Processes
 
 AGENT = Path(__file__).with_name("acp_agent.py")
@@ -87,6 +87,32 @@ def test_a_permission_is_denied_unless_it_is_allowed(
     ran = played(agent, f"permission={json.dumps(call)}")
     assert (ran.verdict, ran.result.text) == ("complete", f"Hello \n\n{chosen}world"), ran.evidence
     assert bool(ran.evidence["denied"]) is (chosen == "reject_once")
+
+
+RULES = (
+    {"tool": "execute", "arguments": {"command": "git log*"}, "do": "run"},
+    {"tool": "execute", "arguments": {"command": "git push*"}, "do": "ask"},
+    {"tool": "edit", "folder": "*secret*", "do": "deny"},
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "chosen"),
+    [
+        ({"kind": "execute", "rawInput": {"command": "git log -1"}}, "allow_once"),
+        ({"kind": "execute", "rawInput": {"command": "git log; git push"}}, "reject_once"),
+        ({"kind": "execute", "rawInput": {"command": "git push"}}, "reject_once"),
+        ({"kind": "execute", "rawInput": {"command": "ls"}}, "allow_once"),
+        ({"kind": "execute"}, "reject_once"),
+        ({"kind": "edit", "locations": [{"path": "output/x.md"}]}, "allow_once"),
+        ({"kind": "edit", "locations": [{"path": "output/secret.md"}]}, "reject_once"),
+    ],
+)
+def test_the_policys_tools_come_before_what_is_allowed(agent: Agent, call: dict[str, Any], chosen: str) -> None:
+    agent.settings["agent_allow"] = ("execute",)
+    tools = ToolOrders(rules=RULES, root=agent.root)
+    ran = played(agent, f"permission={json.dumps(call)}", tools=tools)
+    assert (ran.verdict, ran.result.text) == ("complete", f"Hello \n\n{chosen}world"), ran.evidence
 
 
 def test_a_run_that_may_only_read_edits_nothing(agent: Agent) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.agents.running import Agent
 from tests.runs import Asked
-from worker.runners.base import AgentEvent, Order
+from worker.runners.base import AgentEvent, Order, ToolOrders
 from worker.runners.command.rule import read_command
 from worker.runners.guard.processes import Processes
 from worker.runners.programs.declaration import DeclarationError
@@ -131,6 +131,11 @@ def test_a_command_that_is_silent_or_cancelled_is_ended(tmp_path: Path, agents: 
 def test_a_command_that_may_only_read_is_refused(tmp_path: Path, agents: Processes) -> None:
     ran = declared(tmp_path, agents, "echo x").run(read_only=True)
     assert (ran.verdict, "kept from writing" in ran.reason) == ("config", True)
+
+
+def test_a_command_runs_no_turn_whose_tool_calls_have_rules(tmp_path: Path, agents: Processes) -> None:
+    ran = declared(tmp_path, agents, "echo x").run(tools=ToolOrders(rules=({"do": "deny"},), root=tmp_path))
+    assert (ran.verdict, "policy's tools" in ran.reason) == ("config", True)
 
 
 def test_a_declaration_that_is_wrong_says_where(tmp_path: Path, agents: Processes) -> None:

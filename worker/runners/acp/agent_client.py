@@ -15,9 +15,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import tool_gate  # type: ignore[import-not-found]
 
 #: The version of the protocol that is asked for, and the only one that is understood.
 PROTOCOL = 1
@@ -85,8 +90,19 @@ ENDS: Mapping[int, Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]]
 # What an agent may do when it asks. To ask a person, put that in the place of ``allowed``.
 
 
-def allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> bool:
-    """Return whether a tool call may be carried out: its kind is on the list, or it edits only files of ``folder``."""
+def allowed(
+    call: Mapping[str, Any],
+    kinds: list[str],
+    folder: Path | None,
+    rules: Sequence[Mapping[str, Any]] = (),
+    root: str = "",
+) -> bool:
+    """Return whether a tool call may be carried out: its kind is on the list, or it edits only files of ``folder``.
+
+    A rule of the policy that fits comes first. ``ask`` is no: this agent's process waits for nobody.
+    """
+    if rules and (word := ruled(call, rules, root, str(folder or ""))):
+        return word == "run"
     if call.get("kind") in kinds:
         return True
     if folder is None:
@@ -95,6 +111,23 @@ def allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> b
     paths = [place.get("path") for place in found if isinstance(place, dict)] if isinstance(found, list) else []
     own = folder.resolve()
     return call.get("kind") == "edit" and bool(paths) and all(_inside(path, own) for path in paths)
+
+
+def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
+    """Return what the policy says about a call: run, ask, deny, or nothing. The tool's name is the kind of the call.
+
+    An agent need not show the input of a call: then any rule about its tool that names arguments denies it.
+    """
+    tool, given = str(call.get("kind") or "other"), call.get("rawInput")
+    found = call.get("locations")
+    places = [place.get("path") for place in found if isinstance(place, dict)] if isinstance(found, list) else []
+    arguments = {f"path {number}": place for number, place in enumerate(places)}
+    if isinstance(given, dict):
+        arguments |= given
+    elif any(rule.get("arguments") and fnmatchcase(tool, rule.get("tool", "*")) for rule in rules):
+        return "deny"
+    rule = tool_gate.ruling(rules, tool, arguments, root=root, folder=folder or root)
+    return str(rule.get("do", "ask")) if rule else ""
 
 
 def _inside(path: object, folder: Path) -> bool:
@@ -325,7 +358,9 @@ class Client:
 
     def _permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
         call = self._remember(_mapping(params.get("toolCall")))
-        yes = params.get("sessionId") == self.session and allowed(call, self._given["allow"], self._edits)
+        given = self._given
+        may = allowed(call, given["allow"], self._edits, given["rules"], given["root"])
+        yes = params.get("sessionId") == self.session and may
         if not yes:
             call["refused"] = True
             self._denied.append(f"{call.get('kind') or 'other'}: {call.get('title') or ''}"[:200])

@@ -48,6 +48,7 @@ class AcpRunner(ProgramRunner):
     """Runs the agent that the option names: one of ``KNOWN``, or a declaration's path, which counts from the root."""
 
     name = "acp"
+    holds_tools = True
 
     def agent(self, option: str, settings: Settings) -> AcpAgent:
         """The agent that an option names. Raises ``DeclarationError``."""
@@ -78,6 +79,8 @@ class AcpRunner(ProgramRunner):
             "images": [_image(path) for path in run.images if path.stat().st_size <= MAX_IMAGE_BYTES],
             "allow": [] if run.order.read_only else list(run.settings.agent_allow),
             "edits": not run.order.read_only,
+            "rules": list(run.order.tools.rules) if run.order.tools and not run.order.read_only else [],
+            "root": str(run.settings.root),
         }
         return json.dumps(given).encode()
 

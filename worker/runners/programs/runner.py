@@ -144,6 +144,8 @@ class ProgramRunner(ProcessRunner):
     wanted = True
     #: Whether it can be kept from writing and running anything.
     can_only_read = True
+    #: Whether it holds its agent's tool calls to the policy's ``tools``; one that cannot runs no turn that has some.
+    holds_tools = False
     #: Whether an end of it counts only where a model call of it was seen at the door.
     needs_witness = True
 
@@ -224,6 +226,8 @@ class ProgramRunner(ProcessRunner):
         settings = self._settings.of_model(order.model)
         if order.read_only and not self.can_only_read:
             return config_error(f"{self.name}: it cannot be kept from writing; name another model for this")
+        if order.tools and not self.holds_tools:
+            return config_error(f"{self.name}: it cannot hold an agent to the policy's tools; name another model")
         if problem := self.problem(order.option, settings) or self.missing(order.option, settings):
             return config_error(problem)
         program = self.program(order.option, settings)
