@@ -1,0 +1,1 @@
+"""Tasks by MCP, while what carries them out is killed."""

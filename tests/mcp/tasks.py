@@ -1,0 +1,94 @@
+"""Tasks by the official MCP client through ``turns mcp``, while relay and worker are killed by SIGKILL."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from dataclasses import dataclass, field
+from typing import Any
+
+import redis
+from mcp import Client
+from mcp.client.stdio import StdioServerParameters
+
+from api_client.contract.keys import Keys
+from tests.installation import Installation, environ_of
+
+#: Each agent takes a moment, so that a kill meets some at work.
+SCRIPT = '- attempts: [[{wait: 0.2}, say: "Answered.\\n\\n<!-- STEP: done -->"]]'
+#: Calls that are open at once.
+_AT_ONCE = 12
+
+
+@dataclass
+class Report:
+    """What became of the tasks: answered ones, turns that the store has, kills, and every other result."""
+
+    tasks: int
+    answered: int = 0
+    turns: int = 0
+    kills: dict[str, int] = field(default_factory=lambda: {"relay": 0, "worker": 0})
+    others: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        lost, doubled = self.tasks - self.answered, max(0, self.turns - self.tasks)
+        kills = ", ".join(f"{number} kills of the {what}" for what, number in self.kills.items())
+        return f"{self.tasks} tasks, {kills}: {lost} lost, {doubled} doubled"
+
+    @property
+    def right(self) -> bool:
+        """Whether each task became one turn, and was answered."""
+        return self.answered == self.turns == self.tasks
+
+
+def server(url: str, environ: dict[str, str], *arguments: str) -> StdioServerParameters:
+    """The face, as an MCP client starts it."""
+    face = ["-c", "from worker.cli import main; main()", "mcp", "--url", url, "--model", "scripted", *arguments]
+    return StdioServerParameters(command=sys.executable, args=face, env=environ)
+
+
+def turns_of(installation: Installation) -> int:
+    """How many turns the store has."""
+    settings = installation.settings
+    with redis.Redis.from_url(settings.redis_url) as store:
+        logs = (f"{Keys(settings.namespace, shard).turn('t')}*:log" for shard in range(settings.shards))
+        return sum(1 for pattern in logs for _ in store.scan_iter(pattern, count=1000))
+
+
+async def driven(installation: Installation, tasks: int, seconds_between: float) -> Report:
+    """Submit tasks and wait for them, a kill every so often."""
+    report = Report(tasks)
+    installation.play(SCRIPT, lease_seconds=3.0)
+    relay, workers = installation.relay(), [installation.worker()]
+    places, over = asyncio.Semaphore(_AT_ONCE), asyncio.Event()
+
+    async def one(client: Client, number: int) -> None:
+        async with places:
+            found: Any = await client.call_tool("submit_turn", {"message": f"task {number}", "wait_seconds": 600})
+        task = found.structured_content or {}
+        if task.get("status") == "completed" and "Answered." in task["answer"]:
+            report.answered += 1
+        else:
+            report.others.append(str(task or found.content))
+
+    async def kill() -> None:
+        while not over.is_set():
+            try:
+                await asyncio.wait_for(over.wait(), seconds_between)
+            except TimeoutError:
+                if report.kills["relay"] <= report.kills["worker"]:
+                    report.kills["relay"] += 1
+                    await asyncio.to_thread(relay.kill)
+                    await asyncio.to_thread(relay.start)
+                else:
+                    report.kills["worker"] += 1
+                    await asyncio.to_thread(workers.pop().kill)
+                    workers.append(await asyncio.to_thread(installation.worker))
+
+    async with Client(server(relay.url, environ_of(installation.settings))) as client:
+        killing = asyncio.create_task(kill())
+        await asyncio.gather(*(one(client, number) for number in range(tasks)))
+        over.set()
+        await killing
+    report.turns = turns_of(installation)
+    return report
