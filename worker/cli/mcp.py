@@ -32,7 +32,7 @@ _FIRST_LOOK, _LAST_LOOK = 0.2, 2.0
 _CALL_ID = "claudecode/toolUseId"
 
 
-class Task(TypedDict):
+class TurnTask(TypedDict):
     """One turn as a tool returns it.
 
     ``status``: working, input_required (a person has to decide), completed, failed or cancelled.
@@ -51,8 +51,8 @@ class RelayError(Exception):
 
 
 @dataclass(frozen=True)
-class Relay:
-    """A relay as its caller with a key sees it; ``patience`` in seconds: how long it may be away."""
+class RelayAccess:
+    """The relay as its caller with a key sees it; ``patience`` in seconds: how long it may be away."""
 
     url: str
     key: str
@@ -95,14 +95,14 @@ def _read(answer: Any) -> Any:
     return data
 
 
-def task_of(turn: Mapping[str, Any]) -> Task:
+def task_of(turn: Mapping[str, Any]) -> TurnTask:
     """A turn's record as a task."""
     word = turn.get("outcome") or turn["state"]
     status = _STATUS.get(word, "failed" if turn.get("outcome") else "working")
     error = (turn.get("error") or {}).get("message", "")
     if status == "input_required":
         error = "a person has to decide about this turn, in the installation's inbox"
-    return Task(
+    return TurnTask(
         turn_id=turn["turn_id"],
         session_id=turn["session_id"],
         status=status,
@@ -112,10 +112,10 @@ def task_of(turn: Mapping[str, Any]) -> Task:
     )
 
 
-class Tools:
+class TurnTools:
     """The tools. ``model`` is asked where a call names none; ``wait``: how long a call waits by default, in seconds."""
 
-    def __init__(self, relay: Relay, model: str, wait: float) -> None:
+    def __init__(self, relay: RelayAccess, model: str, wait: float) -> None:
         self._relay, self._model, self._wait = relay, model, wait
         self._process = secrets.token_hex(16)
 
@@ -127,7 +127,7 @@ class Tools:
 
     async def submit(
         self, request: Any, progress: Any, message: str, model: str, session: str, key: str, wait: float | None
-    ) -> Task:
+    ) -> TurnTask:
         """Submit a turn, and wait for its end."""
         body: dict[str, Any] = {"model": model or self._model, "messages": [{"role": "user", "content": message}]}
         body |= {"session_id": session} if session else {}
@@ -135,7 +135,7 @@ class Tools:
         turn = await self._relay.ask("POST", "/v1/turns", body, name)
         return await self.followed(turn["turn_id"], progress, wait)
 
-    async def followed(self, turn_id: str, progress: Any, wait: float | None) -> Task:
+    async def followed(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
         """The task after it ended, needs a person, or the time to wait is over."""
         ends, pause, looks = anyio.current_time() + (self._wait if wait is None else wait), _FIRST_LOOK, 0
         while True:
@@ -147,13 +147,13 @@ class Tools:
             await anyio.sleep(pause)
             pause = min(1.5 * pause, _LAST_LOOK)
 
-    async def cancel(self, turn_id: str) -> Task:
+    async def cancel(self, turn_id: str) -> TurnTask:
         """Cancel a turn; once more changes nothing."""
         await self._relay.ask("POST", f"/v1/turns/{turn_id}/cancel")
         return task_of(await self._relay.ask("GET", f"/v1/turns/{turn_id}"))
 
 
-def serve(tools: Tools, version: str) -> None:
+def serve(tools: TurnTools, version: str) -> None:
     """Serve the tools over standard input and output, until that ends."""
     from mcp.server import MCPServer
     from mcp.server.mcpserver import Context
@@ -166,20 +166,20 @@ def serve(tools: Tools, version: str) -> None:
         session: str = "",
         key: str = "",
         wait_seconds: float | None = None,
-    ) -> Task:
+    ) -> TurnTask:
         try:
             request, progress = ctx.request_context, ctx.report_progress
             return await tools.submit(request, progress, message, model, session, key, wait_seconds)
         except RelayError as error:
             raise ToolError(str(error)) from None
 
-    async def get_turn(turn_id: str, ctx: Context[Any, Any], wait_seconds: float = 0) -> Task:
+    async def get_turn(turn_id: str, ctx: Context[Any, Any], wait_seconds: float = 0) -> TurnTask:
         try:
             return await tools.followed(turn_id, ctx.report_progress, wait_seconds)
         except RelayError as error:
             raise ToolError(str(error)) from None
 
-    async def cancel_turn(turn_id: str) -> Task:
+    async def cancel_turn(turn_id: str) -> TurnTask:
         try:
             return await tools.cancel(turn_id)
         except RelayError as error:
@@ -218,4 +218,4 @@ def mcp(url: str, key: str, model: str, wait: float, patience: float) -> None:
         raise click.UsageError(f"--url must begin with http:// or https://, not {url!r}")
     if find_spec("mcp") is None:
         raise click.UsageError("the MCP SDK is not installed: pip install 'helix-turns[mcp]'")
-    serve(Tools(Relay(url.rstrip("/"), key, patience), model, wait), version("helix-turns"))
+    serve(TurnTools(RelayAccess(url.rstrip("/"), key, patience), model, wait), version("helix-turns"))
