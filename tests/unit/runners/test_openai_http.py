@@ -259,6 +259,15 @@ def test_a_service_that_limits_us_is_told_apart(ask: Ask, service: Service, stat
     assert ask().result.completion.busy is busy
 
 
+def test_an_account_without_money_is_no_limit_that_passes(ask: Ask, service: Service) -> None:
+    service.status, service.lines = (
+        429,
+        ('{"error": {"message": "You exceeded your quota", "code": "insufficient_quota"}}',),
+    )
+    completion = ask().result.completion
+    assert (completion.kind, completion.busy) == ("permanent", False)
+
+
 def test_an_error_in_the_middle_passes(ask: Ask, service: Service) -> None:
     service.lines = (piece("halb"), 'data: {"error": {"message": "out of memory"}}')
     ran = ask()
@@ -340,7 +349,10 @@ def test_an_answer_in_one_large_piece_is_whole(ask: Ask, service: Service) -> No
     assert (ran.verdict, len(ran.result.text)) == ("complete", 2_000_000)
 
 
-@pytest.mark.parametrize(("code", "kind"), [(400, "permanent"), (429, "transient"), ("server_error", "transient")])
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(400, "permanent"), (429, "transient"), ("server_error", "transient"), ("insufficient_quota", "permanent")],
+)
 def test_an_error_in_the_middle_goes_by_its_number(ask: Ask, service: Service, code: object, kind: str) -> None:
     service.lines = (piece("halb"), "data: " + json.dumps({"error": {"message": "x", "code": code}}))
     completion = ask().result.completion

@@ -27,6 +27,8 @@ _BUSY = frozenset({429, 529})
 _MAX_ERROR = 2000
 #: Codes of an error 400 by which services say that their filter refused the question.
 _FILTERS = ('"content_filter"', '"content_policy_violation"', "ResponsibleAIPolicyViolation")
+#: Codes of an error 429 where the account has no money left: no wait helps.
+_SPENT = ("insufficient_quota", "billing_hard_limit_reached")
 #: Longest line in bytes; a service may send its whole answer as one.
 _LONGEST_LINE = 16 << 20
 #: Fields of an event stream besides its data.
@@ -43,7 +45,9 @@ def main() -> None:
             if response.status == http.client.BAD_REQUEST and any(code in said for code in _FILTERS):
                 _emit({"event": "refusal", "text": said, "filtered": True})
                 return
-            _fail(_kind(response.status), said, busy=response.status in _BUSY, retry_after=wait)
+            spent = any(f'"{code}"' in said for code in _SPENT)
+            kind, busy = ("permanent", False) if spent else (_kind(response.status), response.status in _BUSY)
+            _fail(kind, said, busy=busy, retry_after=wait)
         (_relay_response if asked["api"] == "responses" else _relay)(response)
     except (OSError, http.client.HTTPException) as error:
         _fail("transient", f"the service broke off: {type(error).__name__}: {error}")
@@ -195,6 +199,8 @@ def _failed(error: object) -> NoReturn:
     """An error in the middle of an answer: by its code, where that is a status or a word that says so."""
     said = error.get("message", error) if isinstance(error, dict) else error
     code = error.get("code") if isinstance(error, dict) else None
+    if code in _SPENT:
+        _fail("permanent", f"the service failed in the middle: {said}")
     status = code if isinstance(code, int) and code >= 400 else 429 if code == "rate_limit_exceeded" else 500
     _fail(_kind(status), f"the service failed in the middle: {said}", busy=status in _BUSY)
 
