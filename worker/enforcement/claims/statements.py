@@ -57,7 +57,7 @@ _NAME = (
     rf"(?:~?/|\.{{1,2}}/)?(?:[\w.@+-]{{1,80}}/){{0,20}}[\w.@+-]{{0,80}}\.(?:{_ENDINGS})"
     rf"|(?:[\w.@+-]{{1,80}}/){{0,20}}(?:Dockerfile|Makefile)"
 )
-_IS_PATH = re.compile(rf"(?:{_NAME})(?::\d[\d:-]*)?")
+_IS_PATH = re.compile(rf"(?:{_NAME})(?!\w)(?::\d[\d:-]*)?")
 _BARE_PATH = re.compile(rf"(?<![\w/.@:-])(?:{_NAME})(?![\w/(@-])(?!\.\w)")
 #: Products that are named like files.
 _PRODUCT = re.compile(r"(?:[A-Z][a-z]+\.(?:js|ts|go|py))|asp\.net|draw\.io", re.ASCII)

@@ -106,6 +106,11 @@ def test_a_claim_is_compared_with_the_journal(answer: str, journal: Journal, exp
     assert codes(answer, journal) == expected
 
 
+@pytest.mark.parametrize("name", ["a.rs", "a.cpp", "a.json", "a.mdx", "a.tsx", "a.h", "Makefile"])
+def test_a_file_in_a_list_is_known_by_its_whole_ending(name: str) -> None:
+    assert codes(f"Created files:\n\n- `{name}`") == ["CLAIMED_FILE_NOT_THERE"]
+
+
 def test_a_command_that_was_not_let_run_did_not_run() -> None:
     refused = Journal(calls=(ToolCall(kind="run", what="pytest", ok=False, ran=False, tests=True),))
     assert codes("I ran `pytest`.", refused) == ["CLAIMED_COMMAND_NOT_RUN"]
