@@ -1,6 +1,6 @@
 """Many questions of the real Claude CLI at once, answered by links, while worker, relay and broker are killed.
 
-``HELIX_APPROVALS=100`` asks as many (``make approvals``). Each call writes one letter into a file of its own, so that
+``HELIX_APPROVALS=100`` in the environment asks as many. Each call writes one letter into a file of its own, so that
 the disk says what ran, and how often.
 """
 
