@@ -1,6 +1,6 @@
 """Many questions of the real Claude CLI at once, answered by links, while worker, relay and broker are killed.
 
-``HELIX_APPROVALS=100`` in the environment asks as many. Each call writes one letter into a file of its own, so that
+``APPROVALS=100`` in the environment asks as many. Each call writes one letter into a file of its own, so that
 the disk says what ran, and how often.
 """
 
@@ -29,7 +29,7 @@ from tests.fault.matrix import Stage
 from tests.support import processes_with, wait_until
 
 pytestmark = pytest.mark.long
-COUNT = int(os.environ.get("HELIX_APPROVALS", "12"))
+COUNT = int(os.environ.get("APPROVALS", "12"))
 #: What a person does with each question, in turn.
 WAYS = ("yes", "no", "expired", "two at once")
 _NUMBER = re.compile(r"Nummer (\d+)\b")
