@@ -185,7 +185,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             rf"{history.dead}(?s:.*)replayed",
             {"/overview": f"Dead letters: .* Replay .*{history.dead}", "/turns?status=dead": history.dead},
         ),
-        "Which pauses hold, and which model's breaker is open?": (
+        "Which pauses hold, which breaker is open, which service limits us?": (
             rf"model {DEAR} .*provider outage",
             {"/paused": rf"model {DEAR}.*anna ?provider outage"},
         ),
