@@ -95,7 +95,7 @@ faults: $(READY) ## Stage each fault that once broke a promise, and print one ta
 
 e2e-claude: $(READY) ## Install the real Claude CLI (170 MB, once), test with it and print its endings
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then \
-	  $(BIN)/python -m tests.again tests/claude --ignore tests/claude/test_endings.py $(PYTEST_ARGS) && $(BIN)/python -m tests.claude; \
+	  $(BIN)/python -m tests.again $(if $(filter-out 1,$(JOBS)),-n 3 --dist worksteal) tests/claude --ignore tests/claude/test_endings.py $(PYTEST_ARGS) && $(BIN)/python -m tests.claude; \
 	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi
 
 AGENTS := .helix-tools/agents
