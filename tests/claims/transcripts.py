@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -99,17 +100,17 @@ def played(agent: Agent, scene: Scene) -> tuple[Journal, list[Transcript]]:
         path = agent.root / name
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
+        os.utime(path, (time.time() - 60,) * 2)
     wanted = list(transcripts_of(scene))
     agent.stub.replies = [*scene.calls, says(_BETWEEN.join(each.answer for each in wanted))]
-    began = time.time() + 1  # files of the scene lie there for longer
-    time.sleep(1.0 + 2.1 if scene.before else 0.0)
+    began = time.time()
     ran = agent.run(idle_seconds=120.0, deadline=time.monotonic() + 240)
     assert ran.verdict == "complete", ran.reason
     assert ran.result.journal is not None
     heard = ran.result.text.split(_BETWEEN)
     assert heard == [each.answer for each in wanted]
     named = [*scene.written, *scene.unwritten]
-    files = files_of(agent.effective, ran.order.directory, named, began + 2.0 if scene.before else began)
+    files = files_of(agent.effective, ran.order.directory, named, began)
     return replace(ran.result.journal, files=files), wanted
 
 

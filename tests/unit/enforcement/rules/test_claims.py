@@ -75,7 +75,7 @@ def test_an_answer_that_takes_its_claim_back_takes_the_place_of_the_first() -> N
     ("answer", "journal", "expected"),
     [
         ("I created `app.py`.", wrote("output/app.py"), []),
-        ("I created `/work/x/output/app.py`.", wrote("output/app.py"), []),
+        ("I created `/srv/x/output/app.py`.", wrote("output/app.py"), []),
         ("I created `my_app.py`.", wrote("output/app.py"), ["CLAIMED_FILE_NOT_THERE"]),
         ("I updated `a/app.py`.", wrote("b/app.py"), ["CLAIMED_FILE_NOT_THERE"]),
         ("I updated `app.py`.", Journal(files={"app.py": "there"}), ["CLAIMED_FILE_NOT_CHANGED"]),
