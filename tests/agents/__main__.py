@@ -26,17 +26,17 @@ def certified(agent: str) -> dict[str, Any] | None:
     runner = "claude_cli" if agent == "claude" else RUNNERS[agent]
     path = {"HELIX_CLAUDE_PATH" if agent == "claude" else "HELIX_AGENT_PATH": str(program)}
     environ = {**os.environ, "PATH": with_node(), **path}
-    done = subprocess.run(
+    done = subprocess.run(  # its progress goes to stderr: a line for each situation, while it runs
         turns("certify-runner", runner, "--json", "--jobs", "2"),
         env=environ,
-        capture_output=True,
+        stdout=subprocess.PIPE,
         text=True,
         check=False,
     )
     try:
         found: dict[str, Any] = json.loads(done.stdout)
     except ValueError:
-        raise SystemExit(f"{agent}: {done.stderr or done.stdout}") from None
+        raise SystemExit(f"{agent}: certify-runner printed no result: {done.stdout}") from None
     return found
 
 
