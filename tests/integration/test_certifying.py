@@ -19,7 +19,7 @@ from worker.runners.http.runner import OpenAiHttpRunner
 
 def certify(*arguments: str) -> tuple[int, str]:
     done = subprocess.run(turns("certify-runner", *arguments), capture_output=True, text=True, timeout=300, check=False)
-    return done.returncode, done.stdout + done.stderr
+    return done.returncode, done.stdout or done.stderr
 
 
 def test_our_runner_is_certified_in_each_kind_of_situation() -> None:

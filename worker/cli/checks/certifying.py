@@ -27,7 +27,7 @@ _NEEDED = {
 @click.argument("name")
 @click.option("--only", multiple=True, metavar="TEXT", help="Only situations with this in their names; repeatable.")
 @click.option("--jobs", type=click.IntRange(1, 16), default=3, show_default=True, help="Situations at a time.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; the table goes to stderr.")
 def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> None:
     """Drive a runner's real program through situations that end well or badly, and print what its verdicts are worth.
 
@@ -53,9 +53,8 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
         rows = []
         for row in tried(runner, option, name, wanted, jobs):
             rows.append(row)
-            if not as_json:
-                for line in [*_HEAD, _line(row)] if len(rows) == 1 else [_line(row)]:
-                    click.echo(line)
+            for line in [*_HEAD, _line(row)] if len(rows) == 1 else [_line(row)]:
+                click.echo(line, err=as_json)  # beside JSON the lines are progress
     finally:
         processes.shared().stop()
     counts = _counts(rows)
