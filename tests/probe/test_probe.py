@@ -61,5 +61,10 @@ def test_what_is_in_a_box_dies_with_it_also_where_nobody_sweeps() -> None:
 
 def test_every_way_is_documented_with_what_a_box_makes_of_it() -> None:
     lists = re.findall(r"^(Open|Closed) in a box, and .+:\n\n((?:- .+\n)+)", SECURITY, re.MULTILINE)
-    documented = [(line.removeprefix("- "), state) for state, lines in lists for line in lines.splitlines()]
+    documented = [
+        (f"{kind}: {way}", state)
+        for state, lines in lists
+        for kind, ways in re.findall(r"^- (.+?): (.+)$", lines, re.MULTILINE)
+        for way in ways.split("; ")
+    ]
     assert sorted(documented) == sorted((way, "Open" if way in OPEN else "Closed") for way in WAYS)

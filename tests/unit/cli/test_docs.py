@@ -14,7 +14,7 @@ TEXT = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_explained(name: str) -> None:
-    assert f"| `turns {name}" in TEXT
+    assert f"- `turns {name}" in TEXT
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {"demo", "validate"}])

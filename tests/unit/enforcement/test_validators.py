@@ -237,19 +237,10 @@ def test_every_code_of_the_table_is_used_and_no_other() -> None:
 
 def test_the_document_lists_every_code_with_its_severity_occasion_and_repair() -> None:
     text = (DOCS / "enforcement.md").read_text()
-    rows = dict(re.findall(r"^\| `([A-Z_]+)` \| (.+) \|$", text, re.MULTILINE))
-    assert list(rows) == list(CODES)
+    assert re.findall(r"^- `([A-Z_]+)`", text.partition("## Codes")[2], re.MULTILINE) == list(CODES)
     for code, entry in CODES.items():
-        severity, when, _, repair = (cell.strip() for cell in rows[code].split(" | "))
-        assert (severity, when, repair) == (str(entry.severity), entry.when, entry.repair or "agent")
-
-
-def test_the_documents_example_messages_are_what_users_see() -> None:
-    text = (DOCS / "enforcement.md").read_text()
-    for code, cells in re.findall(r"^\| `([A-Z_]+)` \| (.+) \|$", text, re.MULTILINE):
-        message = cells.split(" | ")[2].strip()
-        pattern = re.escape(CODES[code].en[0])
-        assert re.fullmatch(re.sub(r"\\\{\w+\\\}", ".+", pattern), message), code
+        mark = "" if entry.severity == "error" else f" ({entry.severity})"
+        assert f"- `{code}`{mark}: {entry.when}{' ' + entry.repair if entry.repair else ''}\n" in text
 
 
 def test_the_example_of_a_validator_in_the_documents_works() -> None:
