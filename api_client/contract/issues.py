@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Self
 
 from api_client.contract.declared import READ
 from api_client.contract.error_codes import StoreRefusal
@@ -31,6 +31,9 @@ class SettingsError(HelixError):
     def __init__(self, problems: list[str]) -> None:
         super().__init__("\n".join(problems))
         self.problems = problems
+
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        return type(self), (self.problems,)
 
 
 class BadRequest(HelixError):
@@ -146,6 +149,9 @@ class StoreUnavailable(HelixError):
         super().__init__(f"{refusal}; {refusal.fix}" if refusal else f"the store does not answer: {reason}")
         self.reason = str(refusal) if refusal else reason
         self.refusal = refusal
+
+    def __reduce__(self) -> tuple[type[Self], tuple[object, ...]]:
+        return type(self), (self.reason, self.refusal)
 
 
 class RestoreRefused(HelixError):

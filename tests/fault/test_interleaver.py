@@ -19,7 +19,7 @@ from tests.fault.rules import Violation
 from tests.fault.scripts import Mutant
 from worker.processes.broker import EmbeddedBroker
 
-SCHEDULES = int(os.environ.get("INTERLEAVER_SCHEDULES", "20000"))
+SCHEDULES = int(os.environ.get("INTERLEAVER_SCHEDULES", "10000"))
 FIRST = int(os.environ.get("INTERLEAVER_FIRST", "0"))
 SEED = os.environ.get("INTERLEAVER_SEED", "")
 #: Within so many schedules every mutant must be found.

@@ -65,12 +65,23 @@ SCRIPT = """
     - - say: "Ohne Marker.\\n\\n<!-- STEP: done -->"
       - usage: {input_tokens: 30, output_tokens: 12}
 """
+#: Whoever claims next and what it may write are the same for both: without a folder these boundaries see to them.
+_STOPPED_INLINE = {"link.decided.1", "link.decided.3", "answer.sealed.1"}
+
+
+def _counts(runner: str, boundary: Boundary, action: str) -> bool:
+    """Return whether a case can go otherwise than another one: no guard matters without a process to adopt."""
+    if action in {"guard", "both"}:
+        return runner == "scripted" and bool(boundary.heir or (action == "guard" and boundary.point == "run.claimed"))
+    return runner == "scripted" or action in {"kill", "raise"} or str(boundary) in _STOPPED_INLINE
+
+
 CASES = [
     pytest.param(runner, boundary, action, id=f"{boundary}-{action}-{runner}")
     for runner in RUNNERS
     for boundary in BOUNDARIES
     for action in ACTIONS
-    if runner == "scripted" or action not in {"guard", "both"}
+    if _counts(runner, boundary, action)
 ]
 
 

@@ -5,7 +5,6 @@ API and /readyz. What `turns show` says is what the others must say; figures may
 docs/operations.md has a row for the trouble, its command and its page show it.
 """
 
-import asyncio
 import contextlib
 import html
 import json
@@ -24,7 +23,7 @@ from api_client.index.lists import Search
 from api_client.pauses import BREAKER
 from tests.fault.test_broker_disk import fill, small_disk
 from tests.html import Document
-from tests.installation import Installation, run, web
+from tests.installation import Installation, web
 from tests.integration.test_stuck import memory_full, refuses
 from tests.support import wait_until
 from worker.processes.broker import EmbeddedBroker
@@ -219,8 +218,8 @@ def plain(text: str) -> str:
     return re.sub(r"\d+(\.\d+)?", "#", " ".join(html.unescape(text).split()))
 
 
-async def said(settings: Settings, *words: str) -> str:
-    done = await asyncio.to_thread(run, settings, *words)
+def said(installation: Installation, *words: str) -> str:
+    done = installation.command(*words)
     assert done.returncode in {0, 1}, done.stderr
     return done.stdout
 
@@ -240,11 +239,11 @@ def rows() -> dict[str, tuple[str, str]]:
     return {trouble.strip(): (command.strip(" `"), page.strip(" `")) for trouble, command, page in found}
 
 
-async def shown_as_documented(row: str, settings: Settings) -> None:
+async def shown_as_documented(row: str, installation: Installation) -> None:
     """Both cells of the row show the trouble."""
     (command, page), (by_command, by_page) = rows()[row], SHOWN[row]
-    assert re.search(by_command, await said(settings, *command.split()[1:])), command
-    async with web(settings) as http:
+    assert re.search(by_command, said(installation, *command.split()[1:])), command
+    async with web(installation.settings) as http:
         shown = html.unescape(Document((await http.get(page)).text).text)
     assert re.search(by_page, shown), f"{page}\n{shown}"
 
@@ -270,23 +269,23 @@ async def test_every_place_gives_the_same_reason(
 
             await wait_until(waits)
         if trouble.row:
-            await shown_as_documented(trouble.row, installation.settings)
+            await shown_as_documented(trouble.row, installation)
         if turn_id:
-            await compared(trouble, installation.settings)
+            await compared(trouble, installation)
         if "The store's" not in trouble.row:
             for each in (await client.lists.page(Search())).turns:
                 with contextlib.suppress(Exception):
                     await client.canceller.cancel(each.turn_id)
 
 
-async def compared(trouble: Trouble, used: Settings) -> None:
+async def compared(trouble: Trouble, installation: Installation) -> None:
     """Ask every place, and compare."""
     turn_id, code = trouble.turn_id, trouble.code
-    wait = json.loads(await said(used, "show", turn_id, "--json"))["waits"]
-    listed = {each["turn_id"]: each["waits"] for each in json.loads(await said(used, "list", "--json"))["turns"]}
-    doctor = json.loads(await said(used, "doctor", "--json"))["findings"]
-    seen = await pages(used, turn_id)
-    seen |= {"top": plain(await said(used, "top", "--once"))}
+    wait = json.loads(said(installation, "show", turn_id, "--json"))["waits"]
+    listed = {each["turn_id"]: each["waits"] for each in json.loads(said(installation, "list", "--json"))["turns"]}
+    doctor = json.loads(said(installation, "doctor", "--json"))["findings"]
+    seen = await pages(installation.settings, turn_id)
+    seen |= {"top": plain(said(installation, "top", "--once"))}
     if code == "budget":
         assert (wait, listed[turn_id], seen["api"]) == (None, None, None)
         words = shown = "a day's budget is spent: all"
@@ -294,8 +293,8 @@ async def compared(trouble: Trouble, used: Settings) -> None:
         assert (wait["reason"], listed[turn_id]["reason"], seen["api"]["reason"]) == (code, code, code)
         words, shown = wait["words"], wait["words"].partition(": ")[0]
         assert plain(listed[turn_id]["words"]) == plain(seen["api"]["words"]) == plain(words)
-        assert plain(shown) in plain(await said(used, "show", turn_id))
-        assert plain(shown) in plain(await said(used, "list"))
+        assert plain(shown) in plain(said(installation, "show", turn_id))
+        assert plain(shown) in plain(said(installation, "list"))
         assert plain(shown) in seen["list's page"]
         assert plain(words) in seen["turn's page"]
         assert ("at work" in seen["turn's page"]) == (code == "slot"), "that says it of others"

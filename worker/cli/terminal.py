@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import getpass
 import json
 import re
@@ -78,6 +77,8 @@ Result = TypeVar("Result")
 
 def with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
     """Run a coroutine with a client, of the settings in the environment where none are given."""
+    import asyncio
+
     from api_client.client import TurnsClient  # loads all of the core: what asks nothing goes without it
 
     settings = settings or require_store(load())

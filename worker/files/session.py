@@ -24,10 +24,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
-from jinja2 import Environment, StrictUndefined, Template, TemplateError
 
 from api_client.contract.issues import SettingsError
 from api_client.contract.marker import page_text
@@ -36,6 +35,9 @@ from api_client.contract.turn import Turn
 from worker.enforcement.documents.splice import extract_state_from_messages, marker_spans
 from worker.files.safe_io import made, opened, read
 from worker.files.workspace import FencedPlace, Place, Recent
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
 
 # CLAUDE.md of a consultant session from its template (ADR-034, phase 2).
 
@@ -64,6 +66,8 @@ def render(
     Raises:
         SettingsError: the template cannot be filled in.
     """
+    from jinja2 import TemplateError  # 2 MB, not needed where no agent has a folder
+
     try:
         return _template(template).render(
             tools=tools,
@@ -101,12 +105,12 @@ def text_of(name: str, locale: str) -> str:
 
 
 def check(name: str) -> None:
-    """Fill in the template that a setting names, for a session that does not exist.
+    """Fill in the template that a setting names, for a session that does not exist. Those we ship are tested.
 
     Raises:
         SettingsError: it cannot be read or filled in.
     """
-    if text := text_of(name, "en"):
+    if name and name not in SHIPPED and (text := text_of(name, "en")):
         place = Path("/nowhere")
         for tools in (True, False):
             render(
@@ -124,6 +128,8 @@ def fenced(text: str) -> str:
 
 @functools.cache
 def _environment() -> Environment:
+    from jinja2 import Environment, StrictUndefined
+
     # Markdown for an agent, not HTML: what protects here is the fence.
     environment = Environment(
         undefined=StrictUndefined,

@@ -6,7 +6,6 @@ that is killed with it.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import queue
@@ -195,6 +194,8 @@ class ExitNotes:
             self._thread.start()
 
     def _write(self) -> None:
+        import asyncio
+
         from redis.exceptions import RedisError  # only when something ended: a supervisor starts sooner without
 
         from api_client.store.connecting import require_shards

@@ -6,12 +6,15 @@ import contextlib
 import errno
 import fcntl
 import os
+import pickle
+import select
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -115,6 +118,47 @@ def store_named(settings: Settings) -> Iterator[None]:
         raise
 
 
+class _Gone(threading.Event):
+    """Set once the process that made it has ended: for its copies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of = os.getpid()
+
+    def is_set(self) -> bool:
+        return os.getppid() != self._of
+
+
+def copied(work: Callable[[threading.Event], None]) -> Callable[[threading.Event], None]:
+    """Begin ``work`` in a copy of this process, so that what it imports stays out of this one, which is to stay small.
+
+    Returns what waits for its end, or ends it once the event is set. That raises what the work raised.
+    """
+    gone, (reading, writing) = _Gone(), os.pipe()
+    copy = os.fork()
+    if not copy:
+        try:
+            work(gone)
+        except Exception as error:
+            os.write(writing, pickle.dumps(error))
+        finally:
+            os._exit(0)
+    os.close(writing)
+
+    def wait(stops: threading.Event) -> None:
+        while not stops.is_set() and not select.select([reading], [], [], _PAUSE_SECONDS)[0]:
+            pass
+        if stops.is_set():
+            os.kill(copy, signal.SIGKILL)
+        with os.fdopen(reading, "rb") as said:
+            problem = said.read()
+        os.waitpid(copy, 0)
+        if problem and not stops.is_set():
+            raise pickle.loads(problem)  # noqa: S301 - our own
+
+    return wait
+
+
 # ``turns worker``: the processes of a worker under a supervisor, or one process in the foreground.
 
 
@@ -154,9 +198,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     from worker.logs import configure_logging
     from worker.processes.supervisor import Supervisor
 
-    def look_at_the_store(stops: threading.Event) -> None:
-        """While the processes start."""
-        require_store_of(settings, stops)
+    look_at_the_store = copied(lambda stops: require_store_of(settings, stops))  # while the processes start
 
     def say_what_it_waits_for() -> None:
         """In a process of the files that are there then, maybe newer ones; this one stays small meanwhile."""
