@@ -13,14 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
-from api_client.contract.issues import StoreUnavailable
+from api_client.contract.error_codes import refusal_of
+from api_client.contract.issues import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import CONSTANTS, Settings
 from api_client.store.connecting import require_shards
-from tests.installation import environ_of, turns
+from tests.installation import Installation, children_of, environ_of, turns
 from tests.support import processes_with, wait_for
-from worker.cli.installation.programs import require_store_of, store_named
+from worker.cli.installation.programs import copied, require_store_of, store_named
 from worker.processes.program import REFUSED, SUPERVISED, ExitNotes
 from worker.processes.supervisor import NotReady
 
@@ -152,3 +154,40 @@ def test_the_wait_ends_once_the_processes_end(settings: Settings) -> None:
     stops = threading.Event()
     stops.set()
     require_store_of(replace(settings, store_url=NOWHERE, broker_url=NOWHERE, store_wait_seconds=3600.0), stops)
+
+
+# The process that keeps a worker's processes alive stays small: it never loads what only looks at the store.
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SettingsError(["this is wrong", "and that"]),
+        StoreUnavailable("nobody listens"),
+        StoreUnavailable("", refusal_of(ResponseError("OOM command not allowed"))),
+    ],
+    ids=["settings", "silent", "refused"],
+)
+def test_what_a_copy_finds_wrong_is_raised_here(error: HelixError) -> None:
+    def work(_stops: threading.Event) -> None:
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        copied(work)(threading.Event())
+    assert (str(raised.value), vars(raised.value)) == (str(error), vars(error))
+
+
+def test_a_copy_that_nobody_waits_for_any_more_ends() -> None:
+    before, stops = set(children_of(os.getpid())), threading.Event()
+    waits = copied(lambda _gone: threading.Event().wait())
+    assert len(set(children_of(os.getpid())) - before) == 1
+    stops.set()
+    waits(stops)
+    assert set(children_of(os.getpid())) <= before
+
+
+def test_a_supervisor_has_no_client_of_the_store_and_a_worker_no_templates(installation: Installation) -> None:
+    worker = installation.worker()
+    loaded = {pid: Path(f"/proc/{pid}/maps").read_text() for pid in (worker.pid, *worker.children().values())}
+    assert "hiredis" not in loaded.pop(worker.pid)
+    assert all("hiredis" in maps and "markupsafe" not in maps for maps in loaded.values())

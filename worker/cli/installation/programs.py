@@ -132,7 +132,7 @@ class _Gone(threading.Event):
 def copied(work: Callable[[threading.Event], None]) -> Callable[[threading.Event], None]:
     """Begin ``work`` in a copy of this process, so that what it imports stays out of this one, which is to stay small.
 
-    Returns what waits for its end, or ends it once the event is set. That raises what the work raised.
+    Returns a function that waits for its end, or ends it once the event is set. It raises the error of the work.
     """
     gone, (reading, writing) = _Gone(), os.pipe()
     copy = os.fork()
