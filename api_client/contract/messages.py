@@ -12,6 +12,7 @@ from itertools import islice
 from api_client.contract.declared import table_beside
 from api_client.contract.error_codes import ERROR_CODES, sentence, words_of
 from api_client.contract.issues import ValidationIssue
+from api_client.contract.tool_calls import ToolQuestion
 
 #: Endings that nobody judged: outcome -> language -> message.
 GIVEN_UP = {
@@ -107,7 +108,7 @@ def handed_over(during: str) -> str:
     return f"handed over: {_BECAUSE.get(during, 'its worker gave it back')}"
 
 
-# What an agent hears about a tool call that does not run.
+# What an agent hears about a tool call that does not run, or that a person was asked about.
 
 
 def tool_denied(locale: str) -> str:
@@ -115,9 +116,11 @@ def tool_denied(locale: str) -> str:
     return _say("tool_denied", locale)
 
 
-def tool_answered_no(locale: str, note: str) -> str:
-    """The words about a call that a person did not allow, or that nobody answered; with what they wrote."""
-    return _say("tool_answered_no_because" if note else "tool_answered_no", locale, note=note)
+def tool_answered(locale: str, question: ToolQuestion) -> str:
+    """The words about a person's answer, with what they wrote; a no is also what silence means."""
+    name = "tool_answered_yes" if question.allowed == "yes" else "tool_answered_no"
+    because = "_because" if question.note and question.allowed != "yes" else ""
+    return _say(f"{name}{because}", locale, note=question.note, call=question.words)
 
 
 # The language of a question: German, English, or not to be seen.

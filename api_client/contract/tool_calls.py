@@ -111,8 +111,8 @@ class ToolQuestion:
         arguments: name to text, redacted and cut.
         delivery: the delivery that asked; its agent has ended.
         allowed: the answer: ``yes``, ``no``, or empty while there is none. note: what was said with it.
-        answered: the number of deliveries when the answer was carried out. It is for the next one alone: should that
-            one be lost, nobody knows whether the call ran, and a person is asked again.
+        answered: the number of deliveries when the answer was carried out. A no holds for all that follow; a yes until
+            one of them lets the call run: should that one be lost, a person is asked again.
     """
 
     call: str

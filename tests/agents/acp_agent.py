@@ -73,6 +73,27 @@ def permission(call: str, _number: object, _params: Params) -> Params:
     return DONE
 
 
+def ruled(command: str, _number: object, params: Params) -> Params | None:
+    """Wants to run a command, which adds a line to a file; stops where it is asked to."""
+    update("tool_call", toolCallId="t", title=command, kind="execute", rawInput={"command": command})
+    kinds = ("allow_always", "allow_once", "reject_once")
+    options = [{"optionId": kind, "kind": kind, "name": kind} for kind in kinds]
+    wanted = {"sessionId": "s1", "toolCall": {"toolCallId": "t"}, "options": options}
+    outcome = asked("session/request_permission", wanted)["result"]["outcome"]
+    if outcome["outcome"] == "cancelled":
+        if command != "deaf":
+            hang("", 0, params)
+            return {"stopReason": "cancelled"}
+        time.sleep(600)
+    if outcome["optionId"] == "allow_once":
+        with Path(os.environ["RUNS"]).open("a") as runs:
+            runs.write(f"{command}\n")
+        if command == "then hang":
+            time.sleep(600)
+    text(f"{outcome['optionId']} ")
+    return DONE
+
+
 def usage(_: str, _number: object, _params: Params) -> Params:
     update("usage_update", used=5, size=9, cost={"amount": 0.5, "currency": "USD"})
     return DONE | {"usage": {"inputTokens": 3, "outputTokens": 4}}
@@ -115,6 +136,7 @@ CASES: dict[str, Case] = {
     "junk": junk,
     "asks": ask,
     "permission": permission,
+    "ruled": ruled,
     "usage": usage,
     "late": late,
     "lingers": linger,

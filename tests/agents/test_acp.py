@@ -110,9 +110,19 @@ RULES = (
 )
 def test_the_policys_tools_come_before_what_is_allowed(agent: Agent, call: dict[str, Any], chosen: str) -> None:
     agent.settings["agent_allow"] = ("execute",)
-    tools = ToolOrders(rules=RULES, root=agent.root)
+    tools = ToolOrders(rules=RULES, root=agent.root, asks=False)
     ran = played(agent, f"permission={json.dumps(call)}", tools=tools)
     assert (ran.verdict, ran.result.text) == ("complete", f"Hello \n\n{chosen}world"), ran.evidence
+
+
+def test_a_run_ends_with_a_call_that_a_person_is_to_be_asked_about(agent: Agent) -> None:
+    call = {"kind": "execute", "rawInput": {"command": "cd x && git push"}}
+    rules = (*RULES, {"tool": "execute", "do": "ask", "who": "operator", "wait_seconds": 9})
+    ran = played(agent, f"permission={json.dumps(call)}", tools=ToolOrders(rules=rules, root=agent.root))
+    assert (ran.verdict, ran.result.call.tool, ran.result.call.arguments) == ("asks", "execute", call["rawInput"])
+    assert ran.result.call.wait_seconds == 3600, "that of the first rule that fits"
+    unseen = played(agent, 'permission={"kind": "execute"}', tools=ToolOrders(rules=rules[3:], root=agent.root))
+    assert "reject_once" in unseen.result.text, "nobody can say yes to a call that is not shown"
 
 
 def test_a_run_that_may_only_read_edits_nothing(agent: Agent) -> None:

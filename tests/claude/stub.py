@@ -22,7 +22,8 @@ class Reply:
         chunks: the text, piece by piece; ``delay`` seconds lie before each.
         status: an error's HTTP status instead of an answer; ``retry_after`` goes into its header.
         cut_after: the connection is closed after so many chunks. hang_after: nothing more comes after so many.
-        tool: a tool call after the text: its name and its input. more: texts after that, each a block of its own.
+        tool: a tool call after the text: its name and its input; also: further ones in the same message.
+        more: texts after that, each a block of its own.
         cut_at: the connection is closed in the middle of the tool call (``tool``), before the stop reason (``delta``)
             or before the last event (``stop``).
         headers: further headers of an error.
@@ -36,6 +37,7 @@ class Reply:
     hang_after: int | None = None
     stop_reason: str = "end_turn"
     tool: tuple[str, dict[str, Any]] | None = None
+    also: tuple[tuple[str, dict[str, Any]], ...] = ()
     more: tuple[str, ...] = ()
     cut_at: str = ""
     headers: tuple[tuple[str, str], ...] = ()
@@ -232,8 +234,7 @@ def _message(request: dict[str, Any], reply: Reply) -> dict[str, Any]:
     blocks: list[dict[str, Any]] = []
     if reply.chunks or not reply.tool:
         blocks.append({"type": "text", "text": "".join(reply.chunks)})
-    if reply.tool:
-        name, given = reply.tool
+    for name, given in [reply.tool, *reply.also] if reply.tool else ():
         blocks.append({"type": "tool_use", "id": f"toolu_{next(_NUMBERS)}", "name": name, "input": given})
     blocks += [{"type": "text", "text": text} for text in reply.more]
     return {

@@ -14,6 +14,7 @@ from api_client.client import TurnsClient, decide
 from api_client.contract.issues import BadRequest, NotParked
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
+from tests.claims.scenes import PASS_2
 from tests.claude.stub import Reply, Stub, calls, says, told
 from tests.installation import WorkerProcess
 from tests.support import processes_with, put, wait_until
@@ -170,6 +171,28 @@ async def test_a_worker_killed_while_it_waits_loses_no_question(
     assert len(made(asking, "made.txt")) == 1
 
 
+async def test_a_worker_killed_before_the_call_ran_needs_no_second_yes(
+    asking: Settings, worker_process: Workers, stub: Stub, tmp_path: Path
+) -> None:
+    """The agent that goes on has just been started when its worker dies: nobody has let the call run."""
+    points = tmp_path / "points"
+    points.mkdir()
+    asking = replace(asking, failpoint=str(points), lease_seconds=3.0)
+    stub.replies = [shell("touch output/made.txt"), END]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        put(points / "agent.started", "kill")
+        await decide(client, turn.turn_id, "approve", by="alice")
+        await wait_until((points / "agent.started.1").exists, 120)
+        worker_process(settings=asking)
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
+    assert (turn.outcome, len(asked)) == (Outcome.PASSED, 1)
+    assert turn.delivery == 3, "one asked, one was lost, one let it run"
+    assert len(made(asking, "made.txt")) == 1
+
+
 async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twice(
     asking: Settings, worker_process: Workers, stub: Stub
 ) -> None:
@@ -274,3 +297,51 @@ async def test_a_kept_cli_takes_no_message_whose_calls_have_rules_and_the_conver
             "the process of the first knows too little"
         )
         assert "made.txt" in json.dumps(stub.requests[-1]["messages"])
+
+
+async def test_of_two_calls_in_one_message_none_runs_before_its_own_yes_and_each_once(
+    asking: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    """The CLI defers one of them and forgets the other, also towards the model, which has to call it again."""
+    commands = {name: f"echo x >> output/{name}; touch output/{name}" for name in ("one", "two")}
+    both = shell(commands["one"])
+    stub.replies = [replace(both, also=(("Bash", {"command": commands["two"]}),)), END]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        [asked] = [name for name, command in commands.items() if turn.asked.arguments["command"] == command]
+        other = "two" if asked == "one" else "one"
+        assert [*made(asking, "one"), *made(asking, "two")] == []
+        stub.replies = [shell(commands[other]), END]
+        await decide(client, turn.turn_id, "approve", by="alice")
+        turn = await waiting(client, turn.turn_id)
+        assert turn.asked.arguments["command"] == commands[other]
+        assert (len(made(asking, asked)), made(asking, other)) == (1, [])
+        await decide(client, turn.turn_id, "approve", by="alice")
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+    assert turn.outcome is Outcome.PASSED
+    for name in commands:
+        [file] = made(asking, name)
+        assert Path(file).read_text() == "x\n"
+
+
+@pytest.mark.parametrize("kind", ["approve", "reject"])
+async def test_claims_are_compared_with_what_ran_before_the_question_and_after_it(
+    asking: Settings, worker_process: Workers, stub: Stub, kind: str
+) -> None:
+    Path(asking.policy).write_text(
+        'rules: [claims]\ntools: [{tool: Bash, arguments: {command: "python3 *"}, do: ask}]\n'
+    )
+    claimed = says("Ich habe `test_app.py` angelegt, und alle 2 Tests bestehen.")
+    true = says("Ich habe `test_app.py` angelegt. Die Tests habe ich nicht ausgeführt.")
+    write = calls("Write", file_path="test_app.py", content=PASS_2)
+    stub.replies = [write, shell("python3 -m unittest -v test_app"), claimed, true]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        await decide(client, turn.turn_id, kind, by="alice")
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+        attempts = await client.reader.attempts(turn.turn_id)
+    codes = [issue.code for issue in attempts[0].issues]
+    assert codes == ([] if kind == "approve" else ["CLAIMED_TESTS_NOT_RUN"]), attempts[0].journal
+    assert turn.outcome is (Outcome.PASSED if kind == "approve" else Outcome.PASSED_AFTER_RETRY)

@@ -69,9 +69,9 @@ class ToolOrders:
     Attributes:
         rules: as ``ToolRule.to_dict`` writes them, in order. root: HELIX_ROOT.
         asks: a person can be asked; else such a call is denied.
-        answered: the question that an earlier delivery ended with: this run goes on from there. Its answer is empty
-            where the call may have run already: then it is asked about again.
-        denied: what the agent hears about a call that the rules deny. said: what it hears of a person's no.
+        answered: the question that an earlier delivery ended with: this run goes on from there. Whether its call may
+            still run, ``permit_of`` says.
+        denied: what the agent hears about a call that the rules deny. said: what it hears of a person's answer.
     """
 
     rules: tuple[Mapping[str, Any], ...]

@@ -13,7 +13,7 @@ from redis.exceptions import RedisError
 from api_client.contract.events import AttemptNote, AttemptOutput, AttemptReset, AttemptTool, Body
 from api_client.contract.failpoints import FailpointError, arrive, reach
 from api_client.contract.issues import SettingsError
-from api_client.contract.messages import tool_answered_no, tool_denied
+from api_client.contract.messages import tool_answered, tool_denied
 from api_client.contract.phases import PhaseError
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
@@ -502,15 +502,13 @@ class AgentRun:
         if not rules:
             return None
         locale, answered = turn.request.locale, turn.asked
-        if answered and answered.answered + 1 != turn.delivery:
-            answered = replace(answered, allowed="")  # it was for a delivery that was lost: the call may have run
         return ToolOrders(
             rules=tuple(rule.to_dict() for rule in rules),
             root=self._parts.settings.root,
             asks=turn.request.phase is None,
             answered=answered,
             denied=tool_denied(locale),
-            said=tool_answered_no(locale, answered.note if answered else ""),
+            said=tool_answered(locale, answered) if answered else "",
         )
 
     def _template(self, settings: Settings) -> str:

@@ -3,13 +3,17 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from api_client.contract.tool_calls import Answerer, Reaction, ToolQuestion, ToolRule, WaitingCall
+from tests.runs import ordered
 from worker.runners import tool_gate
+from worker.runners.base import ToolOrders
 from worker.runners.claude.completion_gate import TOOL_HOOK
+from worker.runners.permit import permit_of
 
 ROOT, FOLDER = "/srv/root", "/srv/root/projects/sessions/s/attempts/t0-a-1-1"
 
@@ -146,15 +150,43 @@ def test_the_hook_lets_exactly_the_answered_call_run(tmp_path: Path) -> None:
         "digest": tool_gate.digest("Bash", {"command": "git push"}, FOLDER),
         "allowed": "yes",
         "said": "",
+        "permit": str(tmp_path / "permit"),
     }
+    Path(yes["permit"]).touch()
     assert hook(tmp_path, order, call) == (0, "defer")
+    assert hook(tmp_path, order | {"answer": yes}, call | {"tool_use_id": "c2"}) == (0, "defer")
     assert hook(tmp_path, order | {"answer": yes}, call) == (0, "allow")
+    assert hook(tmp_path, order | {"answer": yes}, call) == (0, "defer"), "a yes is for one run"
+    assert hook(tmp_path, order | {"answer": yes | {"permit": "/nowhere/permit"}}, call) == (2, "")
+    Path(yes["permit"]).touch()
     assert hook(tmp_path, order | {"answer": yes}, call | {"tool_use_id": "c2"}) == (0, "defer")
     assert hook(tmp_path, order | {"answer": yes}, call | {"tool_input": {"command": "git push -f"}}) == (0, "defer")
     assert hook(tmp_path, order | {"answer": yes | {"allowed": "no"}}, call) == (0, "deny")
     assert hook(tmp_path, order | {"asks": False}, call) == (0, "deny")
     assert hook(tmp_path, order, call | {"agent_id": "a"}) == (0, "deny")
     assert hook(tmp_path, order, call | {"tool_input": {"command": "ls"}}) == (0, "")
+
+
+def test_a_permit_goes_to_the_next_delivery_as_long_as_its_call_has_not_run(tmp_path: Path) -> None:
+    question = WaitingCall(call="c", tool="Bash", arguments={}, digest="d").question(1, str)
+
+    def permit(delivery: int, allowed: str = "yes") -> Path | None:
+        """What a delivery gets after an answer that was carried out in the second one."""
+        tools = ToolOrders(rules=(), root=tmp_path, answered=replace(question, allowed=allowed, answered=2))
+        directory = tmp_path / "attempts" / f"t0-a-1-{delivery}"
+        directory.mkdir(parents=True)
+        return permit_of(ordered(tmp_path, "t0-a", delivery, "x", tools=tools, directory=directory, deadline=0.0))
+
+    first = permit(3)
+    assert first
+    assert first.exists()
+    assert permit(4, "no") is None, "which needs none"
+    fifth = permit(5)
+    assert fifth
+    assert (fifth.exists(), first.exists()) == (True, False), "it moved, past a delivery that never had it"
+    assert tool_gate.used_up(str(fifth))
+    assert not tool_gate.used_up(str(fifth))
+    assert permit(6) is None, "nobody knows whether the call ran"
 
 
 @pytest.mark.parametrize(

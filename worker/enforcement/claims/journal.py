@@ -101,6 +101,7 @@ class JournalWriter:
 
     def __init__(self) -> None:
         self._calls: dict[str, ToolCall] = {}
+        self._open: set[str] = set()
         self._whole = True
 
     @property
@@ -113,6 +114,7 @@ class JournalWriter:
         said = _HEREDOC.sub("<<", what) if kind == "run" else what
         tests = kind == "run" and runs_tests(said)
         self._calls[name] = ToolCall(kind=kind, what=said[:MOST_CHARS], tests=tests)
+        self._open.add(name)
         if len(self._calls) > MOST_CALLS:
             del self._calls[next(iter(self._calls))]
             self._whole = False
@@ -128,11 +130,17 @@ class JournalWriter:
         new: bool = False,
     ) -> None:
         """Note how a use ended; of one that nobody began nothing is known."""
+        self._open.discard(name)
         if (call := self._calls.get(name)) is None:
             return
         counts = counts_in(output) if call.kind == "run" and ran else None
         tests = call.tests or counts is not None
         self._calls[name] = replace(call, ok=ok, ran=ran, code=code, tests=tests, counts=counts, new=new)
+
+    def wait(self) -> None:
+        """The run ended with a question: a use that has not ended has not begun either."""
+        for name in list(self._open):
+            self.end(name, ok=None, ran=False)
 
 
 # Which commands run tests, and what test runners print. Both name common ones; the rule has an option for more.

@@ -87,47 +87,49 @@ def end_in_answer(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] |
 ENDS: Mapping[int, Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]] = {PROTOCOL: end_in_answer}
 
 
-# What an agent may do when it asks. To ask a person, put that in the place of ``allowed``.
+# What an agent may do when it asks.
 
 
-def allowed(
-    call: Mapping[str, Any],
-    kinds: list[str],
-    folder: Path | None,
-    rules: Sequence[Mapping[str, Any]] = (),
-    root: str = "",
-) -> bool:
-    """Return whether a tool call may be carried out: its kind is on the list, or it edits only files of ``folder``.
-
-    A rule of the policy that fits comes first. ``ask`` is no: this agent's process waits for nobody.
-    """
-    if rules and (word := ruled(call, rules, root, str(folder or ""))):
-        return word == "run"
+def allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> bool:
+    """Return whether a tool call that no rule is about may run: its kind is listed, or it edits files of ``folder``."""
     if call.get("kind") in kinds:
         return True
     if folder is None:
         return False
-    found = call.get("locations")
-    paths = [place.get("path") for place in found if isinstance(place, dict)] if isinstance(found, list) else []
+    paths = _paths(call)
     own = folder.resolve()
     return call.get("kind") == "edit" and bool(paths) and all(_inside(path, own) for path in paths)
+
+
+def arguments_of(call: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The paths and the input of a call, by name; None of an agent that shows no input."""
+    given = call.get("rawInput")
+    paths = {f"path {number}": path for number, path in enumerate(_paths(call))}
+    return paths | given if isinstance(given, dict) else None
 
 
 def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
     """Return what the policy says about a call: run, ask, deny, or nothing. The tool's name is the kind of the call.
 
-    An agent need not show the input of a call: then any rule about its tool that names arguments denies it.
+    Of a call without an input nobody knows what it does: a rule about its tool that names arguments denies it, and so
+    does one that has a person asked.
     """
-    tool, given = str(call.get("kind") or "other"), call.get("rawInput")
-    found = call.get("locations")
-    places = [place.get("path") for place in found if isinstance(place, dict)] if isinstance(found, list) else []
-    arguments = {f"path {number}": place for number, place in enumerate(places)}
-    if isinstance(given, dict):
-        arguments |= given
-    elif any(rule.get("arguments") and fnmatchcase(tool, rule.get("tool", "*")) for rule in rules):
+    tool, given = tool_of(call), arguments_of(call)
+    if given is None and any(rule.get("arguments") and fnmatchcase(tool, rule.get("tool", "*")) for rule in rules):
         return "deny"
-    rule = tool_gate.ruling(rules, tool, arguments, root=root, folder=folder or root)
-    return str(rule.get("do", "ask")) if rule else ""
+    paths = {f"path {number}": path for number, path in enumerate(_paths(call))}
+    rule = tool_gate.ruling(rules, tool, paths if given is None else given, root=root, folder=folder or root)
+    word = str(rule.get("do", "ask")) if rule else ""
+    return "deny" if word == "ask" and given is None else word
+
+
+def tool_of(call: Mapping[str, Any]) -> str:
+    """What rules call its tool."""
+    return str(call.get("kind") or "other")
+
+
+def _paths(call: Mapping[str, Any]) -> list[Any]:
+    return [place.get("path") for place in _list(call.get("locations")) if isinstance(place, dict)]
 
 
 def _inside(path: object, folder: Path) -> bool:
@@ -215,6 +217,7 @@ class Client:
         self._calls: dict[str, dict[str, Any]] = {}
         self._journaled: set[str] = set()
         self._denied: list[str] = []
+        self._asked = False  # a person is asked; the run ends with that
         self._skipped = 0
         self._cost: float | None = None
         self._lock = threading.Lock()
@@ -255,7 +258,12 @@ class Client:
         self._open(can)
         if mode := self._given["mode"]:
             self._request("session/set_mode", {"sessionId": self.session, "modeId": mode})
-        end = self._prompt(_mapping(can.get("promptCapabilities")), ENDS[version])
+        try:
+            end = self._prompt(_mapping(can.get("promptCapabilities")), ENDS[version])
+        except (Gone, Failed):
+            if not self._asked:
+                raise
+            end = {}  # it was asked to stop, and how it does that says nothing
         self._finish(end)
 
     def _open(self, can: Mapping[str, Any]) -> None:
@@ -313,7 +321,10 @@ class Client:
         method, params = message.get("method"), _mapping(message.get("params"))
         if "id" in message and method is not None:
             if method == "session/request_permission":
+                before = self._asked
                 self._answer(message["id"], result=self._permission(params))
+                if self._asked and not before:
+                    self._interrupt()
             else:
                 error = {"code": _METHOD_NOT_FOUND, "message": f"{method} is not offered"}
                 self._answer(message["id"], error=error)
@@ -357,14 +368,33 @@ class Client:
             self._reports.call(name, self._calls[name])
 
     def _permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        call = self._remember(_mapping(params.get("toolCall")))
-        given = self._given
-        may = allowed(call, given["allow"], self._edits, given["rules"], given["root"])
-        yes = params.get("sessionId") == self.session and may
+        call, given = self._remember(_mapping(params.get("toolCall"))), self._given
+        word = ruled(call, given["rules"], given["root"], str(self._edits or "")) if given["rules"] else ""
+        if self._asked or params.get("sessionId") != self.session:
+            yes = False
+        elif word == "ask":
+            yes = self._person_allows(call)
+        else:
+            yes = word == "run" or (not word and allowed(call, given["allow"], self._edits))
         if not yes:
             call["refused"] = True
-            self._denied.append(f"{call.get('kind') or 'other'}: {call.get('title') or ''}"[:200])
-        return chosen(params.get("options"), yes=yes)
+            self._denied.append(f"{tool_of(call)}: {call.get('title') or ''}"[:200])
+        return chosen([] if self._asked else params.get("options"), yes=yes)
+
+    def _person_allows(self, call: Mapping[str, Any]) -> bool:
+        """Whether a person has allowed exactly this call, for this one time; else they are to be asked."""
+        tool, arguments = tool_of(call), arguments_of(call)
+        digest = tool_gate.digest(tool, arguments or {}, str(self._folder))
+        answer = self._given["answer"]
+        if answer and answer["digest"] == digest:
+            if answer["allowed"] == "no":
+                return False
+            if answer["permit"] and tool_gate.used_up(answer["permit"]):
+                return True
+        if self._given["asks"]:
+            self._asked = True
+            self._reports.say("asks", tool=tool, arguments=arguments, digest=digest)
+        return False
 
     def _request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask, and wait for the answer.
@@ -409,11 +439,21 @@ class Client:
 
     def cancel(self) -> None:
         """Ask it to stop; for the handler of a signal."""
-        note = {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}}
+        note = self._cancelling()
         if self._asking and self._lock.acquire(blocking=False):
             with contextlib.suppress(OSError, ValueError):
                 os.write(self._stdin.fileno(), json.dumps(note).encode() + b"\n")
             self._lock.release()
+
+    def _interrupt(self) -> None:
+        """Have it stop, since a person is asked; one that does not is ended. Raises ``Gone``."""
+        timer = threading.Timer(_LEAVE_SECONDS, self._agent.terminate)
+        timer.daemon = True
+        timer.start()
+        self._write(self._cancelling())
+
+    def _cancelling(self) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": self.session}}
 
     def leave(self) -> int | None:
         """Let it read the end of its input, and see it out; what it still says counts. Returns its exit code."""

@@ -8,16 +8,22 @@ from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from api_client.contract.declared import Kind, word
 from api_client.contract.image import MAX_IMAGE_BYTES, data_url
 from api_client.contract.settings import Settings
+from api_client.contract.tool_calls import ToolRule, WaitingCall
+from worker.runners import tool_gate
+from worker.runners.base import AgentEvent, Completion, Verdict
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
+from worker.runners.guard.supervision import Ending
+from worker.runners.permit import permit_of
 from worker.runners.programs.declaration import AgentProgram, program_of, read_declaration
 from worker.runners.programs.declaration_file import load
 from worker.runners.programs.lines import ChildLines
-from worker.runners.programs.runner import ProgramRunner, Run
+from worker.runners.programs.runner import Heard, ProgramRunner, Run
 
 _HERE = Path(__file__).parent
 _CLIENT = _HERE / "agent_client.py"
@@ -44,6 +50,33 @@ def read_agent(text: str, source: str) -> AcpAgent:
     return AcpAgent(program=program_of(found), mode=found.get("mode", ""))
 
 
+class AcpLines(ChildLines):
+    """As ``ChildLines``; a run may also end with a call that a person is to be asked about.
+
+    Attributes:
+        asks: our client's line about that call; empty without one.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asks: dict[str, Any] = {}
+
+    def take(self, event: dict[str, Any]) -> AgentEvent | None:
+        """Take in a line of our client. Raises as ``Transcript.take``."""
+        if event.get("event") != "asks":
+            return super().take(event)
+        if isinstance(event.get("arguments"), dict):
+            self.asks = event
+        return None
+
+    def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
+        """The verdict by what it said."""
+        if self.asks and not self.error and ending.exit.code == 0:
+            reason = f"a person is asked about a call of {self.asks.get('tool')}"[:200]
+            return Completion(verdict=Verdict.ASKS, reason=reason, evidence={**evidence, **self.evidence})
+        return super().judge(ending, evidence)
+
+
 class AcpRunner(ProgramRunner):
     """Runs the agent that the option names: one of ``KNOWN``, or a declaration's path, which counts from the root."""
 
@@ -59,27 +92,47 @@ class AcpRunner(ProgramRunner):
         """The program of a model with this option."""
         return self.agent(option, settings).program
 
-    def hear(self, run: Run) -> ChildLines:
+    def hear(self, run: Run) -> AcpLines:
         """Return the reader of its output."""
-        return ChildLines()
+        return AcpLines()
+
+    def call_of(self, run: Run, heard: Heard) -> WaitingCall | None:
+        """The call that a person is asked about: the rules say who, and for how long."""
+        tools = run.order.tools
+        if tools is None or not isinstance(heard, AcpLines) or not heard.asks:
+            return None
+        tool, given = str(heard.asks.get("tool")), dict(heard.asks["arguments"])
+        rule = tool_gate.ruling(tools.rules, tool, given, root=str(tools.root), folder=str(run.order.directory))
+        asked, digest = ToolRule(**rule), str(heard.asks.get("digest"))
+        # An agent that makes the call again gives it another id; its digest stays.
+        return WaitingCall(
+            call=digest, tool=tool, arguments=given, digest=digest, wait_seconds=asked.wait_seconds, who=asked.who
+        )
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
         """Return the command: our client, which starts the agent in its box."""
         return [sys.executable, "-S", "-P", str(_CLIENT)], OUR_CODE
 
     def stdin(self, run: Run) -> bytes:
-        """Return what the client is to start, and to ask."""
+        """Return what the client is to start, and to ask. Raises ``OSError``: as ``permit_of``."""
+        order, tools = run.order, None if run.order.read_only else run.order.tools
+        answer, answered = None, order.answered
+        if answered:
+            permit = permit_of(order)
+            answer = {"digest": answered.digest, "allowed": answered.allowed, "permit": str(permit or "")}
         given = {
             "argv": [run.path, *self.arguments(run)],
-            "cwd": str(run.order.directory),
+            "cwd": str(order.directory),
             "session": run.kept.session,
             "spent": run.kept.spent,
-            "mode": self.agent(run.order.option, run.settings).mode,
+            "mode": self.agent(order.option, run.settings).mode,
             "prompt": run.prompt,
             "images": [_image(path) for path in run.images if path.stat().st_size <= MAX_IMAGE_BYTES],
-            "allow": [] if run.order.read_only else list(run.settings.agent_allow),
-            "edits": not run.order.read_only,
-            "rules": list(run.order.tools.rules) if run.order.tools and not run.order.read_only else [],
+            "allow": [] if order.read_only else list(run.settings.agent_allow),
+            "edits": not order.read_only,
+            "rules": list(tools.rules) if tools else [],
+            "asks": bool(tools and tools.asks),
+            "answer": answer,
             "root": str(run.settings.root),
         }
         return json.dumps(given).encode()

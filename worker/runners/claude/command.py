@@ -27,6 +27,7 @@ from worker.runners.claude.completion_gate import TOOL_HOOK
 from worker.runners.claude.output import MAX_TRANSCRIPT, cleaned, content_of
 from worker.runners.guard.box import DOOR, Bind
 from worker.runners.guard.outbound import Outbound, Upstream
+from worker.runners.permit import permit_of
 
 # The agent sessions of a consultant session: which one a run continues, and keeping the one it made.
 #
@@ -246,14 +247,19 @@ def settings_content(order: Order, home: Path, settings: Settings) -> str:
 
 
 def tool_orders(order: Order) -> str:
-    """Return the orders of the hook before each tool call: the rules, and the answer that this run goes on with."""
+    """Return the orders of the hook before each tool call: the rules, and the answer that this run goes on with.
+
+    Raises:
+        OSError: as ``permit_of``.
+    """
     tools, answered = order.tools, order.answered
     if tools is None:
         return "{}"
     said = {"rules": list(tools.rules), "root": str(tools.root), "folder": str(order.directory), "asks": tools.asks}
-    if answered and answered.allowed:
+    permit = permit_of(order)
+    if answered and (permit or answered.allowed == "no"):
         answer = {"call": answered.call, "digest": answered.digest, "allowed": answered.allowed, "said": tools.said}
-        said["answer"] = answer
+        said["answer"] = answer | {"permit": str(permit or "")}
     return json.dumps(said | {"denied": tools.denied})
 
 

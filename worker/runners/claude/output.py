@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.tool_calls import ToolQuestion
 from worker.enforcement.claims.journal import CallKind, Journal, JournalWriter
 from worker.files.safe_io import opened, read
 from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong
@@ -113,14 +114,18 @@ _KINDS: Mapping[str, tuple[CallKind, str]] = {
 _EXIT = re.compile(r"Exit code (\d+)")
 
 
+def begin_tool(call: str, name: str, given: Mapping[str, Any], journal: JournalWriter) -> None:
+    """Note that the use of a tool begins."""
+    kind, key = _KINDS.get(name, ("other", ""))
+    journal.begin(call, kind, cleaned(given.get(key) if key else name))
+
+
 def note_tools(record: Mapping[str, Any], journal: JournalWriter) -> None:
     """Note the uses of tools that a message begins or ends."""
     facts = record.get("tool_use_result")
     for block in blocks(record):
         if block.get("type") == "tool_use":
-            name = str(block.get("name"))
-            kind, key = _KINDS.get(name, ("other", ""))
-            journal.begin(str(block.get("id")), kind, cleaned(_mapping(block, "input").get(key) if key else name))
+            begin_tool(str(block.get("id")), str(block.get("name")), _mapping(block, "input"), journal)
         elif block.get("type") == "tool_result":
             said = block.get("content")
             texts = [said] if isinstance(said, str) else [str(_mapped(each).get("text") or "") for each in said or ()]
@@ -160,7 +165,8 @@ class ClaudeStream:
         skipped: lines that could not be read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answered: ToolQuestion | None = None) -> None:
+        """``answered``: the question that the run goes on from; the CLI says no more of that call than its result."""
         self.result: dict[str, Any] = {}
         self.error = ""
         self.retries = 0
@@ -175,6 +181,8 @@ class ClaudeStream:
         self._spent: dict[str, dict[str, int]] = {}
         self._message = ""
         self._journal = JournalWriter()
+        if answered:
+            begin_tool(answered.call, answered.tool, answered.arguments, self._journal)
 
     @property
     def journal(self) -> Journal:
@@ -255,6 +263,8 @@ class ClaudeStream:
         self._gap = self._gap or PARAGRAPH
         self._torn = self._torn or not ends_with(self.text, cleaned(record.get("result")))
         self._count(_mapping(record, "usage"))
+        if record.get("deferred_tool_use"):
+            self._journal.wait()
 
     def _note_limit(self, limit: Mapping[str, Any]) -> None:
         resets_at = limit.get("resetsAt")

@@ -103,7 +103,7 @@ class ClaudeCliRunner(ProcessRunner):
         return self._reading(order, home, claude_sessions.base_of(order))
 
     def _reading(self, order: Order, home: Path, base: Base) -> Reading:
-        session, stream = claude_sessions.session_of(order), ClaudeStream()
+        session, stream = claude_sessions.session_of(order), ClaudeStream(order.answered)
         prompt = exchange.prompt_of(order, base)
 
         input_text = {"role": "user", "content": prompt.decode("utf-8", "replace")}

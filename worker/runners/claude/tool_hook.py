@@ -34,8 +34,10 @@ def answer_to(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, s
     same = answer.get("call") == call.get("tool_use_id") and answer.get("digest") == tool_gate.digest(
         tool, given, folder
     )
-    if same:
-        return ("allow", "") if answer["allowed"] == "yes" else ("deny", answer["said"])
+    if same and answer["allowed"] == "no":
+        return "deny", answer["said"]
+    if same and tool_gate.used_up(answer["permit"]):
+        return "allow", ""
     # A subagent cannot wait for a person, nor can a run that nobody would resume.
     return ("deny", order["denied"]) if call.get("agent_id") or not order["asks"] else ("defer", "")
 

@@ -6,13 +6,14 @@ import functools
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
 from api_client.contract.image import images_named
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
+from api_client.contract.tool_calls import WaitingCall
 from worker.enforcement.claims.journal import Journal
 from worker.files.safe_io import SHORT_OF, opened, read
 from worker.files.workspace import RESPONSE, written_files
@@ -97,13 +98,14 @@ class Run:
 
     @property
     def prompt(self) -> str:
-        """What it is to be asked; without a file for them, the session's instructions come first."""
+        """What it is to be asked: without a file for them the session's instructions first, a person's answer last."""
         order = self.order
         asked = prompt_for(
             order.prompt, order.messages, knows=self.kept.knows, so_far=order.so_far, locale=order.locale
         ).decode()
-        said = "" if self.program.instructions or self.kept.knows else self.instructions
-        return f"{said}\n\n{asked}" if said else asked
+        before = "" if self.program.instructions or self.kept.knows else self.instructions
+        answer = order.tools.said if order.tools and order.answered else ""
+        return "\n\n".join(filter(None, [before, asked, answer]))
 
     @property
     def instructions(self) -> str:
@@ -184,6 +186,10 @@ class ProgramRunner(ProcessRunner):
     def hear(self, run: Run) -> Heard:
         """Return the reader of its output."""
         raise NotImplementedError
+
+    def call_of(self, run: Run, heard: Heard) -> WaitingCall | None:
+        """The tool call that a person is to be asked about, of a run that ended with one."""
+        return None
 
     def arguments(self, run: Run) -> Sequence[str]:
         """Return the command line behind the program."""
@@ -267,7 +273,10 @@ class ProgramRunner(ProcessRunner):
         heard = self.hear(run)
 
         def conclude(ending: Ending, emit: Emit) -> RunResult:
-            return _concluded(run, heard, ending, emit, needs_witness=self.needs_witness)
+            result = _concluded(run, heard, ending, emit, needs_witness=self.needs_witness)
+            return (
+                replace(result, call=self.call_of(run, heard)) if result.completion.verdict is Verdict.ASKS else result
+            )
 
         clear = functools.partial(shutil.rmtree, run.home, ignore_errors=True)
         return Reading(take_line=heard.take_line, conclude=conclude, clear=clear)
@@ -288,7 +297,7 @@ def _concluded(run: Run, heard: Heard, ending: Ending, emit: Emit, *, needs_witn
     if completion.kind is ErrorKind.SESSION_LOST:
         homes.forget(order, run.kept)
     session = ""
-    if completion.verdict is Verdict.COMPLETE and run.program.state and heard.session:
+    if completion.verdict in {Verdict.COMPLETE, Verdict.ASKS} and run.program.state and heard.session:
         spent = run.kept.spent + float(heard.usage.get("cost_usd") or 0.0)
         session = homes.keep(order, run.home, run.program.state, heard.session, spent)
     said = run.instructions if run.program.instructions else ""

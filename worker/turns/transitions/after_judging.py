@@ -21,7 +21,6 @@ from api_client.contract.messages import asked_again, broken_off, consulted, end
 from api_client.contract.policy import DecisionKind, Escalation, InboxDecision
 from api_client.contract.record import AttemptRecord
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
-from api_client.contract.tool_calls import ToolQuestion
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.turns.record.encoding import (
     Answer,
@@ -37,6 +36,7 @@ from worker.enforcement.attempt import GUARD
 from worker.enforcement.documents.splice import step_of, strip_marker
 from worker.enforcement.policy import Accept, Attempt, Decision, Fallback, Policy, Repaired, Retry, demote
 from worker.enforcement.validators.codes import CODES, JudgingCost, clip
+from worker.turns.transitions import tool_questions
 
 # The move when all attempts have failed: pure functions to a move. No clock, no store, no file.
 #
@@ -395,7 +395,7 @@ def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
         raise ValueError(f"turn {turn.turn_id} has no decision")
     kind = decision.kind
     if question := turn.asked:
-        return _answers(turn, question, decision, number)
+        return tool_questions.answered(turn, question, decision, number)
     if kind is DecisionKind.RETRY:
         return _asks_again(turn, number, decision.note, best)
     if kind is DecisionKind.EDIT and turn.request.phase is None:
@@ -403,18 +403,6 @@ def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
     if kind is not DecisionKind.REJECT and best is not None:
         return _accepts(turn, best.number, best.mended or best.answer or best.text)
     return _rejects(turn, decision, number, best)
-
-
-def _answers(turn: Turn, question: ToolQuestion, decision: InboxDecision, number: int) -> Move:
-    """The agent goes on from its question, in the next delivery alone: ``yes`` lets the call run there, once."""
-    allowed = "yes" if decision.kind is DecisionKind.APPROVE and not decision.timed_out else "no"
-    answered = replace(question, allowed=allowed, note=decision.note, answered=turn.delivery)
-    return Move(
-        attempt=number,
-        state=TurnState.QUEUED,
-        next=again(turn, number),
-        fields=progress(question=answered.to_dict()),
-    )
 
 
 def _accepts(turn: Turn, number: int, text: str) -> Move:

@@ -13,13 +13,12 @@ from typing import Any
 
 from api_client.contract.completion import STARTS
 from api_client.contract.counters import counter, model_of, timed
-from api_client.contract.events import AttemptAccepted, AttemptCompleted, AttemptLost, AttemptRejected, Body, TurnParked
+from api_client.contract.events import AttemptAccepted, AttemptCompleted, AttemptLost, AttemptRejected, Body
 from api_client.contract.issues import TurnError, ValidationIssue
 from api_client.contract.messages import GIVEN_UP
-from api_client.contract.policy import DecisionKind
 from api_client.contract.record import AttemptFacts, AttemptRecord, FieldChanges
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
-from api_client.contract.tool_calls import ToolQuestion, WaitingCall
+from api_client.contract.tool_calls import ToolQuestion
 from api_client.contract.turn import Failing, Outcome, Progress, Turn, TurnState
 from api_client.turns.record.encoding import (
     Answer,
@@ -35,6 +34,7 @@ from api_client.turns.record.encoding import (
 from worker.enforcement.going_on import LEAST, known
 from worker.enforcement.policy import Attempt, Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
+from worker.turns.transitions import tool_questions
 from worker.turns.transitions.after_judging import Usage, cannot_judge, escalated
 from worker.verification import Ground, VerificationResult, feedback_on
 
@@ -128,7 +128,7 @@ def after_run(
     if completion.verdict is Verdict.COMPLETE:
         move = _complete(turn, link, result.agent_session, facts, ended)
     elif completion.verdict is Verdict.ASKS and result.call and question and not stop:
-        move = _asks(turn, link, result, result.call, question, facts, ended)
+        move = tool_questions.asked(turn, link, result.call, question, result.agent_session, facts, ended)
     elif stop in _CALLED_OFF and completion.verdict is not Verdict.ERROR:
         move = _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
     elif stop or completion.verdict is Verdict.CANCELLED or completion.lost:
@@ -167,52 +167,11 @@ def _facts(turn: Turn, result: RunResult, prompt: str, sent: Mapping[str, Any], 
 
 
 def _run_over(turn: Turn, move: Move, completion: Completion) -> FieldChanges[Progress]:
-    """Forget what belongs to a run that ended; a person's question until the attempt no longer goes on from it."""
+    """Forget what belongs to a run that ended."""
     if not move.run_ended:
         return progress()
-    over = progress(handed_over=0, avoid="")
-    again = move.state is TurnState.QUEUED and move.next is not None and move.next.attempt == move.attempt
-    if not turn.question or "question" in move.fields.values or again:
-        return over
-    # A session that ends with a call that waits is of no use to another attempt.
-    kept = progress() if completion.verdict is Verdict.COMPLETE else progress(agent_session="")
-    return over | progress(question={}) | kept
-
-
-def _asks(
-    turn: Turn,
-    link: Link,
-    result: RunResult,
-    call: WaitingCall,
-    question: ToolQuestion,
-    facts: Facts,
-    ended: AttemptCompleted,
-) -> Move:
-    """A person is asked about a tool call. Nobody holds the turn meanwhile; without a yes the call never runs."""
-    before = turn.asked
-    again = bool(before and before.call == question.call and before.allowed == "yes")
-    parked = TurnParked(
-        attempt=link.attempt,
-        turn_id=turn.turn_id,
-        reason="asked_again" if again else "tool_call",
-        timeout_seconds=float(call.wait_seconds),
-        default=DecisionKind.REJECT.value,
-        question=question.to_dict(),
-    )
-    return Move(
-        attempt=link.attempt,
-        state=TurnState.PARKED,
-        fields=progress(
-            agent_session=result.agent_session,
-            question=question.to_dict(),
-            decide_default=DecisionKind.REJECT.value,
-            transients=0,
-        ),
-        facts=facts,
-        events=[ended, parked],
-        park_seconds=float(call.wait_seconds),
-        run_ended=True,
-    )
+    whole = completion.verdict is Verdict.COMPLETE
+    return progress(handed_over=0, avoid="") | tool_questions.over(turn, move, whole=whole)
 
 
 def _passing(turn: Turn, link: Link, result: RunResult, facts: Facts, ended: AttemptCompleted, delays: Delays) -> Move:

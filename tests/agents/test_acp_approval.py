@@ -1,0 +1,149 @@
+"""A person answers for a tool call of an ACP agent: the run ends with the question, and another one goes on with it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from api_client.client import TurnsClient, decide
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
+from tests.agents.stub import Services, says
+from tests.installation import WorkerProcess
+from tests.support import processes_with, put, wait_until
+
+pytestmark = pytest.mark.long
+Workers = Callable[..., WorkerProcess]
+AGENT = Path(__file__).with_name("acp_agent.py")
+POLICY = """
+rules: []
+tools: [{tool: execute, arguments: {command: "*"}, do: ask, wait_seconds: 600}]
+"""
+
+
+@pytest.fixture
+def asking(settings: Settings, tmp_path: Path) -> Iterator[Settings]:
+    root, points = settings.root, tmp_path / "points"
+    root.mkdir(exist_ok=True)
+    points.mkdir()
+    (root / "policy.yaml").write_text(POLICY)
+    with Services([says("x")]) as services:
+        yield replace(
+            settings,
+            models={"helix": "acp:mine.yaml"},
+            policy=str(root / "policy.yaml"),
+            openai_url=f"{services.url}/v1",
+            openai_api_key="sk-stub",
+            box="off",
+            failpoint=str(points),
+            lease_seconds=3.0,
+            kill_grace_seconds=0.3,
+        )
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """The file to which each run of a call adds a line."""
+    return tmp_path / "runs"
+
+
+def declare(asking: Settings, runs: Path, command: str = "git push", *, state: bool = True) -> None:
+    declared = {
+        "program": sys.executable,
+        "arguments": [str(AGENT), f"ruled={command}"],
+        "environment": {"MODEL_URL": "{url}", "RUNS": str(runs)},
+        "state": [".kept"] if state else [],
+    }
+    (asking.root / "mine.yaml").write_text(json.dumps(declared))
+
+
+async def submitted(client: TurnsClient) -> str:
+    messages = ({"role": "user", "content": "Push it"},)
+    asked = TurnRequest(model="helix", messages=messages, session_id="s", locale="en")
+    return await client.submitter.submit(client.policies.apply(asked, owner="", named=()))
+
+
+async def waiting(client: TurnsClient, turn_id: str) -> Turn:
+    """The turn, once a person is asked."""
+
+    async def parked() -> bool:
+        turn = await client.reader.get(turn_id)
+        assert turn.outcome is None, [a.completion for a in await client.reader.attempts(turn_id)]
+        return turn.state is TurnState.PARKED
+
+    await wait_until(parked)
+    return await client.reader.get(turn_id)
+
+
+@pytest.mark.parametrize("state", [True, False], ids=["loads its session", "begins afresh"])
+@pytest.mark.parametrize(("kind", "said"), [("approve", "allow_once"), ("reject", "reject_once")])
+async def test_nothing_is_held_while_a_person_thinks_and_the_call_runs_only_after_a_yes(
+    asking: Settings, worker_process: Workers, runs: Path, kind: str, said: str, state: bool
+) -> None:
+    declare(asking, runs, state=state)
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        assert (turn.asked.tool, turn.asked.arguments) == ("execute", {"command": "git push"})
+        assert (turn.lease_until, turn.next) == (0, "")
+        assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}.")
+        assert not runs.exists()
+        await decide(client, turn.turn_id, kind, by="alice", note="not today")
+        turn = await client.reader.result(turn.turn_id, timeout=60)
+        [attempt] = await client.reader.attempts(turn.turn_id)
+    assert (turn.outcome, turn.question) == (Outcome.PASSED, {})
+    assert turn.response.endswith(f"Hello \n\n{said} world")
+    assert (runs.read_text() if runs.exists() else "") == ("git push\n" if kind == "approve" else "")
+    told = json.dumps(attempt.sent)
+    assert ("Make it now: execute (command: git push)" if kind == "approve" else "They write: not today") in told
+
+
+async def test_an_agent_that_does_not_stop_is_ended_and_its_question_stays(
+    asking: Settings, worker_process: Workers, runs: Path
+) -> None:
+    declare(asking, runs, "deaf")
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}.")
+
+
+async def test_a_worker_killed_before_the_call_ran_needs_no_second_yes(
+    asking: Settings, worker_process: Workers, runs: Path, tmp_path: Path
+) -> None:
+    declare(asking, runs)
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        put(tmp_path / "points" / "agent.started", "kill")
+        await decide(client, turn.turn_id, "approve", by="alice")
+        await wait_until((tmp_path / "points" / "agent.started.1").exists)
+        worker_process(settings=asking)
+        turn = await client.reader.result(turn.turn_id, timeout=60)
+    assert (turn.outcome, turn.delivery) == (Outcome.PASSED, 3)
+    assert runs.read_text() == "git push\n"
+
+
+async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twice(
+    asking: Settings, worker_process: Workers, runs: Path
+) -> None:
+    declare(asking, runs, "then hang")
+    first = worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        await decide(client, turn.turn_id, "approve", by="alice")
+        await wait_until(runs.exists)
+        first.kill()
+        worker_process(settings=asking)
+        turn = await waiting(client, turn.turn_id)
+        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
+        assert asked[-1].data["reason"] == "asked_again"
+        await decide(client, turn.turn_id, "reject", by="alice")
+        turn = await client.reader.result(turn.turn_id, timeout=60)
+    assert turn.outcome is Outcome.PASSED
+    assert runs.read_text() == "then hang\n"
