@@ -26,12 +26,12 @@ from api_client.web.relay.file_links import linked_files
 from api_client.web.streaming.following import stream
 from api_client.web.streaming.reply import Reply, page_of
 from tests.installation import web
-from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, says
+from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, ends, says
 from tests.integration.test_kept_files import LACKING, MARKER, leaves
 from tests.integration.test_pages import Browser, browser, read
 from tests.unit.enforcement.samples import ADR
 from tests.unit.web.openwebui import Reader
-from worker.runners.base import Emit, Order, RunResult, Stop
+from worker.runners.base import Emit, Order, RunResult, Stop, Verdict
 
 __all__ = ["browser"]
 
@@ -327,8 +327,8 @@ async def test_a_chat_gets_links_that_open_and_sends_them_back_unread(bench: Ben
 async def test_the_links_are_below_the_answer_on_every_kind_of_page(
     bench: Bench, settings: Settings, mode: StreamMode, pages: str
 ) -> None:
-    turn = await bench.outcome(makes(writing(chart_png=PNG)))
-    app = create_app(replace(settings, public_url=pages))
+    turn = await bench.outcome(ends(Verdict.INCOMPLETE), makes(writing(chart_png=PNG)))
+    app = create_app(replace(settings, public_url=pages, chat_note="yes" if pages else "no"))
     reply = Reply(
         turn_id=turn.turn_id, model="m", created=0, locale="de", status=True, pages=pages, owner="local", page=True
     )
@@ -337,7 +337,8 @@ async def test_the_links_are_below_the_answer_on_every_kind_of_page(
     sent = [json.loads(frame[6:]) for frame in frames if frame.startswith(b"data: {")]
     page = Reader().read(sent)
     said = GOOD.partition("\n\n<!--")[0]
-    assert page.text.startswith(said)
+    assert page.text.startswith(said), "the draft was taken back"
     assert detached(page.text) == said
+    assert ("*Aufwand: 2 Durchläufe*\n" in page.text) is bool(pages), "a note, where it is set"
     assert ("![chart.png](https://turns.example.com/files/" in page.text) is bool(pages)
     assert not page.completed or page.completed == [page.text], "what is stored"

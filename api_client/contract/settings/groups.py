@@ -451,6 +451,11 @@ class Serving:
         web_address,
         "Address at which people reach the relay's pages; then a chat that waits for one of them links there.",
     )
+    chat_note: str = setting(
+        "no",
+        choice("yes", "no"),
+        "Below each answer in Open WebUI, in two lines: what it was checked for, and what its turn cost.",
+    )
     link_seconds: float = setting(
         604_800.0, number(60, 31_536_000), "How long a link to a turn's file holds, for whoever has it."
     )

@@ -24,7 +24,7 @@ from api_client.web.errors import ApiError, internal_error, stream_lost, turn_pa
 from api_client.web.intake.submitting import Submitted, delivered
 from api_client.web.listing import DONE, JSON, PING, SSE_HEADERS, data_frame
 from api_client.web.openwebui.answers import lost_text
-from api_client.web.openwebui.attached import asking, attached
+from api_client.web.openwebui.attached import asking, attached, noted
 from api_client.web.openwebui.background import answer_task
 from api_client.web.relay import Relay
 from api_client.web.relay.file_links import linked_files
@@ -255,14 +255,18 @@ async def stream(relay: Relay, page: PageReply, turn: Submitted) -> AsyncIterato
 
 
 async def _attached(relay: Relay, reply: Reply) -> str:
-    """Links to the answer's files, for a chat whose reader can follow them."""
-    if not (reply.page and reply.pages):
+    """What a chat shows below the answer: a note where that is set, links where its reader can follow them."""
+    if not reply.page:
         return ""
+    added = list[str]()
     try:
-        return attached(await linked_files(relay, reply.turn_id, reply.owner), reply.pages)
+        if relay.settings.chat_note == "yes":
+            added.append(noted(await relay.client.reader.get(reply.turn_id, owner=reply.owner), reply.locale))
+        if reply.pages:
+            added.append(attached(await linked_files(relay, reply.turn_id, reply.owner), reply.pages))
     except HelixError as error:  # the answer matters more
-        log.warning("relay.files_not_linked", turn_id=reply.turn_id, error=type(error).__name__)
-        return ""
+        log.warning("relay.nothing_attached", turn_id=reply.turn_id, error=type(error).__name__)
+    return "".join(added)
 
 
 async def _question(relay: Relay, page: PageReply, event: Event | None, seen: int) -> list[bytes]:
