@@ -166,7 +166,8 @@ openwebui: $(READY)
 	  || { rm -rf $(OPENWEBUI); echo "skipped: Open WebUI $(OPENWEBUI_VERSION) could not be installed (it needs Python 3.11 or 3.12); see $(OPENWEBUI_LOG)"; }
 
 e2e-openwebui: openwebui ## Drive the real Open WebUI in a real browser (installs it, about 1 GB; needs Chromium or root)
-	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m pytest tests/browser/test_open_webui.py tests/browser/test_installed.py $(PYTEST_ARGS)
+	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) $(BIN)/python -m pytest tests/browser/test_open_webui.py tests/browser/test_installed.py \
+	  tests/browser/test_approval.py $(PYTEST_ARGS)
 
 screenshots-openwebui: openwebui ## Take the pictures of docs/images that show Open WebUI again
 	@OPENWEBUI=1 OPENWEBUI_VENV=$(OPENWEBUI) OPENWEBUI_PICTURES=docs/images $(BIN)/python -m pytest tests/browser/test_installed.py \

@@ -6,7 +6,9 @@ A question is {"text", "name"} and what goes with it:
 
 - "user": {"email", "password"} signs in at the page first; without it Open WebUI asks for no login.
 - "models": the chat's models; "temporary": a temporary chat; "image": a file that is attached.
-- "once", a text on the page, with "do": "look", "stop", "reload", "second-tab" or "run", which runs "command".
+- "once", a text on the page, with "do": "look", "stop", "reload", "second-tab", "run", which runs "command", or
+  "answer": follow the link of that text and press the button "press"; "answered" is what its page says then.
+- "images": how many images the answer has; "drawn" has the width of each in pixels, once all are drawn.
 - "then", when the answer has ended: "regenerate", "continue", "edit" (to "edited"), "say" ("more") or "merge".
 - "marks", name to a pattern: "seconds" says how long after Enter each stood in the last answer.
 - "refused": Open WebUI itself refuses the image, so that nothing is asked; only its words are seen.
@@ -103,6 +105,8 @@ class Visitor:
         seen["after_reload"] = self._text()
         self.page.locator(".chat-user").first.scroll_into_view_if_needed()
         self._picture(f"{name}-reload")
+        if images := question.get("images"):
+            seen["drawn"] = self._until(lambda: self._drawn(images))
         seen["shows_usage"] = bool(self.page.locator("[id^=info-]").count())
         if question.get("tags"):
             seen["tags"] = self._until(lambda: [tag["name"] for tag in self._call(f"/api/v1/chats/{chat_id}/tags")])
@@ -120,6 +124,25 @@ class Visitor:
         attached, toast = self.page.locator("form img"), self.page.locator("[data-sonner-toast]")
         attached.or_(toast).first.wait_for()
         return "" if attached.count() else str(toast.last.inner_text())
+
+    def _drawn(self, images: int) -> list[int]:
+        """The widths of the answer's images; none while one of them is not drawn."""
+        widths: list[int] = self.page.locator(".chat-assistant img[src*='/files/']").evaluate_all(
+            "all => all.map(one => one.complete ? one.naturalWidth : 0)"
+        )
+        return widths if len(widths) == images and all(widths) else []
+
+    def _answer(self, link: str, button: str) -> str:
+        """Follow a link of the chat, and press a button there; returns what the page says then."""
+        address = self.page.locator(".chat-assistant a", has_text=link).last.get_attribute("href")
+        page = self.page.context.new_page()
+        page.goto(str(address))
+        self._until(lambda: page.locator("button", has_text=button).count())
+        page.screenshot(path=self.folder / f"answer-{button}.png")
+        page.locator("button", has_text=button).first.click()
+        said = str(page.locator("[role=status]").inner_text())
+        page.close()
+        return said
 
     def _picture(self, name: str) -> None:
         self.page.screenshot(path=self.folder / f"{name}.png")
@@ -176,7 +199,9 @@ class Visitor:
                 texts.append(text)
                 self._picture(f"{name}-{len(texts):03}")
             if once and once in text:
-                if other := self._do(question):
+                if question["do"] == "answer":
+                    seen["answered"] = self._answer(once, question["press"])
+                elif other := self._do(question):
                     other._until(lambda: once in other._text())
                     seen["second_tab"] = [other._text()]
                 if question["do"] != "stop":  # until the page has stopped
