@@ -14,15 +14,12 @@ from enum import StrEnum
 from typing import Any, Literal
 
 from worker.runners.base import Completion, ErrorKind, Verdict, Why
+from worker.runners.service_errors import BUSY, passes
 
 Api = Literal["messages", "responses", "chat", "gemini"]
 
 #: Calls that are kept of a run, and the number of them, the last ones, that is recorded with the attempt.
 MOST_CALLS, MOST_RECORDED = 1000, 20
-#: HTTP statuses that pass by themselves, besides all of 500 and above.
-_PASSING = frozenset({408, 409, 425, 429})
-#: Statuses of a service that has too much to do, or limits us.
-_BUSY = frozenset({429, 529})
 _WORD = re.compile(r"[^A-Za-z0-9_.:-]+")
 
 
@@ -189,14 +186,14 @@ def _ruled(completion: Completion, call: Call | None) -> Completion:
         case CallEnd.REFUSED:
             return replace(completion, verdict=Verdict.REFUSED, kind=None, why=Why.REFUSED)
         case CallEnd.ERROR if call:
-            passing = not call.status or call.status < 400 or call.status >= 500 or call.status in _PASSING
+            passing = not call.status or call.status < 400 or passes(call.status)
             return replace(
                 completion,
                 verdict=Verdict.ERROR,
                 kind=ErrorKind.TRANSIENT if passing else ErrorKind.PERMANENT,
                 why=None,
                 retry_after=call.retry_after if passing else 0.0,
-                busy=call.status in _BUSY,
+                busy=call.status in BUSY,
             )
         case _:
             return replace(completion, verdict=Verdict.INCOMPLETE, kind=None, why=completion.why or Why.BROKE_OFF)

@@ -21,6 +21,7 @@ from typing import Any
 from worker.files.safe_io import opened, read, replace
 from worker.runners.base import Completion, ErrorKind, Verdict, Why
 from worker.runners.claude.output import cut_short
+from worker.runners.service_errors import BUSY, passes
 
 # Settings and hooks of one run of the Claude CLI, and the marks the hooks leave (ADR-036, docs/claude-cli.md).
 #
@@ -184,10 +185,6 @@ def _text(facts: dict[str, Any], name: str) -> str:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
-#: HTTP statuses that pass by themselves, besides all of 500 and above.
-_PASSING = frozenset({408, 409, 425, 429})
-#: Statuses of a service that has too much to do, or limits us.
-_BUSY = frozenset({429, 529})
 #: The CLI's words for an error without an HTTP status.
 _LASTING_ERRORS = frozenset({"invalid_request", "model_not_found"})
 _PASSING_ERRORS = frozenset({"rate_limit", "overloaded", "server_error"})
@@ -365,7 +362,7 @@ def _status(evidence: Evidence) -> int:
 
 def _busy(evidence: Evidence) -> bool:
     lost = not evidence.result and evidence.marks.get(STOP_FAILURE, Mark()).error in {"rate_limit", "overloaded"}
-    return lost or _status(evidence) in _BUSY
+    return lost or _status(evidence) in BUSY
 
 
 def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
@@ -375,7 +372,7 @@ def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
     """
     status, ending = _status(evidence), str(evidence.result.get("terminal_reason"))
     if status:
-        return ErrorKind.TRANSIENT if status >= 500 or status in _PASSING else ErrorKind.PERMANENT
+        return ErrorKind.TRANSIENT if passes(status) else ErrorKind.PERMANENT
     if evidence.error in _TOO_LONG or ending in _TOO_LONG:
         return ErrorKind.LIMIT
     if ending != "api_error":

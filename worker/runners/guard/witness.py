@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.files.recording import CALLS
-from worker.runners.retry_after import seconds
+from worker.runners.service_errors import seconds
 from worker.runners.witnessed import MOST_CALLS, Api, Call, CallEnd, Witnessed, word_of
 
 #: Longest event, and longest answer in one piece, that is read; of a longer one nobody knows the end. In bytes.

@@ -18,12 +18,8 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from worker.runners.retry_after import seconds
+from worker.runners.service_errors import BUSY, passes, seconds
 
-#: HTTP statuses that pass by themselves, besides all of 500 and above.
-_PASSING = frozenset({408, 409, 425, 429})
-#: Statuses of a service that has too much to do, or limits us.
-_BUSY = frozenset({429, 529})
 _MAX_ERROR = 2000
 #: Codes of an error 400 by which services say that their filter refused the question.
 _FILTERS = ('"content_filter"', '"content_policy_violation"', "ResponsibleAIPolicyViolation")
@@ -46,7 +42,7 @@ def main() -> None:
                 _emit({"event": "refusal", "text": said, "filtered": True})
                 return
             spent = any(f'"{code}"' in said for code in _SPENT)
-            kind, busy = ("permanent", False) if spent else (_kind(response.status), response.status in _BUSY)
+            kind, busy = ("permanent", False) if spent else (_kind(response.status), response.status in BUSY)
             _fail(kind, said, busy=busy, retry_after=wait)
         (_relay_response if asked["api"] == "responses" else _relay)(response)
     except (OSError, http.client.HTTPException) as error:
@@ -202,7 +198,7 @@ def _failed(error: object) -> NoReturn:
     if code in _SPENT:
         _fail("permanent", f"the service failed in the middle: {said}")
     status = code if isinstance(code, int) and code >= 400 else 429 if code == "rate_limit_exceeded" else 500
-    _fail(_kind(status), f"the service failed in the middle: {said}", busy=status in _BUSY)
+    _fail(_kind(status), f"the service failed in the middle: {said}", busy=status in BUSY)
 
 
 def _count(usage: object, of_input: str, of_output: str) -> None:
@@ -225,7 +221,7 @@ def _text(content: object) -> str:
 
 
 def _kind(status: int) -> str:
-    return "transient" if status >= 500 or status in _PASSING else "permanent"
+    return "transient" if passes(status) else "permanent"
 
 
 def _said(response: http.client.HTTPResponse) -> str:

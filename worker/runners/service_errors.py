@@ -1,10 +1,19 @@
-"""The wait that a service asks for. Standard library only: our small agents import it."""
+"""The meaning of a service's HTTP errors. Standard library only: our small agents import it."""
 
 from __future__ import annotations
 
 import re
 import time
 from email.utils import parsedate_to_datetime
+
+#: Statuses of a service that has too much to do, or limits us.
+BUSY = frozenset({429, 529})
+_PASSING = frozenset({408, 409, 425, 429})
+
+
+def passes(status: int) -> bool:
+    """Return whether an error with this status passes by itself."""
+    return status >= 500 or status in _PASSING
 
 
 def seconds(retry_after: str) -> float:
