@@ -229,6 +229,7 @@ def _constants(settings: Settings) -> str:
         "BOUNDS_MS": list(BOUNDS_MS),
         "GIVEN_UP": GIVEN_UP,
         "UPSTREAMS": {label(model): label(settings.upstream_of(model)) for model in settings.models},
+        "AT_ONCE": {label(name): max(1, most // settings.shards) for name, most in settings.at_once.items()},
     }
     return "\n".join(_constant(name, value) for name, value in values.items())
 

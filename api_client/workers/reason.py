@@ -51,6 +51,7 @@ class Reason(StrEnum):
     LIMIT = "limit"
     DELAY = "delay"
     OWNER = "owner"
+    SERVICE = "service"
     LOST = "lost"
     NO_WORKER = "no_worker"
     UNFIT = "unfit"
@@ -300,6 +301,9 @@ def why(row: Row, head: str, facts: Facts) -> Wait | None:
         return held_up
     if row.not_before > at * 1000 and not row.held_back:
         return Wait(reason=Reason.DELAY, at=at, until=row.not_before / 1000)
+    limited, _, service = row.held_back.partition(" ")[0].partition("|")
+    if limited == LIMIT and row.state is TurnState.QUEUED and not row.stop:
+        return Wait(reason=Reason.SERVICE, at=at, subject=service)
     if row.most and row.state is TurnState.QUEUED and f"{row.owner}|{row.turn_id}" not in facts.at_work:
         taken = sum(place.startswith(f"{row.owner}|") for place in facts.at_work)
         if taken >= row.most:

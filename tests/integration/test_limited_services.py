@@ -3,19 +3,24 @@
 import asyncio
 import itertools
 import json
+import os
+import threading
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
 
+from api_client.contract.settings import Settings
 from api_client.contract.settings.load import load
 from api_client.contract.turn import Turn
+from api_client.workers.reason import Reason
 from tests.http_service import Asked, HttpService, Reply
 from tests.installation import Installation, asked, environ_of, run
 from tests.integration.engine import GOOD
 
 #: How long the sick service refuses all that come, and how many turns ask it meanwhile.
-SICK_SECONDS, TURNS = 8.0, 40
+SICK_SECONDS, TURNS = float(os.environ.get("SICK_SECONDS", "8")), 40
 #: Between the sender of two requests and the service lies a process that starts: it may come so much sooner.
 JITTER = 0.3
 
@@ -45,20 +50,31 @@ def _answer(_: Asked) -> Reply:
     return Reply(200, "\n\n".join(lines).encode(), {"content-type": "text/event-stream"})
 
 
+def configure(installation: Installation, urls: Mapping[str, str], **more: Mapping[str, int]) -> Settings:
+    """Models of ``openai_http`` at these addresses, each with what ``more`` says."""
+    used = installation.settings
+    folder = used.root / ".helix"
+    folder.mkdir(exist_ok=True)
+    lines = [
+        line
+        for name, url in urls.items()
+        for line in (
+            f'[model.{name}]\nrunner = "openai_http:m"\nurl = "{url}/v1"',
+            *(f"{key} = {value}" for key, value in more.get(name, {}).items()),
+        )
+    ]
+    (folder / "helix.toml").write_text("\n".join(lines))
+    installation.settings = load(environ_of(replace(used, models=dict.fromkeys(urls, "openai_http:m"))))
+    return installation.settings
+
+
 @pytest.mark.parametrize("retry_after", ["1", ""])
 async def test_a_service_that_limits_us_fails_no_turn_and_is_asked_at_most_once_a_second(
     installation: Installation, retry_after: str
 ) -> None:
     sick = _Limited(retry_after)
     with HttpService(sick) as one, HttpService(_answer) as other:
-        used = installation.settings
-        folder = used.root / ".helix"
-        folder.mkdir(exist_ok=True)
-        urls = {"sick": one.url, "well": other.url}
-        blocks = [f'[model.{name}]\nrunner = "openai_http:m"\nurl = "{url}/v1"' for name, url in urls.items()]
-        (folder / "helix.toml").write_text("\n".join(blocks))
-        used = replace(used, models=dict.fromkeys(urls, "openai_http:m"))
-        installation.settings = used = load(environ_of(used))
+        used = configure(installation, {"sick": one.url, "well": other.url})
         installation.worker()
         installation.worker()
         client = installation.client
@@ -82,3 +98,43 @@ async def test_a_service_that_limits_us_fails_no_turn_and_is_asked_at_most_once_
         assert len(tries) > 2, "it was tried again"
         assert all(later - earlier > 1 - JITTER for earlier, later in itertools.pairwise(tries))
         assert await client.pauses.in_force() == []
+
+
+class _Narrow:
+    """A service that counts how many ask it at the same time; an answer takes a moment."""
+
+    def __init__(self) -> None:
+        self.now = self.most = 0
+        self._lock = threading.Lock()
+
+    def __call__(self, asked: Asked) -> Reply:
+        with self._lock:
+            self.now += 1
+            self.most = max(self.most, self.now)
+        time.sleep(0.2)  # so long does an answer take
+        with self._lock:
+            self.now -= 1
+        return _answer(asked)
+
+
+async def test_a_service_is_asked_by_as_many_agents_at_once_as_it_has_places_and_who_waits_holds_no_slot(
+    installation: Installation,
+) -> None:
+    narrow = _Narrow()
+    with HttpService(narrow) as one, HttpService(_answer) as other:
+        configure(installation, {"narrow": one.url, "well": other.url}, narrow={"service_at_once": 2})
+        installation.worker()
+        killed = installation.worker()
+        client = installation.client
+        asks = [asked("Hallo", f"s{number}", model="narrow") for number in range(12)]
+        ids = [await client.submitter.submit(each) for each in asks]
+        while narrow.now < 2:
+            await asyncio.sleep(0.01)
+        well = await client.submitter.submit(asked("Hallo", "w", model="well"))
+        assert (await client.reader.result(well, timeout=60)).outcome == "passed"
+        assert Reason.SERVICE in {group.wait.reason for group in (await client.workers.standing()).waits}
+        killed.kill()
+        installation.worker()
+        ended = [await client.reader.result(turn_id, timeout=120) for turn_id in ids]
+        assert {turn.outcome for turn in ended} == {"passed"}
+        assert narrow.most == 2

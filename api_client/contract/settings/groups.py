@@ -207,6 +207,12 @@ class Agents:
         "", web_address, "Base address of an OpenAI-compatible service, with /v1, for openai_http:MODEL and agents."
     )
     openai_api_key: str = setting("", text, "Key for that service.", secret=True)
+    service_at_once: int = setting(
+        0,
+        integer(0, 10**6),
+        "Agents of all workers that may ask a model's service at once (operations.md); 0: any number.",
+        per_model=True,
+    )
 
 
 # The agents that answer a turn, and their limits.

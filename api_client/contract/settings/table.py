@@ -90,6 +90,16 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
             for model, (address, key) in asked.items()
         }
 
+    @cached_property
+    def at_once(self) -> dict[str, int]:
+        """How many agents may ask each service at once, by its name; without those that any number may ask."""
+        found: dict[str, int] = {}
+        for model in self.models:
+            name, most = self.upstream_of(model), self.of_model(model).service_at_once
+            if most:
+                found[name] = min(most, found.get(name, most))
+        return found
+
     def _asked_by(self, model: str) -> tuple[str, str]:
         """The address of a model's service without scheme and login, and its key; empty where it asks none."""
         settings, runner = self.of_model(model), self.models[model].partition(":")[0]

@@ -14,7 +14,8 @@
 --      15  FIRST     zset    PRIORITY|OWNER by time, of interactive turns; from AWAY on: nothing of it may go now
 --      16  SECOND    zset    the same of background turns
 --      17  LET_GO    zset    turns that went and are not claimed, by when; only where LLEN says too little (COUNTED)
---      18  AT_WORK   zset    OWNER|ID, all of score 0: turns that take a place, of owners whose places are limited
+--      18  AT_WORK   zset    OWNER|ID, all of score 0: turns that take a place, of owners whose places are limited;
+--                            behind them services: }SERVICE|ID has a place, }SERVICE}OWNER|CREATED|ID waits for it
 --      19  KNOWN     string  a worker that knows the line lives, or did within the hour: until then there is none
 --      20  QUEUE     list    Celery's, where it is in this very database (QUEUED)
 -- AHEAD and FAR_AHEAD bound the messages that wait: seen by their queue, or else by LET_GO.
@@ -109,6 +110,41 @@ local function leave_place(id, owner)
     local place = first and place_of(string.match(first, '[^|]+$'))
     if place then put(place, time_of(place)) end
   end
+end
+
+-- A service has AT_ONCE()[service] places; nil: any number.
+local function at_service(service) return '}' .. plain(service) end
+local function waits_at(service, owner, created_at, id)
+  return string.format('%s}%s|%015.0f|%s', at_service(service), plain(owner), created_at, id)
+end
+-- How many turns have a place there.
+local function asking(name) return redis.call('ZLEXCOUNT', AT_WORK, within(name)) end
+
+-- Whether a turn may ask a service now: it has a place there, or one is free.
+local function has_place(service, id)
+  local most, name = AT_ONCE()[service], at_service(service)
+  return not most or redis.call('ZSCORE', AT_WORK, name .. '|' .. id) or asking(name) < most
+end
+
+-- Give a free place to a turn that waits for it, which is looked at now: the oldest of the next owner after this one.
+-- So owners take turns here too. False: no place is free, or nobody waits.
+local function hand_on(service, owner)
+  local name, most = at_service(service), AT_ONCE()[service]
+  if most and asking(name) >= most then return false end
+  local function first(from) return redis.call('ZRANGEBYLEX', AT_WORK, from, '(' .. name .. '~', 'LIMIT', 0, 1)[1] end
+  local found = first('(' .. name .. '}' .. plain(owner) .. '}') or first('[' .. name .. '}')
+  if not found then return false end
+  local id = string.match(found, '[^|]+$')
+  redis.call('ZREM', AT_WORK, found)
+  redis.call('ZADD', AT_WORK, 0, name .. '|' .. id)
+  redis.call('ZADD', DUE, 'XX', NOW, id)
+  return true
+end
+
+-- A turn asks a service no longer, nor waits for it.
+local function leave_service(service, owner, created_at, id)
+  redis.call('ZREM', AT_WORK, waits_at(service, owner, created_at, id))
+  if redis.call('ZREM', AT_WORK, at_service(service) .. '|' .. id) == 1 then hand_on(service, owner) end
 end
 
 -- The owner whose turn goes next, and its time; nil where no turn may go.

@@ -8,19 +8,23 @@
 --   errors|NAME                  errors of the model in a row, a number
 --   limit|UPSTREAM               a service limits us (429, 529): until_ms, for_ms (from one try to the next), heard_ms
 --                                (when it said so last), errors, slot_ms (see hold_back)
--- Fields of TURN: held_back (the pause, as reported), held_since, probes (the model whose breaker it probes)
+-- Fields of TURN: held_back (the pause, as reported), held_since, probes (the model whose breaker it probes),
+--                 asks (the service at which it has a place, or waits for one: see line.lua)
 
 -- How long a probe may run before another turn takes its place, and a breaker is open at most.
 local PROBE_MS, LONGEST_MS = 600000, 600000
 -- Under a limit one run tries in this time, which doubles each time that one is refused again, up to the latter.
 local PACE_MS, SLOWEST_MS = 1000, 60000
+-- An answer under a limit halves that time, from PACE_MS on; below this it is over.
+local FASTEST_MS = 100
 
 local function works()
   return (turn.stage_model or '') ~= '' and (string.gsub(turn.stage_model, '|', '_')) or model()
 end
 
 -- The service that a model asks: several models may ask one.
-local function limit_of(label) return 'limit|' .. (UPSTREAMS()[label] or label) end
+local function service_of(label) return UPSTREAMS()[label] or label end
+local function limit_of(label) return 'limit|' .. service_of(label) end
 
 -- The pauses as this command found them, or as it changes them at its end; false: there is none.
 local known
@@ -59,6 +63,14 @@ local function in_force(name)
   return is_on(pause) and pause or nil
 end
 
+-- The turn asks its service no longer, nor waits for it.
+local function stop_asking()
+  local service = turn.asks or ''
+  if service == '' then return end
+  set('asks', '')
+  after(function() leave_service(service, turn.owner or '', number('created_at'), ID) end)
+end
+
 -- What keeps the turn's next link from starting now: its name and the pause, or nil. runs: an agent is to run.
 -- Of a breaker whose time is over one turn becomes the probe: that one may start.
 local function paused(runs)
@@ -71,6 +83,10 @@ local function paused(runs)
   for i = 1, 5 do
     local pause = in_force(names[i])
     if pause then return names[i], pause end
+  end
+  local service = service_of(works())
+  if not has_place(service, ID) then
+    return names[5], { until_ms = 0, full = true, reason = 'it has as many agents as may ask it at once' }
   end
   local breaker = pause_of(names[6])
   if not breaker then return nil end
@@ -96,7 +112,13 @@ end
 -- Let the turn wait until the pause ends. Nobody announces it meanwhile.
 local function hold_back(name, pause)
   local again = NOW + 64 * ANNOUNCE_MS
-  if name == limit_of(works()) then
+  local service = service_of(works())
+  if not pause.full or turn.asks ~= service then stop_asking() end
+  if pause.full then
+    -- Looked at when it gets the place of another.
+    set('asks', service)
+    share('ZADD', AT_WORK, 0, waits_at(service, turn.owner or '', number('created_at'), ID))
+  elseif name == limit_of(works()) then
     -- Each comes back at a time of its own: one run may try in for_ms.
     pause.slot_ms = math.min(math.max(pause.slot_ms + pause.for_ms, pause.until_ms), again)
     again = math.min(again, pause.slot_ms)
@@ -154,9 +176,15 @@ local function look_at_all_held()
   for _, id in ipairs(redis.call('ZRANGE', HELD, 0, -1)) do share('ZADD', DUE, 'XX', NOW, id) end
 end
 
--- An agent starts now: under a limit no other one tries for a while.
+-- An agent starts now: it has its place at the service, and under a limit no other one tries for a while.
 pace = function()
-  local name = limit_of(works())
+  local service, name = service_of(works()), limit_of(works())
+  if turn.asks ~= service then stop_asking() end
+  if AT_ONCE()[service] then
+    share('ZREM', AT_WORK, waits_at(service, turn.owner or '', number('created_at'), ID))
+    share('ZADD', AT_WORK, 0, at_service(service) .. '|' .. ID)
+    set('asks', service)
+  end
   local limit = pause_of(name)
   if not limit then return end
   limit.until_ms = math.max(limit.until_ms, NOW + limit.for_ms)
@@ -174,7 +202,10 @@ local function heard_of_limit(name, said, reason, wait_ms, began_ms)
     limit.heard_ms, limit.errors, limit.reason = NOW, limit.errors + 1, reason
     write(name, limit)
   elseif tried then
-    erase(name)
+    -- One answer does not prove much: those who wait come faster with each.
+    limit.for_ms, limit.slot_ms = math.min(limit.for_ms, 2 * PACE_MS) / 2, 0
+    limit.until_ms = math.min(limit.until_ms, NOW + limit.for_ms)
+    if limit.for_ms < FASTEST_MS or redis.call('ZCARD', HELD) == 0 then erase(name) else write(name, limit) end
     look_at_all_held()
   end
 end
@@ -217,8 +248,9 @@ local function heard_of_service(label, said, reason, most, opens_ms, wait_ms, be
   end
 end
 
--- The turn ends: nothing holds it back any more, and it probes nothing.
+-- The turn ends: nothing holds it back any more, it asks no service, and it probes nothing.
 end_pause = function()
+  stop_asking()
   if (turn.held_back or '') ~= '' then
     share('ZREM', HELD, ID)
     count_in()

@@ -36,7 +36,7 @@
 --   stop sealed                        cancelled; since when accepted and published (too late to be cancelled)
 --   owner key session_id locale model stage_model flow double_text max_attempts allowed replay_of
 --   token_budget tokens_used token_reserve cost_budget cost_used cost_reserve policy
---   held_back held_since probes        see pauses.lua
+--   held_back held_since probes asks   see pauses.lua
 --   priority weight most               see line.lua; '': interactive, 1, no limit
 --   lacks                              workers that cannot carry out the next link -> why (JSON)
 --   still_ms                           how long it waited for persons and pauses

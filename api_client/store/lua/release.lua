@@ -6,7 +6,10 @@
 if ARGV[1] == '1' and redis.call('PTTL', KNOWN) < 3000000 then redis.call('SET', KNOWN, 1, 'PX', 3600000) end
 for i = 3, #ARGV do
   local owner, id = string.match(ARGV[i], '^(.*)|([^|]*)$')
-  leave_place(id, owner)
+  if string.sub(owner, 1, 1) == '}' then redis.call('ZREM', AT_WORK, ARGV[i]) else leave_place(id, owner) end
+end
+for service in pairs(AT_ONCE()) do
+  repeat until not hand_on(service, '')
 end
 local left = {}
 for _ = 1, 100 do

@@ -414,19 +414,30 @@ async def test_the_first_429_holds_back_all_turns_of_the_service_for_as_long_as_
     assert await held(client, await client.submitter.submit(request()))
 
 
-async def test_under_a_limit_one_run_a_second_tries_and_the_first_that_is_answered_ends_it(
+async def test_under_a_limit_one_run_a_second_tries_and_with_each_that_is_answered_the_others_come_faster(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
-    a, b, c = await limited(client, ledger, "a", "b", "c")
-    time_passes(store, ledger.settings)
-    claim = claimed(ledger, a, session_id="a")
-    assert ledger.claim(b, "b", FIRST) == Refusal("paused"), "one has just begun"
-    [limit] = await client.pauses.in_force()
-    assert 0.9 < limit.until - ledger.server_time() <= 1
-    ledger.commit(claim, ANSWERED)
+    sessions = "abcde"
+    ids = await limited(client, ledger, *sessions)
+    for turn_id, session, wait in zip(ids, sessions, (1.0, 0.5, 0.25, 0.125, 0.0), strict=True):
+        time_passes(store, ledger.settings)
+        claim = claimed(ledger, turn_id, session_id=session)
+        limits = await client.pauses.in_force()
+        assert [round(each.until - ledger.server_time(), 2) <= wait for each in limits] == ([True] if wait else [])
+        if wait == 1.0:
+            assert ledger.claim(ids[-1], "e", FIRST) == Refusal("paused"), "one has just begun"
+        ledger.commit(claim, ANSWERED)
+        assert set(ids[ids.index(turn_id) + 1 :]) <= set(ledger.due(0)), "who waits is looked at now"
     assert await client.pauses.in_force() == []
-    assert {b, c} <= set(ledger.due(0))
-    claimed(ledger, b, session_id="b")
+
+
+async def test_an_answer_ends_a_limit_behind_which_nobody_waits(
+    client: TurnsClient, ledger: Ledger, store: redis.Redis
+) -> None:
+    [a] = await limited(client, ledger, "a")
+    time_passes(store, ledger.settings)
+    ledger.commit(claimed(ledger, a, session_id="a"), ANSWERED)
+    assert await client.pauses.in_force() == []
 
 
 async def test_a_try_that_is_refused_doubles_the_time_between_two(

@@ -92,9 +92,11 @@ else
     head = give_up(outcome)
   elseif keep == '1' and at_once and not name then
     set('task', task)
+    if state ~= 'queued' then stop_asking() end
     begin(next, state == 'queued' and 'running' or 'validating', token)
     return went_on()
   else
+    if not name then stop_asking() end
     set('token', '')
     set('lease_until', 0)
     set('state', state)
