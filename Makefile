@@ -12,7 +12,7 @@ CLAUDE_VERSION := 2.1.329
 CLAUDE_SDK := 0.2.186
 CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
-.PHONY: help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-box e2e-claude e2e-openwebui alerts lock clean
+.PHONY: chaos-objects help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-box e2e-claude e2e-openwebui alerts lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -120,6 +120,9 @@ e2e-agents: $(READY) agents ## Run the real Codex, opencode, Qwen, Kimi and Gemi
 bench-claude: $(READY) ## Measure the real Claude CLI through us beside the bare one (BENCH_ARGS="--rounds 1": a minute)
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.bench.claude $(BENCH_ARGS); \
 	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi
+
+chaos-objects: $(READY) ## Hold chats on hosts without a common folder while everything is killed (CHAOS_ARGS="--claude" asks the real CLI)
+	@$(BIN)/python -m tests.objects.chats $(CHAOS_ARGS)
 
 chaos-claude: $(READY) ## Hold 500 chats with the real Claude CLI while everything is killed, and judge them (CHAOS_ARGS adds arguments)
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.claude.chats $(CHAOS_ARGS); \

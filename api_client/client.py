@@ -29,6 +29,7 @@ from api_client.pauses import Pauses
 from api_client.policies.files import Flows, Policies
 from api_client.policies.kept import PolicyReplays, Prompts
 from api_client.relay_state import Allowances, OpenQuestions, OpenWebUISeen, SignedLinks, SignIns
+from api_client.snapshots import SnapshotReader
 from api_client.store import Store
 from api_client.store.audit import Audit
 from api_client.tracing.unsent import UnsentSpans
@@ -75,6 +76,7 @@ class TurnsClient:
         self.open_questions = OpenQuestions(self.store)
         self.sign_ins = SignIns(self.store)
         self.links = SignedLinks(self.store)
+        self.snapshots = SnapshotReader(self.store)
         self.openwebui_seen = OpenWebUISeen(self.store)
 
     async def __aenter__(self) -> Self:

@@ -44,6 +44,8 @@ POINTS = {
 #: Points of what is beside turns: each has a separate test.
 BESIDE_TURNS = {
     "policy.kept": "submit: policy and template are in the store, the turn is not",
+    "files.restored": "any link: the session's folder is what its snapshot says, nothing done yet",
+    "files.uploaded": "any link: the session's files are uploaded, no move or seal says so",
     "message.moved": "kept agent: the files of its message are moved, the marks are not",
     "notice.due": "notifier: a notice is to be sent, no target has it",
     "notice.taken": "notifier: a target took a notice, the outbox does not know",

@@ -53,13 +53,20 @@ class Keys:
 
     def session(self, session_id: str) -> str:
         """List: the session's unfinished turns in order; the head is the one that may run."""
-        digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+        return self.session_named(session_digest(session_id))
+
+    def session_named(self, digest: str) -> str:
+        """The same, by the session's ``session_digest``."""
         return f"{self._prefix}session:{digest}"
 
     def keeper(self, session_id: str) -> str:
         """String: the worker process that keeps the session's agent for its next message; lives as long as that."""
-        digest = hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-        return f"{self._prefix}keeper:{digest}"
+        return f"{self._prefix}keeper:{session_digest(session_id)}"
+
+    @property
+    def files(self) -> str:
+        """Hash: the current snapshot of each session's files, by ``session_digest`` (``api_client.snapshots``)."""
+        return f"{self._prefix}files"
 
     def idempotency(self, owner: str, key: str) -> str:
         """String: the turn an idempotency key represents, and the hash of its body."""
@@ -318,6 +325,11 @@ class Keys:
     def metrics(self, at: float) -> list[str]:
         """The four hashes a change adds its counters to: total, minute, hour, day."""
         return [self.totals, *(self.bucket(size, at) for size in BUCKETS)]
+
+
+def session_digest(session_id: str) -> str:
+    """The name of a session in keys and in an object store."""
+    return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 def shard_for(text: str, shards: int) -> int:

@@ -91,6 +91,7 @@ def _say(name: str, locale: str, **values: object) -> str:
 _BECAUSE = {
     "shutdown": "its worker was stopped",
     "host": "its machine could not work",
+    "files": "the object store with its session's files did not answer",
     "set_up": "its worker is not set up for it",
     "fenced": "its worker was not heard in time",
     "guard died": "the guard of its agent died",

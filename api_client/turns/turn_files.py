@@ -1,13 +1,14 @@
-"""The files of a turn's accepted answer, as this machine's disk has them: listed, and opened to be sent.
+"""The files of a turn's accepted answer, as a disk or an object store has them: listed, and opened to be sent.
 
-They lie where the agent wrote them, in the delivery's ``output/``, so nothing here follows a link, leaves that folder,
-or believes that a file is a file.
+On a disk they lie where the agent wrote them, in the delivery's ``output/``, so nothing here follows a link, leaves
+that folder, or believes that a file is a file.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -20,6 +21,9 @@ from api_client.contract.phases import phases_folder
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
+from api_client.snapshots import SnapshotReader, contents
+from api_client.snapshots.manifest import Snapshot
+from api_client.snapshots.objects import Objects
 
 #: Files listed of a turn, how deep in folders, and entries looked at in each of its folders.
 MOST_FILES = 200
@@ -92,38 +96,90 @@ class _Place:
     def has(self, path: str) -> bool:
         return not (self.beside and path.startswith("ADR-"))
 
+    def walk(self, kept: SnapshotFiles | None) -> Iterator[tuple[str, int]]:
+        """Paths and sizes of its files. Raises ``OSError``: there is no such folder."""
+        if kept:
+            above = self._above
+            for path, file in kept.snapshot.manifest.files.items():
+                inner = path.removeprefix(above)
+                if inner != path and _shown(inner.split("/")):
+                    yield inner, file.size
+            return
+        with ExitStack() as stack:
+            yield from _walk(_folder(self.base, self.parts, stack), "")
 
-def files_of(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> list[TurnFile]:
+    def open(self, path: str, kept: SnapshotFiles | None) -> tuple[int, int]:
+        """A descriptor of a file, and its size. Raises ``OSError``: it has none that may be sent."""
+        if kept:
+            return kept.open(self._above + path)
+        *above, name = path.split("/")
+        with ExitStack() as stack:
+            fd = os.open(name, _FILE, dir_fd=_folder(self.base, (*self.parts, *above), stack))
+            facts = os.fstat(fd)
+            if _is_plain(facts):
+                return fd, facts.st_size
+            os.close(fd)
+            raise OSError("no plain file")
+
+    @property
+    def _above(self) -> str:
+        """The path in the session's folder."""
+        return "/".join(self.parts[1:]) + "/"
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotFiles:
+    """A session's current snapshot, and the object store in which its contents lie."""
+
+    snapshot: Snapshot
+    objects: Objects
+
+    def open(self, path: str) -> tuple[int, int]:
+        """A descriptor of a file's content, on this machine for now, and its size. Raises ``OSError``: not there."""
+        file = self.snapshot.manifest.files.get(path)
+        if file is None:
+            raise FileNotFoundError(path)
+        with tempfile.TemporaryFile() as draft:
+            draft.write(contents(self.objects, file.pack, [file])[0])
+            draft.flush()
+            return os.dup(draft.fileno()), file.size
+
+
+async def kept_files(snapshots: SnapshotReader, turn: Turn) -> SnapshotFiles | None:
+    """The object store's files of a turn's session; None where they lie on a disk. Raises as ``SnapshotReader.of``."""
+    found = await snapshots.of(turn.request.session_id) if turn.request.phase is None else None
+    return SnapshotFiles(found, snapshots.objects) if found else None
+
+
+def files_of(
+    settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], kept: SnapshotFiles | None = None
+) -> list[TurnFile]:
     """The files of an accepted answer by name, ``MOST_FILES`` at most; none before it is accepted."""
     found: dict[str, TurnFile] = {}
     for place in _places(settings, turn, attempts):
-        with suppress(OSError), ExitStack() as stack:
-            folder = _folder(place.base, place.parts, stack)
-            for path, size in _walk(folder, ""):
+        with suppress(OSError):
+            for path, size in place.walk(kept):
                 if path != _ANSWER and place.has(path):
                     found.setdefault(path, TurnFile(path, size, type_of(path)))
     return [found[path] for path in sorted(found)[:MOST_FILES]]
 
 
-def open_file(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], path: str) -> tuple[TurnFile, int]:
+def open_file(
+    settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord], path: str, kept: SnapshotFiles | None = None
+) -> tuple[TurnFile, int]:
     """One of these files, and a descriptor of it, which is to be closed.
 
     Raises:
         FileMissing: there is none; also for anything but a regular file with a single name, and for a path that leads
             through a link or out of the folder.
+        FilesLost, FilesUnavailable: the object store has it not, or does not answer.
     """
-    parts = path.split("/")
-    if _shown(parts) and path != _ANSWER:
+    if _shown(path.split("/")) and path != _ANSWER:
         for place in _places(settings, turn, attempts):
-            if not place.has(path):
-                continue
-            with suppress(OSError), ExitStack() as stack:
-                folder = _folder(place.base, (*place.parts, *parts[:-1]), stack)
-                fd = os.open(parts[-1], _FILE, dir_fd=folder)
-                facts = os.fstat(fd)
-                if _is_plain(facts):
-                    return TurnFile(path, facts.st_size, type_of(path)), fd
-                os.close(fd)
+            if place.has(path):
+                with suppress(OSError):
+                    fd, size = place.open(path, kept)
+                    return TurnFile(path, size, type_of(path)), fd
     raise FileMissing("no such file")
 
 

@@ -23,6 +23,7 @@ from api_client.contract.error_codes import ERROR_CODES, sentence, words_of
 from api_client.contract.messages import spoken
 from api_client.contract.phases import PhaseError
 from api_client.pauses import clock_time
+from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.turns.turn_files import FileMissing
 
 # Every sentence of the relay that a user may read while a turn goes on: one table, ``words.toml``.
@@ -133,7 +134,7 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
             return ApiError(status, shown_text(str(error), 400), param=error.param, code=error.code or "invalid_value")
         case contract.TurnNotFound():
             return ApiError(404, "no such turn", param="turn_id", code="turn_not_found")
-        case FileMissing():
+        case FileMissing() | FilesLost():
             return ApiError(404, "no such file", param="path", code="file_not_found")
         case contract.IdempotencyConflict():
             message = "this Idempotency-Key was used before with another request"
@@ -155,9 +156,10 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
             return intake_paused(error, locale)
         case contract.SessionBusy():
             return ApiError(409, sentence("session_busy", locale), code="session_busy", headers=NO_RETRY)
-        case contract.StoreUnavailable() | contract.SettingsError():
+        case contract.StoreUnavailable() | contract.SettingsError() | FilesUnavailable():
+            code = "files_unavailable" if isinstance(error, FilesUnavailable) else "store_unavailable"
             headers = {"retry-after": str(STORE_RETRY_SECONDS)}
-            return ApiError(503, sentence("store_unavailable", locale), code="store_unavailable", headers=headers)
+            return ApiError(503, sentence(code, locale), code=code, headers=headers)
     return internal_error(locale)
 
 

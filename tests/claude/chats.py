@@ -302,9 +302,9 @@ class Plan:
     warm_seconds: float = 60.0
 
 
-async def play(house: House, program: Path, plan: Plan) -> tuple[Users, list[Kill]]:
+async def play(house: House, program: Path, plan: Plan, users_of: type[Users] = Users) -> tuple[Users, list[Kill]]:
     """Carry out all chats of a plan."""
-    users, draw, kills = Users(house, plan.seed, plan.at_once), random.Random(f"kills {plan.seed}"), []
+    users, draw, kills = users_of(house, plan.seed, plan.at_once), random.Random(f"kills {plan.seed}"), []
     playing = asyncio.create_task(users.run(plan.chats))
     due = plan.every
     while plan.every and not (await asyncio.wait([playing], timeout=draw.uniform(0, _PAUSE)))[0]:

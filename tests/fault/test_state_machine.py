@@ -167,7 +167,7 @@ class LedgerMachine(RuleBasedStateMachine):
         run = Link.parse(turn.text("next")) if turn and at_once else None
         if run and run.task == PHASE_RUN:  # its verification is a link of its own
             return
-        assert self.ask("seal", turn_id, token, "accept") == self.model.seal(turn_id, token, "accept")
+        assert self.ask("seal", turn_id, token, "", "accept") == self.model.seal(turn_id, token, "accept")
         if run:
             self._commit(claim, run, "accept at once")
 

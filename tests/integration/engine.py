@@ -28,6 +28,7 @@ from worker.turns.loops.loop import Loop
 from worker.turns.loops.threads import Threads
 from worker.turns.parts import EngineParts
 from worker.turns.service import Slots, TurnService
+from worker.turns.session_files import session_files
 
 GOOD = "Alles klar.\n\n<!-- STEP: done -->"
 NO_MARKER = "Alles klar."
@@ -101,30 +102,32 @@ class ScriptedByTest:
 class Bench:
     """A service whose announcements are carried out one after the other, as Celery would."""
 
-    def __init__(self, settings: Settings, client: TurnsClient) -> None:
+    def __init__(self, settings: Settings, client: TurnsClient, name: str = "w") -> None:
         configure_logging(settings)  # as a worker does: tracebacks with every local variable take their time
         self.settings, self.client, self.runner = settings, client, ScriptedByTest()
         self.announced: list[tuple[Link, str, str]] = []
         self.isolated: list[tuple[Link, str, str]] = []
         self.slots = Slots({RUN_QUEUE: 4, CHECK_QUEUE: 2})
         self.told: list[MutableMapping[str, object]] = []
-        self.ledger = Ledger(settings, "w")
+        self.ledger = Ledger(settings, name)
         self.trouble = ""
         self.ends: Callable[[], bool] = lambda: False
         self.host = Host(settings.sessions_dir, lambda folder: self.trouble or obstacle(folder))
-        self.leases = LeaseKeeper(settings, "w")
+        self.leases = LeaseKeeper(settings, name)
         self.leases.start()
         self.loop = Loop()
         self.loop.start()
         self._watch = contextlib.ExitStack()
         self._watch.enter_context(nothing_blocks(self.loop))
-        self.on_loop = product.Ledger(settings, "w")
+        self.on_loop = product.Ledger(settings, name)
+        threads = Threads(4, 2)
         self.service = TurnService(
             EngineParts(
                 settings=settings,
                 ledger=self.on_loop,
                 leases=self.leases,
-                threads=Threads(4, 2),
+                threads=threads,
+                files=session_files(settings, self.on_loop, threads),
                 host=self.host,
                 runners=lambda spec: (self.runner, ""),
                 judges=SimpleNamespace(judge=judge_case, repair=repair_case),

@@ -31,6 +31,8 @@ _PIECE = 65_536
 _OUTPUT, _FINISHED = ".output", ".finished"
 #: Beside them: the model calls of the run, as its door saw them.
 CALLS = ".calls"
+#: All that may lie beside a delivery's folder.
+ENDINGS = (_OUTPUT, _FINISHED, CALLS)
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 #: Where in its facts a finished recording says how much of ``.output`` belongs to it, in bytes.

@@ -28,7 +28,7 @@ from worker.runners.guard import processes
 from worker.runners.warm import idle_agents
 from worker.turns import folders
 from worker.turns.judges import Judges
-from worker.turns.leases.host import Host, Work, WorkerHeartbeat
+from worker.turns.leases.host import Host, Work, WorkerHeartbeat, obstacle
 from worker.turns.leases.kept_agents import KeptAgents
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
@@ -36,6 +36,7 @@ from worker.turns.loops.loop import Loop, Watch, Watcher
 from worker.turns.loops.threads import Threads
 from worker.turns.parts import EngineParts
 from worker.turns.service import Seat, Slots, TurnService, worker_lost
+from worker.turns.session_files import session_files
 from worker.turns.tasks.celery_internals import (
     GATHER_SECONDS,
     Intake,
@@ -88,7 +89,6 @@ class Engine:
         self.settings = settings
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
-        self.host = Host(settings.sessions_dir)
         self._ability = Ability(settings)
         self.receiver = Receiver(self._look_around)
         limits = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: settings.check_slots}
@@ -98,6 +98,8 @@ class Engine:
         self._events = TaskEvents(lambda: self.loop.later(GATHER_SECONDS, self.receiver.wake))
         self._ledger = Ledger(settings, self.name)
         self._threads = Threads(settings.run_slots, settings.check_slots)
+        files = session_files(settings, self._ledger, self._threads)
+        self.host = Host(settings.sessions_dir, lambda folder: obstacle(folder) or files.trouble())
         self.service = TurnService(
             EngineParts(
                 settings=settings,
@@ -113,6 +115,7 @@ class Engine:
                 ring=self.announce,
                 isolate=isolated.carry_out,
                 ability=self._ability,
+                files=files,
             )
         )
         self._taken, self._took_at = 0, 0.0

@@ -18,12 +18,14 @@ from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import JUDGED_BY
 from api_client.contract.turn import Turn
+from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.turns.record.changes import Claim
 from api_client.turns.record.encoding import Accepted, Move, judged, policy_of
 from worker.enforcement.attempt import best, kept_files, latest_set
 from worker.enforcement.policy import weighed
 from worker.files import recording, session, workspace
 from worker.files.safe_io import opened
+from worker.files.snapshots import SessionTooLarge
 from worker.files.workspace import (
     RESPONSE,
     FencedPlace,
@@ -313,8 +315,9 @@ async def finish(parts: EngineParts, lease: Lease) -> Move:
     """
     accepted = Accepted.from_json(lease.claim.accepted, lease.claim.facts)
     try:
+        await parts.files.restore(lease)
         return await publish(parts, lease, accepted)
-    except SettingsError as error:  # its folder went after the seal: the record keeps the answer
+    except (SettingsError, FilesLost, FilesUnavailable, SessionTooLarge) as error:  # the record keeps the answer
         log.error("answer.not_published", error=str(error))
         return accepted.move
 
@@ -352,6 +355,7 @@ async def publish(
     Raises:
         Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.
         SettingsError: a phase's folder is not there; nothing was sealed, unless it was before.
+        FilesUnavailable, SessionTooLarge: as ``SessionFiles.save``.
         OSError: this machine is sick: another one can publish it.
         JudgingPaused: no answer may be accepted now.
     """
@@ -361,7 +365,8 @@ async def publish(
     await arrive("answer.accepted")
     if turn.request.phase is not None:
         await parts.threads.files(folder_of, parts.settings, turn)
-    if await parts.ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(move.attempt))):
+    kept = await parts.files.save(lease)
+    if await parts.ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(move.attempt)), kept):
         await parts.threads.files(_write, parts, lease, accepted, files, ended)
     return move
 

@@ -30,11 +30,13 @@ from api_client.contract.tasks import (
     Link,
 )
 from api_client.contract.turn import Failing, Turn, TurnState
+from api_client.snapshots.objects import FilesUnavailable
 from api_client.turns.record.changes import Claim, JudgingPaused
 from api_client.turns.record.encoding import Accepted, Move, asked_anew, judged, policy_of
 from worker.enforcement.claims.journal import Journal
 from worker.enforcement.policy import Attempt, decide, demote, refused
 from worker.enforcement.rules.claims import JOURNAL
+from worker.files.snapshots import SessionTooLarge
 from worker.files.workspace import written_files
 from worker.turns import folders, phase_turns, run_journal
 from worker.turns.agent_run import AgentRun
@@ -138,8 +140,8 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
     ended = folders.unforgotten(parts.settings, lease.claim, parts.runners, went_on=lease.went_on)
     try:
         await folders.publish(parts, lease, accepted, found.files, ended)
-    except JudgingPaused:
-        return None
+    except (JudgingPaused, SettingsError, SessionTooLarge, FilesUnavailable):
+        return None  # stored by itself, it is found again what is wrong
     except OSError as error:
         if not await parts.threads.files(parts.host.look):
             raise

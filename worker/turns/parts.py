@@ -18,6 +18,7 @@ from worker.turns.judges import Case
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.loops.threads import Threads
+from worker.turns.session_files import SessionFiles, SharedFolder
 
 #: Announces a turn's next link to Celery: the link, the turn's id, its session's. Blocks.
 Announce = Callable[[Link, str, str], None]
@@ -60,6 +61,7 @@ class EngineParts:
     ends: Callable[[], bool] = lambda: False
     ring: Ring = lambda _link, _turn_id, _session_id, _worker: None
     ability: Ability = field(default_factory=Ability)
+    files: SessionFiles = field(default_factory=SharedFolder)
     #: What the parts above make.
     policies: StoredPolicies = field(init=False)
     redact: Callable[[str], str] = field(init=False)

@@ -27,7 +27,7 @@ from api_client.contract.events import (
     TurnParked,
 )
 from api_client.contract.failpoints import arrive
-from api_client.contract.issues import SettingsError, error_codes
+from api_client.contract.issues import HelixError, SettingsError, error_codes
 from api_client.contract.messages import handed_over
 from api_client.contract.phases import PhaseError
 from api_client.contract.record import AttemptRecord
@@ -47,16 +47,18 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import Failing, Outcome, Turn, shard_of
 from api_client.contract.worker_reports import WorkerReport, worker_of
+from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.store.commands import TO_ANNOUNCE
 from api_client.turns.record.changes import Claim, Committed, Fenced, JudgingPaused, Refusal
 from api_client.turns.record.encoding import Move
+from worker.files.snapshots import SessionTooLarge
 from worker.turns import folders, links
 from worker.turns.leases.lease import Lease
 from worker.turns.links import at_once
 from worker.turns.parts import EngineParts
 from worker.turns.tasks.registration import NextQueue
 from worker.turns.transitions.after_judging import JudgedRun, cannot_judge
-from worker.turns.transitions.after_run import elsewhere, given_back
+from worker.turns.transitions.after_run import elsewhere, given_back, without_files
 
 # The words of a task for operators in Flower, at work and at its end. Pure: ids, numbers, codes, never texts.
 #
@@ -400,10 +402,34 @@ class TurnService:
             return link, replace(move, events=[]), await self._store(lease, move, seat, alone, report)
 
     async def _store(self, lease: Lease, move: Move, seat: Seat, alone: bool, report: TaskReport) -> Claim | Committed:
+        move, files = await self._kept(lease, move)
         stays, lease.giving_back = self._stays(lease, move, seat, alone), True
         if stays:
-            return await self.parts.ledger.advance(lease.claim, move, report.following(move.next))
-        return await self.parts.ledger.commit(lease.claim, move)
+            return await self.parts.ledger.advance(lease.claim, move, report.following(move.next), files)
+        return await self.parts.ledger.commit(lease.claim, move, files)
+
+    async def _kept(self, lease: Lease, move: Move) -> tuple[Move, str]:
+        """The move, and the snapshot of the session's files to store with it.
+
+        A turn that ends does so also where its files cannot be kept now: its session stays as it was. A sealed answer's
+        snapshot is the one of its seal then.
+        """
+        link = lease.claim.link
+        if link.task == FAIL:
+            return move, ""
+        try:
+            return move, await self.parts.files.save(lease, bounded=not move.outcome)
+        except (SessionTooLarge, FilesUnavailable) as error:
+            log.error("session.not_kept", link=str(link), error=str(error)[:200])
+            return (move if move.outcome else await self._without_files(lease, error)), ""
+
+    async def _without_files(self, lease: Lease, error: HelixError) -> Move:
+        """The move of a link whose session's files cannot be brought, or kept."""
+        turn, link = lease.claim.turn, lease.claim.link
+        if not isinstance(error, FilesUnavailable):
+            return cannot_judge(link, str(error), error.code)
+        await self.parts.threads.files(self.parts.host.look)
+        return without_files(turn, link, str(error))
 
     def _stays(self, lease: Lease, move: Move, seat: Seat, alone: bool) -> bool:
         """Return whether this process carries out the next link at once, in place; it needs a free slot for that.
@@ -542,10 +568,14 @@ class TurnService:
         try:
             if lease.claim.accepted:
                 return await folders.finish(self.parts, lease)
+            await self.parts.files.restore(lease)
             return await links.work(self.parts, lease, attempts)
         except (SettingsError, PhaseError) as error:
             log.error("turn.set_up_wrong", link=str(link), error=str(error)[:200])
             return cannot_judge(link, str(error))
+        except (FilesLost, FilesUnavailable, SessionTooLarge) as error:
+            log.error("session.not_here", link=str(link), error=str(error)[:200])
+            return await self._without_files(lease, error)
         except OSError as error:
             if not await self.parts.threads.files(self.parts.host.look):
                 raise

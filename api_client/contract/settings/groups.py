@@ -10,9 +10,11 @@ from typing import Any
 from api_client.contract.policy import BUILT_IN, MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
 from api_client.contract.settings.setting_values import (
     ROLES,
+    bucket,
     choice,
     day_budgets,
     directory,
+    encryption,
     file_path,
     flow_weights,
     folders,
@@ -306,6 +308,9 @@ class Constants:
     reap_seconds: float = constant(1.0, number(0.05, 60), "How often each worker looks for turns that need attention.")
     announce_seconds: float = constant(5.0, number(0.2, 600), "An unclaimed turn is announced again; doubles.")
     transient_delay_seconds: float = constant(1.0, number(0, 3600), "First delay after a passing error; doubles.")
+    files_grace_seconds: float = constant(
+        86_400.0, number(0, 10**9), "How long `turns gc` leaves what no session needs in the object store."
+    )
     transient_retries: int = constant(4, integer(0, 100), "Passing errors (429, 5xx, network) forgiven per attempt.")
     kill_grace_seconds: float = constant(5.0, number(0, 600), "Time between SIGTERM and SIGKILL for an agent.")
     stalled_seconds: float = constant(
@@ -533,6 +538,19 @@ class Storage:
         "everysec",
         choice("everysec", "power", "replicated"),
         "What a submit and a shown end wait for: power: the disk; replicated: a replica, as for Sentinel.",
+    )
+    files: str = setting(
+        "",
+        bucket,
+        "Object store for the files of sessions, s3://BUCKET/PREFIX; none: HELIX_ROOT, which all workers share then.",
+    )
+    files_endpoint: str = setting("", web_address, "Address of its S3 service; none: that of AWS in its region.")
+    files_region: str = setting("", text, "Its region; none: AWS_REGION.")
+    files_encryption: str = setting(
+        "none", encryption, "What its server encrypts with: none, AES256, aws:kms, or `aws:kms KEY`."
+    )
+    files_max_bytes: int = setting(
+        256 * 2**20, integer(2**20, 2**36), "Largest session that is kept there, in bytes; a turn beyond it fails."
     )
     retention_seconds: float = setting(7 * 86_400.0, number(60, 10**9), "How long a finished turn stays readable.")
     event_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --events DAYS`")

@@ -10,6 +10,7 @@ import json
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -177,6 +178,8 @@ def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
             problems.append(
                 f"[flow.{flow}]: HELIX_FLOW_VERSION has no such version ({versions}); {flow}=0 keeps it off"
             )
+    if settings.files and find_spec("obstore") is None:
+        problems.append('HELIX_FILES: obstore is not installed; pip install "helix-turns[s3]"')
     if settings.open_broker != "allowed":
         problems += open_brokers(settings.broker_url, settings.store_url)
     return problems

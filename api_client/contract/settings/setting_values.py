@@ -158,6 +158,21 @@ def web_address(value: str) -> str:
     return value
 
 
+def bucket(value: str) -> str:
+    """The place in an object store, ``s3://BUCKET/PREFIX``; nothing: none."""
+    parts = urlsplit(value)
+    if value and (parts.scheme != "s3" or not re.fullmatch(r"[a-z0-9][a-z0-9.-]{2,62}", parts.netloc) or parts.query):
+        raise ValueError("must look like s3://bucket or s3://bucket/prefix")
+    return value
+
+
+def encryption(value: str) -> str:
+    """What an object store encrypts with, and the key's name where one is named."""
+    if not re.fullmatch(r"none|AES256|aws:kms( \S+)?", value):
+        raise ValueError("must be none, AES256, aws:kms, or aws:kms KEY")
+    return value
+
+
 #: What represents the trace's id (32 hexadecimal digits) in the address of its page.
 TRACE_ID = "{trace_id}"
 

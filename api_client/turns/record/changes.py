@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from api_client.contract.counters import read_pending
 from api_client.contract.declared import frozen
 from api_client.contract.events import Body
-from api_client.contract.keys import Keys, keys_of, shard_for
+from api_client.contract.keys import Keys, keys_of, session_digest, shard_for
 from api_client.contract.record import AttemptRecord, attempt_of, decode_turn, is_apart, read_facts, with_changes
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
@@ -340,8 +340,8 @@ class Changes:
         command = self._command("append", *_ids(claim), _not_done, numbered, flat(events))
         yield from self._numbered(claim, command)
 
-    def commit(self, claim: Claim, move: Move) -> Exchange[Committed]:
-        """Write what was decided and give the lease back.
+    def commit(self, claim: Claim, move: Move, files: str = "") -> Exchange[Committed]:
+        """Write what was decided and give the lease back. ``files``: the session's snapshot from now on, if it changes.
 
         Reading raises ``Fenced``, and a run that was judged at once ``JudgingPaused``: nothing was written.
         """
@@ -350,15 +350,17 @@ class Changes:
             return _not_done(reply) or _committed(reply)
 
         sent = encode(move, claim.facts(move.attempt), claim.turn.request.prompt, claim.token)
-        result: Committed = yield from self._numbered(claim, self._commit(claim, sent, read, keep=False))
+        result: Committed = yield from self._numbered(claim, self._commit(claim, sent, read, files, keep=False))
         return result
 
-    def advance(self, claim: Claim, move: Move, taken_at: float, task: str = "") -> Exchange[Claim | Committed]:
+    def advance(
+        self, claim: Claim, move: Move, taken_at: float, task: str = "", files: str = ""
+    ) -> Exchange[Claim | Committed]:
         """As ``commit``, and keep token and lease for the next link: claimed as by ``claim``, in the same command.
 
-        ``taken_at`` is now, by ``time.monotonic()``; ``task``: as in ``claim``. The lease begins again. The
-        result is the claim of the next link, or ``Committed`` where the holder cannot go on: the turn ended or was
-        cancelled, has to wait, or is parked. Raises as ``commit``.
+        ``taken_at`` is now, by ``time.monotonic()``; ``task``: as in ``claim``, ``files``: as in ``commit``. The lease
+        begins again. The result is the claim of the next link, or ``Committed`` where the holder cannot go on: the turn
+        ended or was cancelled, has to wait, or is parked. Raises as ``commit``.
         """
 
         def read(reply: Any) -> Behind | Paused | Claim | Committed:
@@ -374,17 +376,18 @@ class Changes:
 
         known = claim.facts(move.attempt)
         sent = encode(move, known, claim.turn.request.prompt, claim.token)
-        command = self._commit(claim, sent, read, keep=True, task=task)
+        command = self._commit(claim, sent, read, files, keep=True, task=task)
         result: Claim | Committed = yield from self._numbered(claim, command)
         return result
 
     def _commit(
-        self, claim: Claim, sent: EncodedMove, read: Callable[[Any], T], *, keep: bool, task: str = ""
+        self, claim: Claim, sent: EncodedMove, read: Callable[[Any], T], files: str, *, keep: bool, task: str = ""
     ) -> Command[T]:
         words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep), "task": task}
-        words["left"] = " ".join(claim.left_behind)
+        words |= {"left": " ".join(claim.left_behind), "files": files}
         words |= self._breakers(claim.turn.stage_model or claim.turn.request.model)
-        command = self._command("commit", *_ids(claim), read, words | sent.arguments(), sent.rest())
+        words |= sent.arguments()
+        command = self._command("commit", *_ids(claim), read, words, sent.rest(), self._snapshots(claim, files))
         if not sent.ahead:
             return command
         texts = [part for name, text in sent.ahead.items() for part in (f"{sent.move.attempt}:{name}", text)]
@@ -422,8 +425,18 @@ class Changes:
                 yield Command(_nothing, ("HDEL", command.ahead[1], *command.ahead[2::2]))
             raise
 
-    def seal(self, claim: Claim, accepted: str) -> Command[bool]:
-        """Accept an answer, which is published next; False when the turn was cancelled.
+    def _snapshots(self, claim: Claim, files: str) -> tuple[str, ...]:
+        """The key that a command needs besides the turn's where the session gets another snapshot."""
+        return (keys_of(self._settings.namespace, claim.turn.turn_id).files,) if files else ()
+
+    def files(self, claim: Claim) -> Command[str]:
+        """Return the current snapshot of the session's files; empty for none."""
+        key = keys_of(self._settings.namespace, claim.turn.turn_id).files
+        words = ("HGET", key, session_digest(claim.turn.request.session_id))
+        return Command(lambda found: found.decode() if found else "", words)
+
+    def seal(self, claim: Claim, accepted: str, files: str = "") -> Command[bool]:
+        """Accept an answer, which is published next; False when the turn was cancelled. ``files``: as in ``commit``.
 
         Reading raises ``Fenced``; ``JudgingPaused`` for an answer whose run is not stored yet.
         """
@@ -436,7 +449,8 @@ class Changes:
                 raise JudgingPaused
             return bool(said == b"sealed")
 
-        return self._command("seal", *_ids(claim), read, {"token": claim.token, "accepted": accepted})
+        words: dict[str, Word] = {"token": claim.token, "files": files, "accepted": accepted}
+        return self._command("seal", *_ids(claim), read, words, more_keys=self._snapshots(claim, files))
 
     def reap(self, turn_id: str, session_id: str, *, may_take: bool) -> Command[Reaped]:
         """Look at one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""

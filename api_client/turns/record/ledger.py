@@ -170,31 +170,35 @@ class Ledger:
         """
         await self._exchange(self._changes.append(claim, events))
 
-    async def seal(self, claim: Claim, accepted: str) -> bool:
-        """Accept an answer before it is published; False when the turn was stopped first.
+    async def files(self, claim: Claim) -> str:
+        """The current snapshot of the claimed session's files (``api_client.snapshots``); empty for none."""
+        return await self._wait_for(self._changes.files(claim))
+
+    async def seal(self, claim: Claim, accepted: str, files: str = "") -> bool:
+        """Accept an answer before it is published; False when the turn was stopped first. ``files``: as ``commit``.
 
         From then on the turn can only end with ``accepted``, under any holder.
 
         Raises:
             Fenced: this worker no longer holds the turn; nothing may be published.
         """
-        return await self._wait_for(self._changes.seal(claim, accepted))
+        return await self._wait_for(self._changes.seal(claim, accepted, files))
 
-    async def commit(self, claim: Claim, move: Move) -> Committed:
-        """Store a move and give the lease back.
+    async def commit(self, claim: Claim, move: Move, files: str = "") -> Committed:
+        """Store a move and give the lease back. ``files``: the snapshot of the session's files from now on.
 
         Raises:
             Fenced: this worker no longer holds the turn; nothing was written.
         """
-        return await self._exchange(self._changes.commit(claim, move))
+        return await self._exchange(self._changes.commit(claim, move, files))
 
-    async def advance(self, claim: Claim, move: Move, task: str = "") -> Claim | Committed:
+    async def advance(self, claim: Claim, move: Move, task: str = "", files: str = "") -> Claim | Committed:
         """As ``commit``, and claim the next link under the same token; see ``Changes.advance``.
 
         Raises:
             Fenced: this worker no longer holds the turn; nothing was written.
         """
-        return await self._exchange(self._changes.advance(claim, move, time.monotonic(), task))
+        return await self._exchange(self._changes.advance(claim, move, time.monotonic(), task, files))
 
     async def turn(self, turn_id: str) -> Turn | None:
         """A turn's record; None when the store has none."""

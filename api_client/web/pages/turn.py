@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,8 +27,10 @@ from api_client.contract.record import AttemptRecord
 from api_client.contract.settings.setting_values import TRACE_ID
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
 from api_client.index.lists import find_turn, neighbours
+from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.tracing.spans import trace_id
 from api_client.turns.inbox import proposal
+from api_client.turns.turn_files import LinkedFile
 from api_client.web.errors import ApiError, shown_text
 from api_client.web.identity.access import needs_token, require_operator
 from api_client.web.intake.replaying import replay
@@ -348,13 +351,20 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         droppable=visitor.operator and turn.outcome is Outcome.DEAD and await client.lists.is_dead_letter(turn_id),
         now=time.time(),
         bundles=visitor.operator and relay.pack is not None,
-        files=await linked_files(relay, turn_id, visitor.owner) if turn.outcome else [],
+        files=await _files(relay, turn, visitor.owner),
         trace=_trace_page(relay.settings.trace_page, turn),
         models=tuple(visitor.caller.settings(relay.settings).models),
         decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if parked else None,
         # A parked turn stands still, and what somebody writes about it must not be taken away.
         refresh=0 if turn.outcome or parked else _REFRESH_SECONDS,
     )
+
+
+async def _files(relay: Relay, turn: Turn, owner: str | None) -> list[LinkedFile]:
+    """Links to the answer's files; none where the object store does not list them now."""
+    with suppress(FilesLost, FilesUnavailable):
+        return await linked_files(relay, turn.turn_id, owner) if turn.outcome else []
+    return []
 
 
 @router.get("/turns/{turn_id}/export")

@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from urllib.parse import quote
 
-from api_client.turns.turn_files import LinkedFile, TurnFile, files_of
+from api_client.turns.turn_files import LinkedFile, TurnFile, files_of, kept_files
 from api_client.web.errors import ApiError
 from api_client.web.relay import Relay
 
@@ -21,7 +21,8 @@ async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[Li
     if not (turn.outcome and turn.outcome.success):
         return []
     attempts = await relay.client.reader.attempts(turn_id, owner=owner)
-    return await _linked(relay, turn_id, await asyncio.to_thread(files_of, relay.settings, turn, attempts))
+    kept = await kept_files(relay.client.snapshots, turn)
+    return await _linked(relay, turn_id, await asyncio.to_thread(files_of, relay.settings, turn, attempts, kept))
 
 
 async def _linked(relay: Relay, turn_id: str, files: Sequence[TurnFile]) -> list[LinkedFile]:

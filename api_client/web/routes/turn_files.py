@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.turns.turn_files import TurnFile, open_file
+from api_client.turns.turn_files import TurnFile, kept_files, open_file
 from api_client.web.errors import ApiError
 from api_client.web.identity.access import Named, Reach, needs_key
 from api_client.web.identity.origin import require_local
@@ -64,7 +64,8 @@ async def send_linked_file(
 async def _sent(request: Request, relay: Relay, turn_id: str, path: str, owner: str | None) -> Response:
     turn = await relay.client.reader.get(turn_id, owner=owner)
     attempts = await relay.client.reader.attempts(turn_id, owner=owner)
-    file, fd = await asyncio.to_thread(open_file, relay.settings, turn, attempts, path)
+    kept = await kept_files(relay.client.snapshots, turn)
+    file, fd = await asyncio.to_thread(open_file, relay.settings, turn, attempts, path, kept)
     try:
         start, end = _range(request.headers.get("range", ""), file.size)
     except ApiError:

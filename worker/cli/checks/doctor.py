@@ -43,7 +43,7 @@ def examine() -> Iterator[Finding]:
     """Every finding, in the order in which one would repair them: causes before what follows from them."""
     from worker.cli.checks.agents import workers
     from worker.cli.checks.finding import machine
-    from worker.cli.checks.store import brokers, callers, notices
+    from worker.cli.checks.store import brokers, callers, notices, object_store
 
     try:
         settings = load()
@@ -55,6 +55,7 @@ def examine() -> Iterator[Finding]:
     for warning in settings.warnings:
         yield Finding("settings", "warning", warning, "take it out")
     yield from machine(settings)
+    yield from object_store(settings)
     about_the_store = [*brokers(settings)]
     yield from about_the_store
     if any(found.state == "wrong" and found.check in {"store", "shards"} for found in about_the_store):

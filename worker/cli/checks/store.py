@@ -17,6 +17,7 @@ from api_client.contract.issues import HelixError, SettingsError
 from api_client.contract.keys import UNTRUSTED_PROXY
 from api_client.contract.notices import Entry
 from api_client.contract.settings import Settings, masked
+from api_client.snapshots.objects import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects
 from worker.cli.checks.finding import Finding
 from worker.cli.terminal import number_of
 from worker.notices.targets import NotSent, addresses, targets
@@ -32,6 +33,8 @@ PATCHED: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
 #: Clocks that differ by more than this mislead: readers of logs first, then metrics.
 _SKEW_SECONDS = 2.0
 _FULL = 0.85
+#: An object store says its time in seconds, and does not mind more than this.
+_FILES_SKEW_SECONDS = 60.0
 
 Info = Mapping[str, Any]
 
@@ -236,6 +239,26 @@ def eviction(name: str, info: Info) -> Finding:
     return Finding(
         check, "ok", f"noeviction, {used / 2**20:.1f} MiB used" + (f" of {most / 2**20:.0f}" if most else "")
     )
+
+
+# The object store: does it keep the files of sessions.
+
+
+def object_store(settings: Settings) -> Iterator[Finding]:
+    """Yield whether the store of sessions' files takes an object, returns and removes it, and what its clock says."""
+    if not settings.files:
+        return
+    where = f"{settings.files}{f' at {masked(settings.files_endpoint)}' if settings.files_endpoint else ''}"
+    try:
+        ahead = Objects(settings, SHORT_PATIENCE).probe() - time.time()
+    except (SettingsError, FilesUnavailable, FilesLost) as error:
+        fix = "check the bucket, HELIX_FILES_ENDPOINT and _REGION, and the credentials (AWS_ACCESS_KEY_ID, ...)"
+        yield Finding("files", "wrong", f"{where}: {error}", f"{fix}; they need get, put, delete and list")
+        return
+    yield Finding("files", "ok", f"{where} takes an object, returns and removes it")
+    if abs(ahead) > _FILES_SKEW_SECONDS:
+        fix = "set both by NTP: `turns gc` goes by the age of objects, and S3 refuses requests that are 15 min off"
+        yield Finding("files clock", "warning", f"differs by {ahead:+.0f} s from this machine's", fix)
 
 
 # Access to the relay: keys that somebody could guess, and a proxy that forwards without being trusted.

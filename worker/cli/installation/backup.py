@@ -19,6 +19,7 @@ from api_client.contract.phases import Phase, input_file
 from api_client.contract.settings import RUN_FILE, Settings, load, require_store
 from api_client.index.lists import Search, TurnLists
 from api_client.index.selection import clear
+from api_client.snapshots.garbage import Cleared, clear_objects
 from worker.backup import backup as restoring
 from worker.backup import backup as saving
 from worker.cli import NO
@@ -47,7 +48,7 @@ def backup(target: Path, as_json: bool) -> None:
     with_client(note)
     saved = saving.save(settings, target.absolute(), lambda: _wanted(settings))
     if as_json:
-        write_json({"archive": str(target), **asdict(saved)})
+        write_json({"archive": str(target), **asdict(saved), "files_in": settings.files or str(settings.root)})
         return
     at = datetime.fromtimestamp(saved.at, UTC).isoformat(timespec="seconds")
     odd = f", {number_of(saved.left_out, 'link or socket')} left out" if saved.left_out else ""
@@ -55,6 +56,8 @@ def backup(target: Path, as_json: bool) -> None:
     click.echo(f"checksum {saved.digest}")
     if saved.lacking:
         click.echo(f"note: {saved.lacking}")
+    if settings.files:
+        click.echo(f"note: sessions' files are in {settings.files} and not in the archive; `turns gc` may remove them")
 
 
 def _wanted(settings: Settings) -> saving.Wanted:
@@ -145,10 +148,16 @@ def gc(dry_run: bool, events: float, attempts: float, sessions: float, as_json: 
             await client.audit.note("gc", by=whoami())
         return await clear(client.store, dry_run=dry_run)
 
+    async def objects(client: TurnsClient) -> Cleared:
+        kept = settings.session_retention_seconds
+        found = client.snapshots.objects
+        return await clear_objects(client.store, found, now=time.time(), session_seconds=kept, dry_run=dry_run)
+
     report: dict[str, Any] = {
         "dry_run": dry_run,
         "store": with_client(store, settings),
         "folders": _folders(settings, dry_run),
+        **({"objects": asdict(with_client(objects, settings))} if settings.files else {}),
         "kept_seconds": _kept(settings),
     }
     if as_json:
@@ -157,7 +166,7 @@ def gc(dry_run: bool, events: float, attempts: float, sessions: float, as_json: 
         _say(report)
     if not dry_run:
         with_client(_note_end)
-    if report["folders"]["problems"]:
+    if report["folders"]["problems"] or report.get("objects", {}).get("problems"):
         raise click.exceptions.Exit(NO)
 
 
@@ -233,3 +242,7 @@ def _say(report: dict[str, Any]) -> None:
     )
     for problem in folders["problems"]:
         click.echo(f"turns: cannot remove {problem}", err=True)
+    if objects := report.get("objects"):
+        click.echo(f"objects  {objects['objects']}, {objects['size'] / _MIB:.1f} MiB {would}")
+        for problem in objects["problems"]:
+            click.echo(f"turns: {problem}", err=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import hashlib
 import importlib.metadata
 import os
 import secrets
@@ -264,7 +265,8 @@ class WorkerHeartbeat:
         self._ordered = ""
         self._started, self._ahead = time.time(), 0.0  # the store's clock less ours, since the last report
         self._sessions_dir = settings.sessions_dir
-        self._sessions = ""
+        # Workers that share an object store need not share the folder.
+        self._sessions = hashlib.sha256(settings.files.encode()).hexdigest()[:16] if settings.files else ""
         self._queues_seen_at = self._reported_at = float("-inf")
         self._stalled = False
         self._reported: tuple[object, ...] = ()

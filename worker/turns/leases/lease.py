@@ -17,6 +17,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
+from api_client.snapshots.manifest import Snapshot
 from api_client.store.connecting import connect
 from api_client.turns.record.beats import Beats
 from api_client.turns.record.changes import Claim
@@ -42,6 +43,8 @@ class Lease:
         self.claim = claim
         #: The holder carried out the link before this one too, and saw it end.
         self.went_on = False
+        #: The session's files as this holder brought or last kept them; None before. See ``session_files``.
+        self.snapshot: Snapshot | None = None
         #: The command that may give the turn back is on its way: its answer alone says whether the turn was lost.
         self.giving_back = False
         self.deadline = deadline

@@ -1,6 +1,7 @@
 """The threads of a worker process: for work that blocks, so that the event loop never does.
 
-Three small pools, so that one kind of work does not wait for another: agents' runs that block, judging, and files.
+Small pools, so that one kind of work does not wait for another: agents' runs that block, judging, files,
+and transfers.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 #: Folders are prepared and published by this many at once.
 _FILES = 4
+#: Sessions are brought and sent by this many at once.
+_TRANSFERS = 8
 
 
 class Threads:
@@ -30,6 +33,7 @@ class Threads:
         self._runs = ThreadPoolExecutor(max(1, runs), "run")
         self._checks = ThreadPoolExecutor(max(1, checks), "check")
         self._files = Short(_FILES, "files")
+        self._transfers = ThreadPoolExecutor(_TRANSFERS, "transfer")
         self._loop: asyncio.AbstractEventLoop | None = None
 
     async def runs(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -46,6 +50,10 @@ class Threads:
         done: T = await self._files.do(functools.partial(work, *args, **kwargs))
         return done
 
+    async def transfers(self, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """What waits for an object store."""
+        return await self._in(self._transfers, work, *args, **kwargs)
+
     async def _in(self, pool: ThreadPoolExecutor, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         self._loop = asyncio.get_running_loop()
         context = contextvars.copy_context()  # log lines name the turn
@@ -58,7 +66,7 @@ class Threads:
 
     def close(self) -> None:
         """Take no more work. What is at work goes on."""
-        for pool in (self._runs, self._checks, self._files):
+        for pool in (self._runs, self._checks, self._files, self._transfers):
             pool.shutdown(wait=False)
 
 

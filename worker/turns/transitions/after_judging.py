@@ -356,9 +356,12 @@ def gave_up_counters(turn: Turn, issues: Sequence[ValidationIssue]) -> dict[str,
     }
 
 
-def cannot_judge(link: Link, reason: str) -> Move:
-    """The validators cannot be made on this worker: the installation is wrong, and no other answer would help."""
-    failing = Failing(outcome=Outcome.ERROR, code="config", reason=reason)
+def cannot_judge(link: Link, reason: str, code: str = "config") -> Move:
+    """The validators cannot be made on this worker: the installation is wrong, and no other answer would help.
+
+    ``code``: why else the turn cannot go on.
+    """
+    failing = Failing(outcome=Outcome.ERROR, code=code, reason=reason)
     return Move(attempt=link.attempt, next=Link(FAIL, link.attempt), fields=progress(failing=failing))
 
 

@@ -302,6 +302,15 @@ def given_back(turn: Turn, link: Link, reason: str) -> Move:
     return move if turn.state is TurnState.RUNNING else replace(move, state=TurnState.RAN)
 
 
+def without_files(turn: Turn, link: Link, reason: str) -> Move:
+    """The object store did not give or take the session's files: the link is delivered again, each time later."""
+    number = turn.handed_over + 1
+    if number > MOST_HAND_OVERS:
+        return cannot_judge(link, reason, "files_unavailable")
+    delay_ms = int(1000 * hand_over_delay(number))
+    return replace(given_back(turn, link, "files"), fields=progress(handed_over=number), delay_ms=delay_ms)
+
+
 def _called_off(turn: Turn, link: Link, outcome: Outcome, facts: Facts, ended: AttemptCompleted) -> Move:
     texts = GIVEN_UP[outcome.value]
     message = texts.get(turn.request.locale, texts["en"])

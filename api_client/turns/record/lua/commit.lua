@@ -1,10 +1,12 @@
 -- Write what the holder of the lease decided, and give the lease back, or go on with the next link.
 -- Numbered, see append.
--- args: token nth# keep task next state attempt ahead left delay_ms# park_ms# outcome ending counters end_counters
+-- the last key, where files is not empty (hash): sessions' current snapshots
+-- args: token nth# keep task files next state attempt ahead left delay_ms# park_ms# outcome ending counters end_counters
 -- args: run_ended judged judged_ms# service service_reason service_wait_ms# service_errors# service_ms#
 -- args: n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait
 -- task: as which Celery task the next link is carried out then
+-- files: the current snapshot of the session's files from now on; '': as it is
 -- next, state: the next link, and where the turn goes  attempt: the one that facts are about
 -- ahead: facts of the attempt that were written just before, by a plain command, such as text~TOKEN
 -- left: such facts of moves that never came, with their attempts
@@ -42,6 +44,7 @@ local worked, began_ms = works(), number('since')
 local run_ended_at = (number('sealed') > 0 and number('sealed') or NOW) - judged_ms
 
 set('cmd', nth)
+if files ~= '' then share('HSET', KEYS[#KEYS], string.sub(SESSION, -32), files) end
 if is_sealed() then
   if (turn.accepted or '') == '' then share('HDEL', TEXTS, 'accepted') end
   set('accepted', '')

@@ -1,6 +1,7 @@
 -- Accept an answer before it is published: from now on nothing calls the turn off, and a later holder
 -- publishes and commits the answer written here. Idempotent, so it needs no number.
--- args: token accepted
+-- files, and the last key: as for commit
+-- args: token files accepted
 -- accepted: JSON, see accepted.py
 -- answers {'sealed'} | {'stopped'} (cancelled before: it must not be published) | {'fenced'}
 --         | {'paused'}: its run is not stored yet, and a pause keeps answers from being judged
@@ -14,5 +15,6 @@ if turn.state == 'running' then
   set('next', 'turn.validate/' .. number('attempt'))
 end
 set('sealed', NOW)
+if files ~= '' then share('HSET', KEYS[#KEYS], string.sub(SESSION, -32), files) end
 text('accepted', accepted)
 return { 'sealed' }

@@ -1,0 +1,238 @@
+"""A session's folder and its snapshots: which files it holds, making it what a snapshot says, and packing it.
+
+Agents write in the folder, so nothing here follows a link, and of files only plain ones with a single name are taken.
+What belongs to this machine alone is in no snapshot: holders' places, agents that live, recordings of runs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from api_client.contract.issues import HelixError
+from api_client.snapshots import contents
+from api_client.snapshots.manifest import FolderState, FoundFile, Snapshot, SnapshotManifest, StoredFile, pack
+from api_client.snapshots.objects import Objects
+from worker.files import recording
+from worker.files.safe_io import DIRECTORY, made, read
+from worker.files.session import KEPT
+from worker.files.workspace import HELD, FencedPlace, Recent
+
+#: Most entries of a session's folder.
+MOST_ENTRIES = 20_000
+_ATTEMPTS = "attempts"
+_HERE_ONLY = frozenset({HELD, f"agent/{KEPT}"})
+#: A file that changed so short a time ago may change again without another time of change, in seconds.
+_RACY_SECONDS = 0.1
+_PLAIN = 0o644
+_PIECE = 2**20
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class SessionTooLarge(HelixError):
+    """The session's folder holds more than is kept of one."""
+
+    code = "session_too_large"
+
+
+class _Seen(NamedTuple):
+    """A file's identity: inode, size, times of modification and of change. Who writes cannot set the last one."""
+
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+
+#: Of files that this process has read: their digests, by session and path, as long as they are the same.
+_known: Recent[Path, dict[str, tuple[_Seen, str]]] = Recent(most=256)
+
+
+def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
+    """What a session's folder holds, as far as it belongs to a snapshot; only what changed is read.
+
+    Args:
+        path: the folder.
+        session: the same, held open.
+        most_bytes: of all files together; 0: however many.
+
+    Raises:
+        SessionTooLarge: it holds more. OSError: it cannot be read.
+    """
+    before, now = _known.get(path) or {}, time.time_ns()
+    seen: dict[str, tuple[_Seen, str]] = {}
+    files: dict[str, FoundFile] = {}
+    links: dict[str, str] = {}
+    folders: set[str] = set()
+    total = 0
+    for number, (name, facts, folder) in enumerate(_walk(session, "")):
+        leaf = name.rpartition("/")[2]
+        total += facts.st_size if stat.S_ISREG(facts.st_mode) else 0
+        if number >= MOST_ENTRIES or (most_bytes and total > most_bytes):
+            held = f"more than {MOST_ENTRIES} files" if number >= MOST_ENTRIES else f"more than {most_bytes} bytes"
+            raise SessionTooLarge(f"the session's folder holds {held}")
+        if stat.S_ISDIR(facts.st_mode):
+            folders.add(name)
+        elif stat.S_ISLNK(facts.st_mode):
+            with suppress(OSError):
+                links[name] = os.readlink(leaf, dir_fd=folder)
+        elif stat.S_ISREG(facts.st_mode) and facts.st_nlink == 1:
+            now_seen = _Seen(facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns)
+            was, digest = before.get(name, (None, ""))
+            if was != now_seen:
+                with suppress(FileNotFoundError):
+                    digest = _digest(leaf, folder)
+            if digest:
+                files[name] = FoundFile(digest, facts.st_size, stat.S_IMODE(facts.st_mode) & 0o777)
+                if now - facts.st_ctime_ns > _RACY_SECONDS * 1e9:
+                    seen[name] = (now_seen, digest)
+    _known.put(path, seen)
+    return FolderState(files, links, frozenset(folders))
+
+
+def _walk(folder: int, above: str) -> Iterator[tuple[str, os.stat_result, int]]:
+    """All below a folder, folders before their content: path, facts, and its folder, held open."""
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries)
+    for name in names:
+        path = above + name
+        if path in _HERE_ONLY or (above == f"{_ATTEMPTS}/" and name.endswith(recording.ENDINGS)):
+            continue
+        with suppress(FileNotFoundError):
+            facts = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            yield path, facts, folder
+            if stat.S_ISDIR(facts.st_mode):
+                fd = os.open(name, DIRECTORY, dir_fd=folder)
+                try:
+                    yield from _walk(fd, f"{path}/")
+                finally:
+                    os.close(fd)
+
+
+def _digest(name: str, folder: int) -> str:
+    fd = os.open(name, _OLD, dir_fd=folder)
+    try:
+        digest = hashlib.sha256()
+        while piece := os.read(fd, _PIECE):
+            digest.update(piece)
+        return digest.hexdigest()
+    finally:
+        os.close(fd)
+
+
+def bring(holder: FencedPlace, manifest: SnapshotManifest, objects: Objects) -> int:
+    """Make the holder's folder what a snapshot says. Returns how many files had to be fetched.
+
+    Deliveries that the snapshot does not have stay: a run of this machine may be finished and can be adopted.
+
+    Raises:
+        OSError: it cannot be written; FileNotFoundError also when there was a later holder.
+        FilesLost, FilesUnavailable: as ``snapshot_at``.
+    """
+    here, wanted = found_in(holder.path, holder.session), manifest.found
+    _remove(holder, here, wanted)
+    for path in sorted(wanted.folders - here.folders):
+        with ExitStack() as stack, suppress(FileExistsError):
+            folder, name = _above(path, holder.session, stack)
+            os.mkdir(name, dir_fd=folder)
+    for path, target in wanted.links.items():
+        if here.links.get(path) != target:
+            with ExitStack() as stack:
+                folder, name = _above(path, holder.session, stack)
+                draft = f"link.{os.urandom(4).hex()}"
+                os.symlink(target, draft, dir_fd=holder.drafts)
+                os.rename(draft, name, src_dir_fd=holder.drafts, dst_dir_fd=folder)
+    lacking: dict[str, list[tuple[str, StoredFile]]] = defaultdict(list)
+    for path, each in manifest.files.items():
+        if here.files.get(path) != wanted.files[path]:
+            lacking[each.pack].append((path, each))
+    for name, each_of in lacking.items():
+        found = contents(objects, name, [each for _, each in each_of])
+        for (path, each), content in zip(each_of, found, strict=True):
+            _put(holder, path, each, content)
+    return sum(map(len, lacking.values()))
+
+
+def _remove(holder: FencedPlace, here: FolderState, wanted: FolderState) -> None:
+    """Take away what the snapshot does not have, and what it has as something else."""
+    known = {path.split("/")[1] for path in wanted.folders if path.startswith(f"{_ATTEMPTS}/")}
+    gone: set[str] = set()
+    for path in sorted(here.folders | here.files.keys() | here.links.keys()):
+        first, *below = path.split("/")
+        if first == _ATTEMPTS and below and below[0] not in known:
+            continue
+        if _kind(path, here) == _kind(path, wanted) or any(str(each) in gone for each in PurePosixPath(path).parents):
+            continue
+        gone.add(path)
+        with ExitStack() as stack:
+            folder, name = _above(path, holder.session, stack)
+            holder.remove(name, folder)
+
+
+def _kind(path: str, found: FolderState) -> str:
+    return "folder" if path in found.folders else "link" if path in found.links else "file" * (path in found.files)
+
+
+def _put(holder: FencedPlace, path: str, each: StoredFile, content: bytes) -> None:
+    with ExitStack() as stack:
+        folder, name = _above(path, holder.session, stack)
+        holder.replace(name, content, folder, durable=False)
+        if each.mode != _PLAIN:
+            fd = os.open(name, _OLD, dir_fd=folder)
+            stack.callback(os.close, fd)
+            os.fchmod(fd, each.mode)
+
+
+def _above(path: str, session: int, stack: ExitStack) -> tuple[int, str]:
+    """The folder of a path, open until the stack ends, and the last part of the path."""
+    *parts, name = PurePosixPath(path).parts
+    folder = session
+    for part in parts:
+        folder = stack.enter_context(made(folder, part))
+    return folder, name
+
+
+def packed(
+    path: Path, session: int, name: str, base: Snapshot, *, most_bytes: int, grace: float
+) -> tuple[Snapshot, bytes] | None:
+    """The snapshot of a session's folder, and its object; None where nothing changed since ``base``.
+
+    Args:
+        path: the folder.
+        session: the same, held open.
+        name: of the new object.
+        base: the snapshot before.
+        most_bytes: of all files together; 0: however many.
+        grace: how long retired objects are remembered, in seconds.
+
+    Raises:
+        SessionTooLarge, OSError: as ``found_in``.
+    """
+    found = found_in(path, session, most_bytes=most_bytes)
+    if found == base.manifest.found:
+        return None
+
+    def content_of(name: str) -> bytes | None:
+        with suppress(OSError), ExitStack() as stack:
+            folder, leaf = _opened_above(name, session, stack)
+            return read(leaf, folder, most_bytes or 2**62)
+        return None
+
+    return pack(name, found, base, content_of, now=time.time(), grace=grace)
+
+
+def _opened_above(path: str, session: int, stack: ExitStack) -> tuple[int, str]:
+    """As ``_above``, and nothing is made."""
+    *parts, name = PurePosixPath(path).parts
+    folder = session
+    for part in parts:
+        folder = os.open(part, DIRECTORY, dir_fd=folder)
+        stack.callback(os.close, folder)
+    return folder, name
