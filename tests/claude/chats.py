@@ -48,7 +48,7 @@ _ENDS = {"p": ("whole",), "r": ("half", "whole"), "t": ("whole",)}
 _WORD = re.compile(r"c\d+m\d")
 _WORKERS, _RELAYS = ("worker-a", "worker-b"), ("relay-a", "relay-b")
 #: What is killed, and how often among a hundred kills.
-_VICTIMS = {"agent": 35, "guard": 20, "engine": 20, "worker": 10, "relay": 10, "broker": 5}
+_VICTIMS = {"agent": 35, "guard": 15, "door": 10, "engine": 15, "worker": 10, "relay": 10, "broker": 5}
 #: An answer that had left the service this long before its process was killed, in seconds, must not be paid again:
 #: until then the CLI may not have said that it was done.
 _TO_FINISH = 0.5
@@ -206,7 +206,12 @@ class House:
         found = [pid for head in heads for pid in family(head)]
         if role == "agent":
             return [pid for pid in found if _exe(pid) == program.name]
-        told_by = {"engine": b"worker.celery_worker", "guard": b"worker.runners.guard.guard"}[role]
+        program_of = {
+            "engine": b"worker.celery_worker",
+            "guard": b"worker.runners.guard.guard",
+            "door": b"worker.runners.guard.forwarder",
+        }
+        told_by = program_of[role]
         return [pid for pid in found if told_by in command_of(pid).split(b"\0")]
 
 
