@@ -21,6 +21,7 @@ from worker.logs import configure_logging
 from worker.notices.notifier import Notifier
 from worker.processes.program import REFUSED, SUPERVISED, IsolatedLinks
 from worker.turns.engine import Engine
+from worker.turns.leases.kept_agents import keeps_agents
 from worker.turns.leases.replica_watch import ReplicaWatch
 from worker.turns.tasks.celery_internals import own_queue_of, worker_settings
 from worker.turns.tasks.registration import register
@@ -73,7 +74,7 @@ app = create_app(settings_of_process())
 def _on_init(sender: Any, **_: Any) -> None:
     app.conf[_NAME] = sender.hostname
     queues = app.amqp.queues
-    if settings_of_process().claude_warm_seconds and RUN_QUEUE in queues.consume_from:
+    if RUN_QUEUE in queues.consume_from and keeps_agents(settings_of_process()):
         queues.select_add(own_queue_of(sender.hostname))
     engine().receiver.install(app, engine().intake)
     engine().start()

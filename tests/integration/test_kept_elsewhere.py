@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from celery import Celery
 
 from api_client.broker.celery_message import celery_settings
@@ -241,9 +242,13 @@ async def test_nobody_is_the_keeper_of_an_agent_that_made_room_for_another(insta
     assert (kept(installation, "a"), bool(second.keeper)) == (set(), True)
 
 
-async def test_without_warmth_nothing_of_it_is_there(installation: Installation) -> None:
+@pytest.mark.parametrize("because", ["it is switched off", "no model's agent can be kept"])
+async def test_without_warmth_nothing_of_it_is_there(because: str, installation: Installation) -> None:
     warm(installation, worker_processes=2)
-    installation.change(claude_warm_seconds=0.0)
+    if because == "it is switched off":
+        installation.change(claude_warm_seconds=0.0)
+    else:
+        installation.play(SCRIPT)
     worker = installation.worker()
     chat = Chat(installation)
     for _ in range(3):

@@ -8,7 +8,7 @@ the time: it dies with its worker, and at the moment to which it may rest.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from api_client.contract.settings import Settings
 from worker.runners.base import Emit, Order, RunResult, Stop
@@ -73,6 +73,7 @@ class Living(Protocol):
         ...
 
 
+@runtime_checkable
 class Opens(Protocol):
     """A runner whose process may live on."""
 

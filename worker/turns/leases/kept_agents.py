@@ -10,11 +10,22 @@ import time
 from api_client.contract.settings import Settings
 from api_client.store.store import Connection
 from api_client.turns.record.ledger import Ledger
+from worker.agents.ability import never_works
+from worker.agents.registry import build_runner
 from worker.runners.warm.idle_agents import IdleAgents
+from worker.runners.warm.life import Opens
 
 _LOOK_SECONDS = 2.0
 #: The record of an agent is written when its message has ended: within this time, in seconds.
 _TO_NOTE = 2.0
+
+
+def keeps_agents(settings: Settings) -> bool:
+    """True if agents of some model may wait in a worker process for the next message of their session."""
+    if not settings.claude_warm_seconds:
+        return False
+    works = [spec for model, spec in settings.models.items() if not never_works(settings, model)]
+    return any(isinstance(build_runner(spec)[0], Opens) for spec in works)
 
 
 class KeptAgents:
