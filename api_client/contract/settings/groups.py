@@ -173,7 +173,7 @@ class Agents:
         per_model=True,
     )
     claude_warm_seconds: float = setting(
-        0.0,
+        300.0,
         number(0, 86_400),
         "How long an idle Claude CLI is kept for its session's next message (docs/claude-cli.md); 0: never.",
     )
