@@ -179,7 +179,8 @@ def test_prometheus_reads_its_key_from_a_file_and_finds_the_alerts() -> None:
 def test_the_document_has_every_counter_with_its_metric_and_labels() -> None:
     text = (ROOT / "docs" / "metrics.md").read_text()
     for name, entry in COUNTERS.items():
-        assert f"| `{name}` | `{metric_name(name)}` | {', '.join(entry.labels)} | {entry.meaning} |" in text
+        labels = f" ({', '.join(entry.labels)})" if entry.labels else ""
+        assert f"- `{metric_name(name)}`{labels}: {entry.meaning}\n" in text
 
 
 @pytest.mark.parametrize("family", FAMILIES, ids=[family.name for family in FAMILIES])
