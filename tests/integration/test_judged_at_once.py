@@ -24,8 +24,8 @@ from tests.accounts import disagreements
 from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, Play, says
 from tests.records import counters
 from tests.support import wait_until
+from worker.enforcement.attempt import Attempt
 from worker.enforcement.child import MOST_CHARACTERS
-from worker.enforcement.policy import Attempt
 from worker.files.workspace import written
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns import folders

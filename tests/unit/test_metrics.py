@@ -13,7 +13,8 @@ from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.figures.metrics import buckets_between
 from api_client.figures.stats import Duration, RuleRow, TurnRow, retry_rate_of, stats_of
 from api_client.policies.files import flow_of
-from worker.enforcement.policy import Attempt, Fail, Policy
+from worker.enforcement.attempt import Attempt
+from worker.enforcement.policy import Fail, Policy
 from worker.turns.transitions.after_judging import Usage, after_validation
 
 LIVES: dict[str, float] = {"minute": 2 * 86_400, "hour": 40 * 86_400, "day": 400 * 86_400}

@@ -5,11 +5,10 @@ uses the same policy over a queue. docs/enforcement.md has every code, docs/vali
 """
 
 from api_client.contract.issues import Severity, ValidationIssue
-from api_client.contract.policy import offered_validators
-from worker.enforcement.attempt import assemble
+from api_client.contract.marker import STEPS, UNKNOWN
+from api_client.contract.policy import Action, offered_validators
+from worker.enforcement.attempt import Attempt, assemble, best
 from worker.enforcement.documents.splice import (
-    STEPS,
-    UNKNOWN,
     Part,
     extract_state_from_messages,
     extract_step,
@@ -17,22 +16,18 @@ from worker.enforcement.documents.splice import (
     step_of,
     strip_marker,
 )
+from worker.enforcement.going_on import build_feedback, incomplete_feedback
 from worker.enforcement.policy import (
     Accept,
-    Action,
-    Attempt,
     Decision,
     Fail,
     Fallback,
     Policy,
     Repaired,
     Retry,
-    best,
-    build_feedback,
     decide,
     demote,
     examine,
-    incomplete_feedback,
     judge,
     repair_answer,
 )

@@ -277,25 +277,6 @@ def _key(issue: ValidationIssue) -> tuple[str, str, str, str]:
     return issue.validator, issue.code, issue.file, issue.message
 
 
-__all__ = [
-    "Accept",
-    "Action",
-    "Attempt",
-    "Decision",
-    "Fail",
-    "Fallback",
-    "Policy",
-    "Repaired",
-    "Retry",
-    "best",
-    "build_feedback",
-    "decide",
-    "demote",
-    "examine",
-    "incomplete_feedback",
-    "repair_answer",
-]
-
 #: The model refused instead of answering: it is asked once more, and no fallback makes an answer of that.
 REFUSED = "MODEL_REFUSED"
 #: No policy makes a warning of these.

@@ -24,10 +24,11 @@ import structlog
 from api_client.contract.declared import frozen
 from api_client.contract.issues import ValidationIssue
 from api_client.contract.policy import BUILT_IN
+from worker.enforcement.attempt import Attempt
 from worker.enforcement.child import MEMORY_MB, MOST_CHARACTERS, limited
 from worker.enforcement.policies import PolicyFile, build
 from worker.enforcement.policies.rule_file import is_rule_file
-from worker.enforcement.policy import MAX_ROUNDS, Attempt, Policy, Repaired, judge, repair_attempt
+from worker.enforcement.policy import MAX_ROUNDS, Policy, Repaired, judge, repair_attempt
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import issue

@@ -33,8 +33,9 @@ from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.snapshots.objects import FilesUnavailable
 from api_client.turns.record.changes import Claim, JudgingPaused
 from api_client.turns.record.encoding import Accepted, Move, asked_anew, judged, policy_of
+from worker.enforcement.attempt import Attempt
 from worker.enforcement.claims.journal import Journal
-from worker.enforcement.policy import Attempt, decide, demote, refused
+from worker.enforcement.policy import decide, demote, refused
 from worker.enforcement.rules.claims import JOURNAL
 from worker.files.snapshots import SessionTooLarge
 from worker.files.workspace import written_files

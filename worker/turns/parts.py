@@ -12,7 +12,8 @@ from api_client.contract.tasks import Link
 from api_client.policies.kept import StoredPolicies
 from api_client.turns.record.ledger import Ledger
 from worker.agents.ability import Ability
-from worker.enforcement.policy import Attempt, Repaired
+from worker.enforcement.attempt import Attempt
+from worker.enforcement.policy import Repaired
 from worker.runners.base import BuildRunner
 from worker.turns.judges import Case
 from worker.turns.leases.host import Host

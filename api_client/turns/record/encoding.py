@@ -21,8 +21,9 @@ from api_client.contract.record import ASKED, AttemptFacts, AttemptRecord, Field
 from api_client.contract.tasks import PHASE_RUN, RETRY, Link
 from api_client.contract.turn import Outcome, Progress, Turn, TurnState
 from api_client.store.commands import SHORT_BYTES, Word
+from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents.splice import marker_spans
-from worker.enforcement.policy import Attempt, Policy, Retry
+from worker.enforcement.policy import Policy, Retry
 
 # A move: one change of a turn by its holder. The ``after_*`` modules say which move follows from what.
 

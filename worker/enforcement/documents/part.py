@@ -168,23 +168,6 @@ def _forms(title: str) -> tuple[str, ...]:
 _CANONICAL = {form: name for name, also in SECTION_TITLES.items() for title in (name, *also) for form in _forms(title)}
 
 
-__all__ = [
-    "CRITERIA",
-    "FILES",
-    "REQUIRED_SECTIONS",
-    "STEP_MARKER",
-    "YAML_HEADER",
-    "fence_of",
-    "fence_part",
-    "field_part",
-    "header_key",
-    "in_header",
-    "lines_part",
-    "lines_range",
-    "section_part",
-    "section_title",
-]
-
 #: The section whose content is a list.
 CRITERIA = REQUIRED_SECTIONS[-1]
 STEP_MARKER = "step_marker"

@@ -10,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from api_client.contract.marker import STEPS, UNKNOWN, Marker, Span, answer_text, marker, spans_of
+from api_client.contract.marker import UNKNOWN, Marker, Span, answer_text, marker, spans_of
 from worker.enforcement.documents import frontmatter
 from worker.enforcement.documents.document import Adr, Section, has_content, is_json, parse
 from worker.enforcement.documents.outline import CodeFence, Outline, may_hold_fences, outline
@@ -32,18 +32,6 @@ from worker.enforcement.documents.part import (
 #
 # Source: ADR-034 phases 1 and 3, ADR-036 phase 2. The step comes from the answer alone, never from a user's words.
 
-__all__ = [
-    "STEPS",
-    "UNKNOWN",
-    "StepSource",
-    "extract_state_from_messages",
-    "extract_step",
-    "extract_step_from_response",
-    "infer_step",
-    "marker",
-    "step_of",
-    "strip_marker",
-]
 
 #: ``marker``: the agent wrote it; ``inferred``: the fallback read it from the answer; ``unknown``: nothing shows it.
 StepSource = Literal["marker", "inferred", "unknown"]

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
+from api_client.contract.issues import ValidationIssue
 from api_client.contract.marker import STEPS, UNKNOWN
 from worker.enforcement.documents.document import MAX_ADRS, Adr, Section, Text, content, parse, texts_of
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
@@ -27,7 +28,7 @@ from worker.enforcement.documents.part import (
     section_part,
 )
 from worker.enforcement.documents.splice import infer_step, put_marker, strip_marker, trailing_marker
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, ResponseValidator, ValidationIssue, issue, words
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, ResponseValidator, issue, words
 
 REQUIRED_FIELDS = ("adr_id", "title", "status")
 MIN_CRITERIA = 3

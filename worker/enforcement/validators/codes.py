@@ -104,8 +104,6 @@ def clip(text: str, limit: int = QUOTE_LIMIT) -> str:
 
 # The interface of a validator (ADR-038, section 1). docs/validators.md shows how to write one in ten lines.
 
-__all__ = ["ResponseValidator", "Severity", "ValidationIssue", "ValidationResult"]
-
 
 @dataclass(frozen=True, slots=True)
 class ValidationResult:

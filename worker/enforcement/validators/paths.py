@@ -15,10 +15,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
 
+from api_client.contract.issues import ValidationIssue
 from worker.enforcement.documents.document import MAX_ADRS, Adr, parse, texts_of
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node, move_entries
 from worker.enforcement.documents.part import FILES, YAML_HEADER, field_part
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, ResponseValidator, ValidationIssue, issue, words
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, ResponseValidator, issue, words
 
 MAX_PATH_CHARS, MAX_NAME_BYTES = 1024, 255
 #: Directories are searched for near names up to this many entries each.

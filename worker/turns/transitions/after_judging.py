@@ -32,9 +32,9 @@ from api_client.turns.record.encoding import (
     progress,
     retrying,
 )
-from worker.enforcement.attempt import GUARD
+from worker.enforcement.attempt import GUARD, Attempt
 from worker.enforcement.documents.splice import step_of, strip_marker
-from worker.enforcement.policy import Accept, Attempt, Decision, Fallback, Policy, Repaired, Retry, demote
+from worker.enforcement.policy import Accept, Decision, Fallback, Policy, Repaired, Retry, demote
 from worker.enforcement.validators.codes import CODES, JudgingCost, clip
 from worker.turns.transitions import tool_questions
 

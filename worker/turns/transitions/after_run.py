@@ -31,8 +31,9 @@ from api_client.turns.record.encoding import (
     progress,
     retrying,
 )
+from worker.enforcement.attempt import Attempt
 from worker.enforcement.going_on import LEAST, known
-from worker.enforcement.policy import Attempt, Retry, decide
+from worker.enforcement.policy import Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.transitions import tool_questions
 from worker.turns.transitions.after_judging import Usage, cannot_judge, escalated
