@@ -12,15 +12,14 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from api_client.broker.announcer import Announcer
+from api_client.broker.celery_message import Announcer
 from api_client.budgets import Spending
 from api_client.contract.events import AttemptLost, AttemptStarted, Event
 from api_client.contract.issues import BadRequest, NotFinished, SessionBusy, TurnNotFound
 from api_client.contract.policy import check_decision
-from api_client.contract.process_exit import ProcessExit
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
-from api_client.contract.worker_reports import WorkerOrder
+from api_client.contract.worker_reports import ProcessExit, WorkerOrder
 from api_client.figures.figures import FigureReader
 from api_client.index.lists import Found, Search, TurnLists
 from api_client.index.selection import DeadLetters, select

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from api_client.broker.announcer import Announcer
+from api_client.broker.celery_message import Announcer
 from api_client.contract.issues import BadRequest, NotParked, TurnNotFound, issues_data
 from api_client.contract.phases import phases_folder
 from api_client.contract.policy import check_decision

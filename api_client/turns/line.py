@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from api_client.broker.announcer import Announcer
-from api_client.broker.celery_message import Stamp, announcement
+from api_client.broker.celery_message import Announcer, Stamp, announcement
 from api_client.contract.keys import keys_of
 from api_client.contract.tasks import Link
 from api_client.store import Store

@@ -14,11 +14,19 @@ from api_client.budgets import Spending
 from api_client.contract.error_codes import StoreRefusal
 from api_client.contract.issues import BadRequest, StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.process_exit import KEEP_SECONDS, MOST, ProcessExit
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import ALL_QUEUES, QUEUES, RUN_QUEUE
 from api_client.contract.turn import Priority, Turn, TurnState
-from api_client.contract.worker_reports import HEARD_SECONDS, WorkerOrder, WorkerReport, there, worker_of
+from api_client.contract.worker_reports import (
+    HEARD_SECONDS,
+    KEEP_SECONDS,
+    MOST,
+    ProcessExit,
+    WorkerOrder,
+    WorkerReport,
+    there,
+    worker_of,
+)
 from api_client.pauses import read_pauses
 from api_client.store import Store
 from api_client.store.connecting import open_store

@@ -117,7 +117,7 @@ COMMANDS = {
         "worker.cli.installation.workers:workers",
         "Who works where, on what, who is gone: list, quiet, drain, stop, resume.",
     ),
-    "sessions": ("worker.cli.turns.sessions:sessions", "What workers keep for a session: close."),
+    "sessions": ("worker.cli.turns.listing:sessions", "What workers keep for a session: close."),
     "mcp": ("worker.cli.mcp:mcp", "Serve turns as tools to agents that speak MCP."),
     "web": ("worker.cli.installation.programs:web", "Run the OpenAI-compatible relay."),
     "keys": ("worker.cli.nouns:keys", "API keys of the relay: create, list, revoke."),

@@ -23,7 +23,7 @@ from worker.enforcement.policies import (
     json_schema,
     read_policy,
 )
-from worker.enforcement.policies.rule_file import is_rule_file, load_rule
+from worker.enforcement.policies.policy_file import is_rule_file, load_rule
 from worker.enforcement.rules import RULES
 
 NO = 1  # exit code: the two files say different things

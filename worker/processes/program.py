@@ -22,9 +22,9 @@ from pathlib import Path
 import structlog
 
 from api_client.contract.issues import SettingsError
-from api_client.contract.process_exit import ProcessExit
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
+from api_client.contract.worker_reports import ProcessExit
 
 _LOOK_SECONDS = 0.025
 #: Exit code of a process whose lock another process holds (EX_TEMPFAIL).

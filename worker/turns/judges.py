@@ -27,7 +27,7 @@ from api_client.contract.policy import BUILT_IN
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.child import MEMORY_MB, MOST_CHARACTERS, limited
 from worker.enforcement.policies import PolicyFile, build
-from worker.enforcement.policies.rule_file import is_rule_file
+from worker.enforcement.policies.policy_file import is_rule_file
 from worker.enforcement.policy import MAX_ROUNDS, Policy, Repaired, judge, repair_attempt
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators import ResponseValidator

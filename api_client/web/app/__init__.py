@@ -36,8 +36,7 @@ from api_client.web.errors import (
     readable,
     shown_text,
 )
-from api_client.web.identity.access import InProgress, needs_key
-from api_client.web.identity.origin import is_loopback
+from api_client.web.identity.access import InProgress, is_loopback, needs_key
 from api_client.web.listing import JSON
 from api_client.web.pages import answer, render, turn, turn_list
 from api_client.web.pages import operators as operators_pages

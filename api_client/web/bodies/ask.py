@@ -18,10 +18,9 @@ from typing import Any, TypeAlias
 from starlette.datastructures import Headers
 
 from api_client.contract.error_codes import sentence
-from api_client.contract.image import MAX_IMAGES, Image, read_image
 from api_client.contract.policy import askable
 from api_client.contract.settings import Settings
-from api_client.contract.turn import DoubleText, TurnRequest, new_session_id
+from api_client.contract.turn import MAX_IMAGES, DoubleText, Image, TurnRequest, new_session_id, read_image
 from api_client.policies.files import CallersPolicy, flow_of
 from api_client.tracing.spans import traceparent_of
 from api_client.turns.submitter import asked_of

@@ -13,8 +13,7 @@ from api_client.contract.issues import BadRequest, NotParked
 from api_client.contract.policy import DEFAULTS, DecisionKind
 from api_client.store.audit import HOLDER
 from api_client.web.errors import say
-from api_client.web.identity.access import needs_key
-from api_client.web.identity.origin import require_local
+from api_client.web.identity.access import needs_key, require_local
 from api_client.web.pages.render import page, page_router
 from api_client.web.pages.visitor import form_of
 from api_client.web.relay import RelayOf

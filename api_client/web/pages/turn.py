@@ -33,7 +33,7 @@ from api_client.turns.inbox import proposal
 from api_client.turns.turn_files import LinkedFile
 from api_client.web.errors import ApiError, shown_text
 from api_client.web.identity.access import needs_token, require_operator
-from api_client.web.intake.replaying import replay
+from api_client.web.intake.submitting import replay
 from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, LongForm, Visitor, VisitorOf, others_need_token
 from api_client.web.relay import Relay, RelayOf

@@ -30,8 +30,14 @@ from api_client.relay_state import OwnerLimits
 from api_client.store.audit import by_key
 from api_client.web.bodies.body import in_time, off_the_loop
 from api_client.web.errors import ApiError
-from api_client.web.identity.access import Caller, holder_by_hash, needs_key, needs_token
-from api_client.web.identity.origin import require_local, require_own_site
+from api_client.web.identity.access import (
+    Caller,
+    holder_by_hash,
+    needs_key,
+    needs_token,
+    require_local,
+    require_own_site,
+)
 from api_client.web.relay import Relay, relay_of
 
 COOKIE = "helix-visitor"

@@ -14,8 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from api_client.turns.turn_files import TurnFile, kept_files, open_file
 from api_client.web.errors import ApiError
-from api_client.web.identity.access import Named, Reach, needs_key
-from api_client.web.identity.origin import require_local
+from api_client.web.identity.access import Named, Reach, needs_key, require_local
 from api_client.web.listing import JSON
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.relay.file_links import linked_files, require_link

@@ -19,8 +19,7 @@ from api_client.web.bodies.body import has_body, read_object
 from api_client.web.bodies.models import ReplayBody, TurnBody, operation, read
 from api_client.web.errors import bad_request, shown
 from api_client.web.identity.access import Asker, Named, Reach
-from api_client.web.intake.replaying import replay
-from api_client.web.intake.submitting import submit
+from api_client.web.intake.submitting import replay, submit
 from api_client.web.listing import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame, place_of, search_of
 from api_client.web.relay import Relay, RelayOf
 from api_client.web.routes.completions import ask_of

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.image import read_image
 from api_client.contract.issues import SettingsError
 from api_client.contract.prompts import SHIPPED, shipped
-from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.contract.turn import Turn, TurnRequest, TurnState, read_image
 from api_client.turns.record.encoding import Answer
 from worker.files import session
 from worker.files.session import Version, check, continued_session, conversation_digest, fenced, read_status, text_of

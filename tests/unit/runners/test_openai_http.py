@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.image import data_url, read_image
 from api_client.contract.settings import Settings
+from api_client.contract.turn import data_url, read_image
 from tests.support import processes_with, wait_for
 from tests.unit.runners.conftest import Asked, Played
 from worker.runners.base import AgentEvent, Order

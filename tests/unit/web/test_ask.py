@@ -17,9 +17,8 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from api_client.contract.error_codes import ERROR_CODES, words_of
-from api_client.contract.image import MAX_IMAGES, images_named, read_image
 from api_client.contract.settings import Settings
-from api_client.contract.turn import DoubleText, TurnRequest
+from api_client.contract.turn import MAX_IMAGES, DoubleText, TurnRequest, images_named, read_image
 from api_client.relay_state import NoAllowance
 from api_client.turns.submitter import digest
 from api_client.web.bodies.ask import Ask, read_ask, read_response_ask

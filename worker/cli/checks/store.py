@@ -20,7 +20,7 @@ from api_client.contract.settings import Settings, masked
 from api_client.snapshots.objects import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects
 from worker.cli.checks.finding import Finding
 from worker.cli.terminal import number_of
-from worker.notices.targets import NotSent, addresses, targets
+from worker.notices.notifier import NotSent, addresses, targets
 
 # The broker and the store: do they answer, what are they, and do they keep what they are given.
 

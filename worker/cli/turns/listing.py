@@ -18,7 +18,8 @@ from api_client.contract.settings import load, require_store
 from api_client.contract.turn import Turn, TurnState
 from api_client.index.lists import SORTS, STATUSES, Cursor, Page, Search, find_turn, line_of, means_a_turn
 from api_client.workers.reason import Wait
-from worker.cli.terminal import json_option, moment, one_line, span, with_client, write_json, write_table
+from worker.cli import NO
+from worker.cli.terminal import json_option, moment, one_line, span, whoami, with_client, write_json, write_table
 
 # Which turns a command is about: TURN_ID (an id, the beginning of one, or ``last``), and the options that filter.
 
@@ -202,3 +203,38 @@ def _row(turn: Turn, wait: Wait | None) -> tuple[str, ...]:
         one_line(turn.flow, 16) or "-",
         one_line(turn.request.prompt, 60),
     )
+
+
+# ``turns sessions``: what workers keep for a session beside its turns.
+
+
+@click.group()
+def sessions() -> None:
+    """What workers keep for a session; `turns workers` shows it."""
+
+
+@sessions.command()
+@click.argument("session_id")
+@json_option
+@click.pass_context
+def close(context: click.Context, session_id: str, as_json: bool) -> None:
+    """End the idle agent that a worker keeps for the session's next message, which then starts a new one.
+
+    Exit code 1: none is kept, or it is at work.
+    """
+
+    async def closed(client: TurnsClient) -> str:
+        worker = await client.sessions.close_agent(session_id)
+        if worker:
+            await client.audit.note("session close", by=whoami(), detail=session_id)
+        return worker
+
+    worker = with_client(closed)
+    if as_json:
+        write_json({"session_id": session_id, "worker": worker})
+    elif worker:
+        click.echo(f"{one_line(worker)} ends it within seconds")
+    else:
+        click.echo(f"no worker keeps an idle agent of session {one_line(session_id)}")
+    if not worker:
+        context.exit(NO)

@@ -13,7 +13,7 @@ from api_client.contract.policy import AppliesTo, Content, OnError, PolicyFile, 
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents.document import language_of, parse
 from worker.enforcement.documents.splice import strip_marker
-from worker.enforcement.policies.rule_file import is_rule_file, load_rule
+from worker.enforcement.policies.policy_file import is_rule_file, load_rule
 from worker.enforcement.policy import Accept, Policy, Retry, decide, demote, examine, judge
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators import ResponseValidator

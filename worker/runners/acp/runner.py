@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.declared import Kind, word
-from api_client.contract.image import MAX_IMAGE_BYTES, data_url
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import ToolRule, WaitingCall
+from api_client.contract.turn import MAX_IMAGE_BYTES, data_url
 from worker.runners import tool_gate
 from worker.runners.base import AgentEvent, Completion, Verdict
 from worker.runners.guard.box import Bind

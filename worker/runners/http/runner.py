@@ -13,8 +13,8 @@ from typing import Any
 
 import structlog
 
-from api_client.contract.image import MAX_IMAGE_BYTES, MAX_IMAGES, data_url, images_named
 from api_client.contract.settings import Settings
+from api_client.contract.turn import MAX_IMAGE_BYTES, MAX_IMAGES, data_url, images_named
 from worker.files.safe_io import made, opened, read, replace
 from worker.runners.base import Emit, Order, RunResult, Sent, Transcript, Verdict, config_error, judge
 from worker.runners.claude.command import TRANSCRIPTS, session_of
@@ -28,7 +28,7 @@ from worker.runners.witnessed import weigh
 
 # The images that messages name, as parts of the request to an OpenAI-compatible service.
 #
-# A message names a file of the session's ``input/`` (``contract/image.py``); only there is it looked for. So the
+# A message names a file of the session's ``input/`` (``contract/turn.py``); only there is it looked for. So the
 # service sees an image with every later message too, and what is kept of a conversation holds no image twice.
 
 

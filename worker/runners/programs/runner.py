@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from api_client.contract.image import images_named
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
+from api_client.contract.turn import images_named
 from worker.enforcement.claims.journal import Journal
 from worker.files.safe_io import SHORT_OF, opened, read
 from worker.files.workspace import RESPONSE, written_files
