@@ -87,9 +87,9 @@ async def test_a_cancel_before_the_seal_publishes_nothing(bench: Bench) -> None:
     bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
     seal = bench.on_loop.seal
 
-    async def cancelled_first(claim: object, accepted: str) -> bool:
+    async def cancelled_first(claim: object, accepted: str, files: str) -> bool:
         bench.ledger.cancel(turn_id, "s")
-        return await seal(claim, accepted)  # type: ignore[arg-type]
+        return await seal(claim, accepted, files)  # type: ignore[arg-type]
 
     bench.on_loop.seal = cancelled_first  # type: ignore[method-assign, assignment]
     bench.carry_out(turn_id, JUDGE)

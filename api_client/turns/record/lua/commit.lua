@@ -1,8 +1,8 @@
 -- Write what the holder of the lease decided, and give the lease back, or go on with the next link.
 -- Numbered, see append.
 -- the last key, where files is not empty (hash): sessions' current snapshots
--- args: token nth# keep task files next state attempt ahead left delay_ms# park_ms# outcome ending counters end_counters
--- args: run_ended judged judged_ms# service service_reason service_wait_ms# service_errors# service_ms#
+-- args: token nth# keep task files next state attempt ahead left delay_ms# park_ms# outcome ending counters
+-- args: end_counters run_ended judged judged_ms# service service_reason service_wait_ms# service_errors# service_ms#
 -- args: n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait
 -- task: as which Celery task the next link is carried out then
