@@ -39,14 +39,17 @@ def node() -> Path | None:
 
 @dataclass
 class Agent:
-    """Runs agents as a worker would, in a session below ``root``. ``runner`` is as in ``HELIX_MODELS``."""
+    """Runs agents as a worker would, in a session below ``root``. ``runner`` is as in ``HELIX_MODELS``.
+
+    ``runs`` counts them.
+    """
 
     root: Path
     runner: str
     agents: Processes
     stub: Services | None = None
     settings: dict[str, Any] = field(default_factory=dict)
-    _runs: int = 0
+    runs: int = 0
 
     @property
     def workdir(self) -> Path:
@@ -61,11 +64,11 @@ class Agent:
         **values: Any,
     ) -> Ran:
         """One run. ``when`` hears every event as it comes."""
-        self._runs += 1
+        self.runs += 1
         built, option = build_runner(self.runner)
         turn = f"t0-{self.root.parent.name}-{self.root.name}"
         limits = {"deadline": time.monotonic() + 120, "idle_seconds": 60.0, "option": option}
-        order = ordered(self.workdir, turn, self._runs, prompt, **(limits | values))
+        order = ordered(self.workdir, turn, self.runs, prompt, **(limits | values))
         made: Any = cast("Any", type(built))(agents=self.agents, settings=self.effective, **_module_of(built))
         found = ran(made, order, when, stop)
         assert not (self.workdir / "agent" / order.directory.name).exists(), "the run's HOME is left"

@@ -6,15 +6,18 @@ import signal
 import zipfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from api_client.contract.messages import tool_answered
 from tests.agents.running import RUNNERS, Agent, program_of, with_node
 from tests.agents.stub import Services, StubReply, calls, fails, says
 from tests.runs import Asked
 from tests.support import processes_with, wait_for
+from worker.runners.base import ToolOrders
 from worker.runners.guard.processes import Processes
 
 pytestmark = pytest.mark.long
@@ -112,19 +115,21 @@ def test_a_killed_agent_is_incomplete_and_a_cancelled_one_is_gone(agent: Agent, 
             assert running.result().verdict == verdict
 
 
+TOOLS = {
+    "opencode": calls("bash", command="touch it-ran", description="x"),
+    "qwen": calls("run_shell_command", command="touch it-ran", is_background=False),
+    "kimi": calls("Bash", command="touch it-ran"),
+    "gemini": calls("run_shell_command", command="touch it-ran"),
+}
+
+
 def test_a_tool_that_is_not_allowed_is_denied_and_one_that_is_runs_in_the_runs_folder(
     agent: Agent, services: Services, name: str
 ) -> None:
-    tools = {
-        "opencode": calls("bash", command="touch it-ran", description="x"),
-        "qwen": calls("run_shell_command", command="touch it-ran", is_background=False),
-        "kimi": calls("Bash", command="touch it-ran"),
-        "gemini": calls("run_shell_command", command="touch it-ran"),
-    }
-    if name not in tools:
+    if name not in TOOLS:
         pytest.skip("it asks nobody: its sandbox decides")
     services.replies = [says("with tools"), says("done")]
-    services.tool = tools[name]
+    services.tool = TOOLS[name]
     ran = agent.run()
     assert list(agent.root.rglob("it-ran")) == []
     assert ran.evidence["denied"], (ran.reason, ran.evidence)
@@ -132,3 +137,38 @@ def test_a_tool_that_is_not_allowed_is_denied_and_one_that_is_runs_in_the_runs_f
     second = agent.run(agent_session=ran.result.agent_session)
     assert second.verdict == "complete", (second.reason, second.evidence)
     assert [path.parent for path in agent.root.rglob("it-ran")] == [second.order.directory]
+
+
+@pytest.mark.parametrize("allowed", ["yes", "no"])
+def test_a_call_that_a_person_is_asked_about_runs_only_after_a_yes(
+    agent: Agent, services: Services, name: str, allowed: str
+) -> None:
+    if name not in TOOLS:
+        pytest.skip("it asks nobody: its sandbox decides")
+    services.replies = [says("done")]
+    services.tool = TOOLS[name]
+    orders = ToolOrders(rules=({"tool": "execute", "do": "ask"},), root=agent.root)
+    first = agent.run(tools=orders)
+    assert list(agent.root.rglob("it-ran")) == []
+    if name in {"kimi", "gemini"}:  # they do not show what they would run
+        assert (first.verdict, bool(first.evidence["denied"])) == ("complete", True), (first.reason, first.evidence)
+        return
+    assert (first.verdict, first.result.call.tool) == ("asks", "execute"), (first.reason, first.evidence)
+    assert first.result.call.arguments["command"] == "touch it-ran"
+    answered = replace(first.result.call.question(1, str), allowed=allowed, answered=agent.runs)
+    tools = replace(orders, answered=answered, said=tool_answered("de", answered))
+    second = agent.run(agent_session=first.result.agent_session, tools=tools)
+    assert answered.words in json.dumps(services.requests[-1], ensure_ascii=False) or allowed == "no"
+    assert bool(list(second.order.directory.rglob("it-ran"))) is (allowed == "yes"), (second.reason, second.evidence)
+    assert second.verdict == "complete" or allowed == "no", "behind a refused call opencode and Qwen say nothing more"
+
+
+def test_a_permission_is_answered_also_in_a_chats_second_message(agent: Agent, services: Services, name: str) -> None:
+    if name not in TOOLS:
+        pytest.skip("it asks nobody: its sandbox decides")
+    agent.settings["agent_allow"] = ("execute",)
+    first = agent.run()
+    services.tool = TOOLS[name]
+    second = agent.run("Und nun?", agent_session=first.result.agent_session)
+    assert second.verdict == "complete", (second.reason, second.evidence)
+    assert list(second.order.directory.rglob("it-ran"))

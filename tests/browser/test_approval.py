@@ -29,12 +29,12 @@ class Model(Stub):
     def take(self, request: dict[str, Any]) -> Reply:
         self.requests.append(request)
         said = json.dumps(request["messages"][-1], ensure_ascii=False)
+        if "Danke" in json.dumps(request["messages"]):
+            return says("Gern.\n\n<!-- STEP: done -->")
         if "nicht erlaubt" in said:
             return says("Dann lasse ich es.\n\n<!-- STEP: done -->")
         if "tool_result" in said:
             return says("Das Bild liegt bei.\n\n<!-- STEP: done -->")
-        if "Danke" in said:
-            return says("Gern.\n\n<!-- STEP: done -->")
         return Reply(chunks=("Ich brauche das Bild.",), tool=("Bash", {"command": COMMAND}), stop_reason="tool_use")
 
 

@@ -69,7 +69,8 @@ class Case:
         """What is said at once to the question that waits. One that comes again gets a no where its call has run."""
         if self.ran:
             return ("reject",)
-        return {"yes": ("approve",), "no": ("reject",), "two at once": ("approve", "reject"), "expired": ()}[self.way]
+        both = ("approve", "reject") if self.number % 8 < 4 else ("reject", "approve")
+        return {"yes": ("approve",), "no": ("reject",), "two at once": both, "expired": ()}[self.way]
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 import threading
@@ -20,6 +21,8 @@ LAST_WORDS = "These are the last words of the whole answer."
 _TITLE = "A title"
 #: What no service sends forever: so long a hanging one is kept, in seconds.
 _HANGS = 120.0
+#: No agent sees one name of a call twice, as with a real service.
+_CALLS = itertools.count(1)
 _MODEL = re.compile(r"/models/([^/:]+):")
 
 End = Literal["stop", "limit", "refusal", "filter", "odd", "none"]
@@ -83,7 +86,7 @@ class _Messages:
             yield "open", _block(0, "stop")
         if reply.tool:
             name, given = reply.tool
-            block = {"type": "tool_use", "id": "toolu_1", "name": name, "input": {}}
+            block = {"type": "tool_use", "id": f"toolu_{next(_CALLS)}", "name": name, "input": {}}
             at = int(bool(reply.pieces))
             yield "open", _block(at, "start", content_block=block)
             for half in (given[: len(given) // 2], given[len(given) // 2 :]):
@@ -98,7 +101,7 @@ class _Messages:
         blocks: list[dict[str, Any]] = [{"type": "text", "text": reply.text}] if reply.pieces else []
         if reply.tool:
             given = _parsed(reply.tool[1])
-            blocks.append({"type": "tool_use", "id": "toolu_1", "name": reply.tool[0], "input": given})
+            blocks.append({"type": "tool_use", "id": f"toolu_{next(_CALLS)}", "name": reply.tool[0], "input": given})
         return {
             "id": "msg_1",
             "type": "message",
@@ -143,7 +146,12 @@ class _Chat:
             yield "piece", self._chunk(model, {"content": piece})
         if reply.tool:
             name, given = reply.tool
-            first = {"index": 0, "id": "call_1", "type": "function", "function": {"name": name, "arguments": ""}}
+            first = {
+                "index": 0,
+                "id": f"call_{next(_CALLS)}",
+                "type": "function",
+                "function": {"name": name, "arguments": ""},
+            }
             yield "open", self._chunk(model, {"tool_calls": [first]})
             for half in (given[: len(given) // 2], given[len(given) // 2 :]):
                 part = {"index": 0, "function": {"arguments": half}}
@@ -159,7 +167,7 @@ class _Chat:
         message: dict[str, Any] = {"role": "assistant", "content": reply.text}
         if reply.tool:
             function = {"name": reply.tool[0], "arguments": reply.tool[1]}
-            message["tool_calls"] = [{"id": "call_1", "type": "function", "function": function}]
+            message["tool_calls"] = [{"id": f"call_{next(_CALLS)}", "type": "function", "function": function}]
         ended = "tool_calls" if reply.tool else self.ends.get(reply.end)
         choice = {"index": 0, "message": message, "finish_reason": ended}
         return {"id": "chat_1", "object": "chat.completion", "created": 1, "model": model, "choices": [choice]} | {
@@ -181,7 +189,13 @@ class _Responses:
         items: list[dict[str, Any]] = [message] if reply.text or not reply.tool else []
         if reply.tool:
             name, given = reply.tool
-            call = {"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": name, "arguments": given}
+            call = {
+                "type": "function_call",
+                "id": "fc_1",
+                "call_id": f"call_{next(_CALLS)}",
+                "name": name,
+                "arguments": given,
+            }
             items.append({**call, "status": "completed"})
         return items
 

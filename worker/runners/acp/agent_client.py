@@ -104,8 +104,7 @@ def allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> b
 def arguments_of(call: Mapping[str, Any]) -> dict[str, Any] | None:
     """The paths and the input of a call, by name; None of an agent that shows no input."""
     given = call.get("rawInput")
-    paths = {f"path {number}": path for number, path in enumerate(_paths(call))}
-    return paths | given if isinstance(given, dict) else None
+    return _named(_paths(call)) | given if isinstance(given, dict) else None
 
 
 def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
@@ -117,8 +116,8 @@ def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str
     tool, given = tool_of(call), arguments_of(call)
     if given is None and any(rule.get("arguments") and fnmatchcase(tool, rule.get("tool", "*")) for rule in rules):
         return "deny"
-    paths = {f"path {number}": path for number, path in enumerate(_paths(call))}
-    rule = tool_gate.ruling(rules, tool, paths if given is None else given, root=root, folder=folder or root)
+    given_or_paths = _named(_paths(call)) if given is None else given
+    rule = tool_gate.ruling(rules, tool, given_or_paths, root=root, folder=folder or root)
     word = str(rule.get("do", "ask")) if rule else ""
     return "deny" if word == "ask" and given is None else word
 
@@ -126,6 +125,10 @@ def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str
 def tool_of(call: Mapping[str, Any]) -> str:
     """What rules call its tool."""
     return str(call.get("kind") or "other")
+
+
+def _named(paths: Sequence[Any]) -> dict[str, Any]:
+    return {f"path {number}" if number else "path": path for number, path in enumerate(paths)}
 
 
 def _paths(call: Mapping[str, Any]) -> list[Any]:

@@ -104,9 +104,10 @@ class AcpRunner(ProgramRunner):
         tool, given = str(heard.asks.get("tool")), dict(heard.asks["arguments"])
         rule = tool_gate.ruling(tools.rules, tool, given, root=str(tools.root), folder=str(run.order.directory))
         asked, digest = ToolRule(**rule), str(heard.asks.get("digest"))
-        # An agent that makes the call again gives it another id; its digest stays.
+        # The next delivery, which makes the call again, has another folder, and gives the call another id.
+        shown = json.loads(json.dumps(given, ensure_ascii=False).replace(str(run.order.directory), "."))
         return WaitingCall(
-            call=digest, tool=tool, arguments=given, digest=digest, wait_seconds=asked.wait_seconds, who=asked.who
+            call=digest, tool=tool, arguments=shown, digest=digest, wait_seconds=asked.wait_seconds, who=asked.who
         )
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
