@@ -1,6 +1,7 @@
 """Records as earlier versions wrote them, kept as files: a newer version must still show and finish them.
 
 ``records-v1.json`` is of the first version, ``records-v2.json`` of the next: it stored all texts apart from the record.
+From ``records-v3.json`` on all keys of a turn's namespace are kept: ``python -m tests.golden`` writes such a file.
 """
 
 import json
@@ -14,8 +15,9 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import Link
+from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome
+from tests import golden
 from tests.integration.engine import GOOD, Bench, says
 from tests.support import wait_until
 
@@ -25,6 +27,7 @@ RECORDS: dict[str, dict[str, Any]] = {
     for version in ("v1", "v2")
     for state, record in json.loads((GOLDEN / f"records-{version}.json").read_text()).items()
 }
+WHOLE: dict[str, dict[str, Any]] = json.loads((GOLDEN / "records-v3.json").read_text())
 UNFINISHED = [name for name in RECORDS if not name.startswith("finished")]
 
 
@@ -39,6 +42,10 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
 def restore(settings: Settings, record: dict[str, Any]) -> str:
     """Put a stored turn into this test's store, due now."""
     store = redis.Redis.from_url(settings.redis_url)
+    if "keys" in record:
+        golden.restore(store, f"{settings.namespace}:", record["keys"])
+        store.zadd(keys_of(settings.namespace, record["turn"]).due, {record["turn"]: 1})
+        return str(record["turn"])
     turn_id = record["turn"]["id"]
     keys = keys_of(settings.namespace, turn_id)
     store.hset(keys.turn(turn_id), mapping=record["turn"])
@@ -52,9 +59,9 @@ def restore(settings: Settings, record: dict[str, Any]) -> str:
     return str(turn_id)
 
 
-@pytest.mark.parametrize("state", UNFINISHED)
+@pytest.mark.parametrize("state", [*UNFINISHED, "queued", "running", "retrying", "held"])
 async def test_a_turn_of_an_earlier_version_is_found_and_finished(state: str, bench: Bench) -> None:
-    turn_id = restore(bench.settings, RECORDS[state])
+    turn_id = restore(bench.settings, RECORDS.get(state) or WHOLE[state])
     bench.runner.plays = [says(GOOD)] * 3
     found = await wait_until(lambda: (found := bench.ledger.reap(turn_id, may_take=True)).what == "announce" and found)
     bench.carry_out(turn_id, Link.parse(found.link), found.session_id)
@@ -76,3 +83,25 @@ async def test_a_turn_that_an_earlier_version_finished_is_shown_whole(bench: Ben
     turn = await bench.client.reader.get(restore(bench.settings, RECORDS["finished-v2"]))
     assert (turn.request.prompt, turn.outcome) == ("Wie geht das?", Outcome.PASSED)
     assert turn.response == "So.\n\n<!-- STEP: done -->"
+
+
+async def test_a_turn_that_an_earlier_version_parked_is_decided_and_goes_on(bench: Bench) -> None:
+    turn_id = restore(bench.settings, WHOLE["parked"])
+    assert [each.turn_id for each in await bench.client.inbox.parked()] == [turn_id]
+    turn = await bench.client.inbox.decide(turn_id, "approve", by="alice")
+    bench.carry_out(turn_id, Link(RESUME, turn.attempt))
+    turn = await bench.client.reader.get(turn_id)
+    assert (turn.outcome, turn.response) == (Outcome.PASSED_BY_HUMAN, "Alles klar.")
+
+
+@pytest.mark.parametrize("kind", ["approve", "reject"])
+async def test_a_tool_call_that_an_earlier_version_asked_about_is_answered(kind: str, bench: Bench) -> None:
+    turn_id = restore(bench.settings, WHOLE["asking"])
+    bench.runner.plays = [says(GOOD)]
+    turn = await bench.client.inbox.decide(turn_id, kind, by="alice")
+    bench.carry_out(turn_id, Link(RESUME, turn.attempt))
+    turn = await bench.client.reader.get(turn_id)
+    assert turn.outcome is Outcome.PASSED
+    assert turn.response == f"Ich habe es gebaut.\n\n{GOOD}"
+    [order] = bench.runner.orders
+    assert order.agent_session == "agent-1"

@@ -16,6 +16,7 @@ import tarfile
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from worker.processes.broker import EmbeddedBroker
 
 _ROOT = Path(__file__).parents[3]
 #: The landed releases, oldest first; this checkout comes after them.
-_LANDED = ("98323e7", "76f278d")
+_LANDED = ("98323e7", "76f278d", "cd0816f")
 _HERE = "this checkout"
 _ANSWER = "Eine Antwort, die etwas dauert.\n\n"
 _SCRIPT = """
@@ -96,7 +97,9 @@ def stage(long: bool) -> Seen:
     known = [f"{commit}^{{commit}}" for commit in _LANDED]
     if any(subprocess.run(["git", "cat-file", "-e", each], cwd=_ROOT, check=False).returncode for each in known):
         pytest.skip("the history with the landed releases is not here")
-    ways = [(_LANDED[1], _HERE)] if not long else [(_LANDED[0], _LANDED[1]), (_LANDED[1], _HERE), (_LANDED[0], _HERE)]
+    ways = [(_LANDED[-1], _HERE)]
+    if long:
+        ways = [*pairwise((*_LANDED, _HERE)), (_LANDED[0], _HERE)]
     tried, broken, crashed, beside = 0, list[str](), 0, list[str]()
     with tempfile.TemporaryDirectory() as name:
         sources = {commit: _unpacked(commit, Path(name) / commit) for commit in _LANDED} | {_HERE: _ROOT}
