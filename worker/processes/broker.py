@@ -73,7 +73,7 @@ def find_servers() -> Iterator[Server]:
         some = True
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
-        version = _version(Path(found)) if found else ""
+        version = version_of(Path(found)) if found else ""
         if found and tuple(map(int, version.split(".")[:2])) >= LOWEST_VERSION:
             yield Server(Path(found), version, "PATH")
             some = True
@@ -95,7 +95,8 @@ def _server_of_wheel() -> Server:
     raise BrokerError(f"the package {WHEEL} holds no server for this machine: {_WAYS_OUT}")
 
 
-def _version(path: Path) -> str:
+def version_of(path: Path) -> str:
+    """Return what a server's program says its version is, such as ``8.1.1``; ``0.0.0`` if it says none."""
     output = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=10).stdout
     match = re.search(r"v=(\d+\.\d+\.\d+)", output)
     return match.group(1) if match else "0.0.0"
