@@ -447,11 +447,8 @@ def _tolerated(issue: ValidationIssue, policy: Policy, *, final: bool) -> bool:
 
 def weighed(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:
     """The attempts, their issues as the policy weighs them."""
-    return [_weighed(attempt, demote(attempt.issues, policy)) for attempt in history]
-
-
-def _weighed(attempt: Attempt, issues: tuple[ValidationIssue, ...]) -> Attempt:
-    return attempt if issues == attempt.issues else replace(attempt, issues=issues)
+    seen = ((attempt, demote(attempt.issues, policy)) for attempt in history)
+    return [attempt if issues == attempt.issues else replace(attempt, issues=issues) for attempt, issues in seen]
 
 
 def _feedback(history: Sequence[Attempt], policy: Policy) -> str:
@@ -478,11 +475,8 @@ def _spent(history: Sequence[Attempt], policy: Policy) -> frozenset[str]:
 
 def _next_action(actions: Sequence[Action], *, hopeless: bool) -> Action:
     """The first action that can still be taken; the repair was tried before the answer was judged."""
-    for action in actions:
-        if action is Action.REPAIR or (action is Action.RETRY and hopeless):
-            continue
-        return action
-    return Action.FAIL
+    left = (a for a in actions if a is not Action.REPAIR and not (a is Action.RETRY and hopeless))
+    return next(left, Action.FAIL)
 
 
 def _came_back(history: Sequence[Attempt]) -> bool:
