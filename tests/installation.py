@@ -218,6 +218,28 @@ class Said(NamedTuple):
     stderr: str
 
 
+def command(settings: Settings, *words: str) -> Said:
+    """``turns`` with these words in this process, which is faster; nobody is at a terminal."""
+    out, err, code = io.StringIO(), io.StringIO(), 0
+
+    def carry_out() -> None:
+        nonlocal code
+        try:
+            main(list(words))
+        except SystemExit as ended:
+            code = int(ended.code or 0)
+
+    given = mock.patch.dict(os.environ, environ_of(settings), clear=True)
+    with given, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        if asyncio._get_running_loop() is None:
+            carry_out()
+        else:  # a command has an event loop of its own
+            thread = threading.Thread(target=carry_out)
+            thread.start()
+            thread.join()
+    return Said(code, out.getvalue(), err.getvalue())
+
+
 class Installation:
     """A broker's namespace, and the workers, relays and commands that a test starts on it. All of them end with it.
 
@@ -280,25 +302,8 @@ class Installation:
         return run(self.settings, *words, cwd=cwd, **environ)
 
     def command(self, *words: str) -> Said:
-        """``turns`` with these words in this process, which is faster; nobody is at a terminal."""
-        out, err, code = io.StringIO(), io.StringIO(), 0
-
-        def carry_out() -> None:
-            nonlocal code
-            try:
-                main(list(words))
-            except SystemExit as ended:
-                code = int(ended.code or 0)
-
-        given = mock.patch.dict(os.environ, environ_of(self.settings), clear=True)
-        with given, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-            if asyncio._get_running_loop() is None:
-                carry_out()
-            else:  # a command has an event loop of its own
-                thread = threading.Thread(target=carry_out)
-                thread.start()
-                thread.join()
-        return Said(code, out.getvalue(), err.getvalue())
+        """As the function ``command``, under its settings."""
+        return command(self.settings, *words)
 
     def web(self, client: TurnsClient | None = None, **headers: str) -> AbstractAsyncContextManager[httpx2.AsyncClient]:
         """A caller of a relay in this process."""

@@ -14,7 +14,7 @@ from api_client.client import TurnsClient
 from api_client.contract.issues import StoreUnavailable
 from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
-from tests.installation import Installation, run
+from tests.installation import Installation, command
 from tests.integration.engine import GOOD
 from tests.integration.served import HI
 from tests.support import playing, wait_until
@@ -55,10 +55,10 @@ async def test_two_relays_overshoot_a_budget_by_the_turns_in_flight_at_most(inst
     assert all(int(answer.headers["retry-after"]) > 0 for answer in refused)
     assert round(budget.spent_usd, 6) == round(len(passed) * EACH, 6), "each turn is charged, once"
     assert LIMIT - EACH < budget.spent_usd <= LIMIT + CALLERS * EACH
-    [told] = json.loads(run(used, "budgets", "--json").stdout)
+    [told] = json.loads(command(used, "budgets", "--json").stdout)
     assert (told["scope"], told["state"]) == ("all", "spent")
-    assert "spent" in run(used, "budgets").stdout
-    [row] = json.loads(run(used, "stats", "--by", "owner", "--json").stdout)["rows"]
+    assert "spent" in command(used, "budgets").stdout
+    [row] = json.loads(command(used, "stats", "--by", "owner", "--json").stdout)["rows"]
     assert (row["turns"], round(row["cost_usd"], 6)) == (len(passed), round(budget.spent_usd, 6))
 
 
@@ -157,7 +157,7 @@ async def test_phases_that_were_stored_before_the_store_failed_are_named(
 
 
 def test_budgets_that_make_no_sense_are_refused_with_an_example(settings: Settings) -> None:
-    done = run(replace(settings, budgets={"team:x": 5.0}), "budgets")
+    done = command(replace(settings, budgets={"team:x": 5.0}), "budgets")
     assert done.returncode == 2
     assert "owner:*=5" in done.stderr
-    assert run(settings, "budgets").stdout == "no budgets: HELIX_BUDGETS is not set\n"
+    assert command(settings, "budgets").stdout == "no budgets: HELIX_BUDGETS is not set\n"

@@ -18,7 +18,7 @@ from api_client.contract.notices import Notice
 from api_client.contract.policy import Escalation
 from api_client.contract.settings import Settings
 from tests.hooks import HookReceiver
-from tests.installation import Installation, run
+from tests.installation import Installation, command
 from tests.integration.served import serving
 from tests.on_loop import outbox_of
 from tests.support import wait_for, wait_until
@@ -96,7 +96,7 @@ async def test_who_was_away_gets_it_later_and_what_one_took_is_not_sent_to_it_ag
             assert not await client.notices.put(notice), "it is put once"
         called.worker("--foreground")
         await wait_until(lambda: receiver.taken)
-        listed = await wait_until(lambda: run(used, "notices", "list", "--json").stdout.strip() == "[]")
+        listed = await wait_until(lambda: command(used, "notices", "list", "--json").stdout.strip() == "[]")
     assert listed
     assert len(receiver.paths) == 2
     assert (tmp_path / "kinds").read_text().split() == ["queue.stuck"]
@@ -113,23 +113,23 @@ def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
             assert not outbox.failed(entry, [], "http://127.0.0.1: answers 500")
             again: Any = store.zscore(Keys(used.namespace).notices_due, entry.notice_id)
             assert again >= began + 4_999, "not before its pause is over"
-            [waits] = json.loads(run(used, "notices", "list", "--json").stdout)
+            [waits] = json.loads(command(used, "notices", "list", "--json").stdout)
             assert waits["tries"] == 1
             old = replace(entry, put_at=entry.put_at - 86_400, tries=1)
             assert outbox.failed(old, [], "http://127.0.0.1: answers 500")
-            assert json.loads(run(used, "notices", "list", "--json").stdout) == []
-        [told] = json.loads(run(used, "notices", "dead", "--json").stdout)
+            assert json.loads(command(used, "notices", "list", "--json").stdout) == []
+        [told] = json.loads(command(used, "notices", "dead", "--json").stdout)
         assert (told["kind"], told["error"]) == ("turn.dead", "http://127.0.0.1: answers 500")
-        findings = json.loads(run(used, "doctor", "--json").stdout)["findings"]
+        findings = json.loads(command(used, "doctor", "--json").stdout)["findings"]
         assert any(each["check"] == "notices" and "given up" in each["message"] for each in findings)
-        assert run(used, "notices", "resend", "no-such").returncode == 2
-        assert run(used, "notices", "resend", "--all").stdout == "1 notice will be sent again\n"
+        assert command(used, "notices", "resend", "no-such").returncode == 2
+        assert command(used, "notices", "resend", "--all").stdout == "1 notice will be sent again\n"
         worker = called.worker("--foreground")
         wait_for(lambda: receiver.taken)
         assert receiver.unwrapped(SECRET)[0].id == told["notice_id"]
         assert worker.process.poll() is None
-    assert run(used, "notices", "test").returncode == 1
-    assert run(replace(used, webhook_urls=()), "notices", "test").returncode == 2
+    assert command(used, "notices", "test").returncode == 1
+    assert command(replace(used, webhook_urls=()), "notices", "test").returncode == 2
 
 
 async def test_the_page_shows_what_was_given_up_and_its_forms_send_it_again_or_drop_it(settings: Settings) -> None:
@@ -156,7 +156,7 @@ async def test_the_page_shows_what_was_given_up_and_its_forms_send_it_again_or_d
         assert (await relay.http.post("/notices/drop", data={"csrf": csrf[1]})).status_code == 303
         assert "Nothing was given up." in (await relay.http.get("/notices")).text
         assert two.notice_id not in {each.notice_id for each in await client.notices.waiting()}
-    audit = run(settings, "audit").stdout
+    audit = command(settings, "audit").stdout
     assert "resend notices" in audit
     assert "drop notices" in audit
 
@@ -178,7 +178,7 @@ async def test_the_api_lists_notices_and_sends_those_given_up_again_or_drops_the
         assert [(each["object"], each["error"]) for each in dead] == [("notice", "answers 500")] * 3
         assert len((await http.get("/v1/notices/dead?limit=2")).json()["data"]) == 2
         assert dead == [
-            {"object": "notice", **each} for each in json.loads(run(settings, "notices", "dead", "--json").stdout)
+            {"object": "notice", **each} for each in json.loads(command(settings, "notices", "dead", "--json").stdout)
         ]
         first = dead[0]["notice_id"]
         again = await http.post("/v1/notices/dead/resend", json={"notice_ids": [first]})
@@ -190,7 +190,7 @@ async def test_the_api_lists_notices_and_sends_those_given_up_again_or_drops_the
         dropped = (await http.post("/v1/notices/dead/drop", json={"all": True})).json()["dropped"]
         assert sorted(dropped) == sorted(each["notice_id"] for each in dead[1:])
         assert (await http.get("/v1/notices/dead")).json()["data"] == []
-    audit = run(settings, "audit").stdout
+    audit = command(settings, "audit").stdout
     assert "resend notices" in audit
     assert "drop notices" in audit
 
@@ -217,7 +217,7 @@ async def test_the_api_drops_nothing_when_it_is_not_clear_what(
 
 def test_doctor_names_an_address_that_leads_inside_and_webhooks_without_a_signature(called: Installation) -> None:
     used = called.change(webhook_urls=("https://localhost/x",), webhook_internal="refused", webhook_secret="")
-    findings = json.loads(run(used, "doctor", "--json").stdout)["findings"]
+    findings = json.loads(command(used, "doctor", "--json").stdout)["findings"]
     said = [each["message"] for each in findings if each["check"] == "webhook"]
     assert any("an inner address" in each for each in said)
     assert any("not signed" in each for each in said)
