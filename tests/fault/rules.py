@@ -197,7 +197,7 @@ def sealed(step: Step) -> None:
     if said != b"sealed":
         unchanged(step)
         return
-    rule(after.accepted == step.args[1].encode(), "an accepted answer was not kept")
+    rule(after.accepted == step.args[2].encode(), "an accepted answer was not kept")
     rule((after.token, after.seq) == (before.token, before.seq), "a seal did more")
     rule(after.state == b"validating", "a sealed answer is not seen as judged")
 

@@ -249,7 +249,7 @@ class Schedule:
         """An answer is accepted; it is committed at once, or later, or by another worker, which seals it again."""
         if run.turn.seen and run.turn.seen.accepted:
             name = run.turn.seen.accepted.decode()
-        reply = yield from self._do("seal", run.turn, run.token, name)
+        reply = yield from self._do("seal", run.turn, run.token, "", name)
         if reply[0] == b"fenced":
             self._notice(run, reply)
         elif self._random.random() < 0.5:
