@@ -443,7 +443,7 @@ MUTANTS = [
     EngineMutant(
         "an answer is published without a seal",
         _TURNS + "folders.py",
-        "if await parts.ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(move.attempt))):",
+        "if await parts.ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(move.attempt)), kept):",
         "if True:",
         _ACCEPTING,
         "test_a_cancel_while_an_answer_is_published_is_too_late[answer.published]",
