@@ -244,11 +244,18 @@ def _talk(way: Way, messages: int = MESSAGES) -> list[Took]:
         return [ask(f"Hallo {number}") for number in range(messages)]
 
 
+#: Between two new chats, in seconds: what is started ahead is there again, and counted.
+_PAUSE = 2.5
+
+
 def _alone(way: Way, stub: Stub, figures: dict[str, list[float]]) -> None:
-    """One chat, and some more first messages."""
+    """One chat, and some more first messages, each after a pause."""
+    time.sleep(_PAUSE)
     before, begun = way.spent(), time.monotonic()
     talk = _talk(way)
-    seconds, after = time.monotonic() - begun, way.spent()
+    seconds = time.monotonic() - begun
+    time.sleep(_PAUSE)
+    after = way.spent()
     if sum(text.startswith("assistant: ") for text in told(stub.requests[-1])) != MESSAGES - 1:
         sys.exit(f"bench: {way.name} has lost its conversation")
     for name, index in (("agent_cpu", 0), ("our_cpu", 1)):
@@ -256,7 +263,10 @@ def _alone(way: Way, stub: Stub, figures: dict[str, list[float]]) -> None:
     figures["cpu"].append(figures["agent_cpu"][-1] + figures["our_cpu"][-1])
     figures["alone"].append(MESSAGES / seconds)
     figures["later"] += [took.first for took in talk[1:]]
-    figures["first"] += [talk[0].first, *(_talk(way, 1)[0].first for _ in range(MESSAGES))]
+    figures["first"].append(talk[0].first)
+    for _ in range(MESSAGES):
+        figures["first"].append(_talk(way, 1)[0].first)
+        time.sleep(_PAUSE)
 
 
 def _rejected(way: Way, stub: Stub, figures: dict[str, list[float]]) -> None:

@@ -231,11 +231,18 @@ def strike(house: House, program: Path, draw: random.Random) -> Kill | None:
     victim = found[int(place * len(found))]
     try:
         below = set(family(victim))
-        turns = frozenset(mark.partition(".")[0] for pid, mark in marks() if mark and pid in below)
+        turns = frozenset(_turn_of(house, mark) for pid, mark in marks() if mark and pid in below)
         os.kill(victim, signal.SIGKILL)
     except OSError:
         return None
     return Kill(time.monotonic(), role, turns)
+
+
+def _turn_of(house: House, mark: str) -> str:
+    """The turn that a process was started for, or that claimed it as a spare."""
+    name = mark.partition(".")[0]
+    claimed = house.settings.sessions_dir / ".spares" / name
+    return claimed.readlink().name.rsplit("-", 2)[0] if claimed.is_symlink() else name
 
 
 class Users:

@@ -48,5 +48,6 @@ def claude_settings(settings: Settings, program: Path, stub: Stub) -> Settings:
         claude_path=str(program),
         claude_api_url=stub.url,
         claude_api_key="sk-stub",
+        claude_spares=0,  # a test knows all processes
         transient_delay_seconds=0.1,
     )

@@ -182,6 +182,11 @@ class Agents:
         integer(0, 10**7),
         "Memory that those of a worker process may hold together, in MiB (the oldest end first); 0: any amount.",
     )
+    claude_spares: int = setting(
+        1,
+        integer(0, 64),
+        "How many CLIs a worker process starts ahead, outside a box, while new sessions come; 0: none.",
+    )
     claude_warm_patience: float = constant(
         0.2, number(0, 60), "A message waits so long for the worker that keeps its session's CLI; then any runs it."
     )

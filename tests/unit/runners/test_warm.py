@@ -6,7 +6,7 @@ import asyncio
 import json
 import math
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdic
 from worker.runners.claude.command import Base
 from worker.runners.claude.completion_gate import END, START, STOP, STOP_FAILURE, Evidence, Mark, judge
 from worker.runners.claude.exchange import Exchange
+from worker.runners.warm.demand import Demand
 from worker.runners.warm.idle_agents import IdleAgents
 from worker.runners.warm.life import Limits
 
@@ -175,6 +176,93 @@ def test_who_rests_is_known_and_whose_agent_has_ended_is_told_once() -> None:
     assert (list(idle.resting()), idle.ended()) == ([("o", "c")], {("o", "b")}), "it has another"
     idle.close()
     assert (idle.resting(), idle.ended()) == ({}, {("o", "c")})
+
+
+def test_as_many_spares_are_wanted_as_new_sessions_came_lately_and_no_more_than_set() -> None:
+    demand, limits = Demand(), Limits(seconds=60, spares=2)
+    assert demand.wanted("a", limits, 0.0) == 0
+    for at in (0.0, 1.0, 50.0):
+        demand.came("a", at)
+    assert [demand.wanted("a", limits, now) for now in (2.0, 55.0, 60.5, 70.0, 111.0)] == [2, 2, 2, 1, 0]
+    assert demand.wanted("b", limits, 2.0) == 0
+
+
+def test_after_two_failures_in_a_row_no_spare_is_tried_for_a_while() -> None:
+    demand, limits = Demand(), Limits(seconds=60, spares=1)
+    demand.came("a", 0.0)
+    demand.failed("a", 1.0)
+    assert demand.wanted("a", limits, 1.0) == 1
+    demand.served("a")
+    demand.failed("a", 2.0)
+    assert demand.wanted("a", limits, 2.0) == 1
+    demand.failed("a", 3.0)
+    demand.came("a", 50.0)
+    assert [demand.wanted("a", limits, now) for now in (4.0, 62.0, 64.0)] == [0, 0, 1]
+
+
+@dataclass
+class Ahead(Process):
+    """A spare."""
+
+    claims: bool = True
+
+    def claim(self, order: Order, fixed: str) -> bool:
+        self.session, self.fixed = (order.owner, order.session_id), fixed
+        return self.claims
+
+
+@dataclass
+class Preparing(Runner):
+    ahead: list[Ahead] = field(default_factory=list)
+    claims: bool = True
+
+    def spare_part(self, _: Order) -> str:
+        return "kind"
+
+    def open_spare(self, _: Order, part: str, until: float) -> Ahead | None:
+        assert until > time.monotonic()
+        self.ahead.append(Ahead(("", f"spare-{len(self.ahead)}"), part, claims=self.claims))
+        return self.ahead[-1]
+
+
+AHEAD = replace(LIMITS, spares=1)
+
+
+def test_a_spare_becomes_a_new_sessions_process_and_is_nobodys_before() -> None:
+    idle, runner = IdleAgents(), Preparing()
+    ask(idle, runner, order("a"), limits=AHEAD)
+    idle.prepare(runner, AHEAD, order("a"), "kind")
+    idle.prepare(runner, AHEAD, order("a"), "kind")
+    assert (len(runner.ahead), list(idle.resting()), idle.ended()) == (1, [("o", "a")], set())
+    assert list(idle.seen()) == ["a", "(spare 1)"]
+    ask(idle, runner, order("b"), order("b"), order("c"), limits=AHEAD)
+    assert [process.session[1] for process in runner.opened] == ["a", "c"]
+    assert runner.ahead[0].session == ("o", "b")
+    idle.close()
+    assert runner.ahead[0].closed
+
+
+def test_a_spare_that_refuses_is_closed_and_the_session_starts_cold() -> None:
+    idle, runner = IdleAgents(), Preparing(claims=False)
+    for name in ("a", "b", "c"):
+        ask(idle, runner, order(name), limits=AHEAD)
+        idle.prepare(runner, AHEAD, order(name), "kind")
+    assert len(runner.opened) == 3
+    assert [spare.closed for spare in runner.ahead] == [True, True], "the third is not tried"
+
+
+@pytest.mark.parametrize("limits", [replace(AHEAD, processes=2), replace(AHEAD, memory_mb=320)])
+def test_kept_agents_make_no_room_for_a_spare_but_a_spare_for_them(limits: Limits) -> None:
+    idle, runner = IdleAgents(), Preparing()
+    idle._demand.came("kind", time.monotonic())
+    idle.put(Process(("a", "a"), size=100 * 2**20), limits)
+    idle.prepare(runner, limits, order("c"), "kind")
+    idle.put(Process(("b", "b"), size=100 * 2**20), limits)
+    assert list(idle.resting()) == [("a", "a"), ("b", "b")]
+    idle.prepare(runner, limits, order("c"), "kind")
+    assert len(runner.ahead) == 1
+    idle.close()
+    assert runner.ahead[0].closed
 
 
 def lifecycle(message: Exchange, state: str, uuid: str = "") -> bytes:

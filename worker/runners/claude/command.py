@@ -221,14 +221,19 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
     marks = order.directory / "marks"
     for folder in (marks, home / ".claude", home / "tmp"):
         folder.mkdir(parents=True)
-    memory = order.workdir / "CLAUDE.md"
-    if memory.is_file() and not memory.is_symlink():
-        shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
+    instruct(order, home)
     if order.tools:
         (home / TOOL_ORDERS).write_text(tool_orders(order), encoding="utf-8")
     path = home / "helix-settings.json"
     path.write_text(settings_content(order, home, settings), encoding="utf-8")
     return path
+
+
+def instruct(order: Order, home: Path) -> None:
+    """Give the CLI the session's CLAUDE.md, where it has one. Raises ``OSError``."""
+    memory = order.workdir / "CLAUDE.md"
+    if memory.is_file() and not memory.is_symlink():
+        shutil.copyfile(memory, home / ".claude" / "CLAUDE.md")
 
 
 def settings_content(order: Order, home: Path, settings: Settings) -> str:

@@ -129,15 +129,17 @@ class ProcessFiles:
 
     Attributes:
         top: its folder: ``work`` is the agent's, ``home`` its HOME. level: the box around it.
+        spare: it was started ahead.
         mark: of its processes, in the marks of its hooks. agent: its agent session, which names its transcript.
         asked: how many messages it was given. length: of its transcript when the last one had ended, in bytes.
         spent: US dollars until then. calls: how many model calls had begun at its door.
     """
 
     top: Path
-    level: Level
     mark: str
     agent: str
+    level: Level = field(default_factory=Level)
+    spare: bool = False
     asked: int = 0
     length: int = 0
     spent: float = 0.0
@@ -153,10 +155,21 @@ class ProcessFiles:
         """Its HOME."""
         return self.top / "home"
 
+    @property
+    def output(self) -> Path:
+        """Where its agent writes files of an answer."""
+        return self.work / "output"
+
+    @property
+    def was_there(self) -> bool:
+        """Return whether it was there before the message that it was given last: another one could take that."""
+        return self.spare or self.asked > 1
+
     def recording(self, order: Order) -> Recording | None:
         """Begin the recording of a message; None where it is not to be recorded, or cannot be."""
-        facts = [str(self.top), self.level.kind, self.level.cut, self.mark, self.agent]
-        head = json.dumps({_HEAD: [*facts, self.asked, self.length, self.spent, self.calls]}).encode() + b"\n"
+        facts: list[Any] = [str(self.top), self.level.kind, self.level.cut, self.mark, self.agent]
+        facts += [self.asked, self.length, self.spent, self.calls, self.spare]
+        head = json.dumps({_HEAD: facts}).encode() + b"\n"
         forget(order.directory)  # of a process that never took it
         try:
             return Recording(order.directory, head) if order.recorded else None
@@ -217,7 +230,7 @@ class ProcessFiles:
         stream, taken = message.stream, message.taken_at
         facts: dict[str, Any] = {"retries": stream.retries, "continued": message.base.knows}
         facts |= {"skipped_lines": stream.skipped} if stream.skipped else {}
-        facts["start"] = "warm" if self.asked > 1 else "cold"
+        facts["start"] = "warm" if self.asked > 1 else "spare" if self.spare else "cold"
         return facts | ({"start_ms": round(1000 * (taken - message.began))} if taken and message.began else {})
 
     def hand_over(self, order: Order) -> None:
@@ -230,7 +243,7 @@ class ProcessFiles:
                 continue
             path.rename(order.directory / path.name)
         reach("message.moved")
-        for folder in (self.work / "output", order.directory / "output", order.directory / "marks"):
+        for folder in (self.output, order.directory / "output", order.directory / "marks"):
             folder.mkdir(exist_ok=True)
         for mark in (self.work / "marks").iterdir():
             shutil.copyfile(mark, order.directory / "marks" / mark.name)
@@ -250,11 +263,11 @@ def files_of(found: Finished | None) -> ProcessFiles | None:
     """The files of the kept process that a recording is of; None for the recording of another one."""
     try:
         head: list[Any] = json.loads(found.output.partition(b"\n")[0])[_HEAD] if found else []
-        top, kind, cut, mark, agent, asked, length, spent, *calls = head  # older workers noted no calls
+        top, kind, cut, *facts = [*head, 0, False][:10]  # older workers noted no calls, and had no spares
+        names = ("mark", "agent", "asked", "length", "spent", "calls", "spare")
+        return ProcessFiles(top=Path(top), level=Level(kind, cut), **dict(zip(names, facts, strict=True)))
     except (ValueError, TypeError, KeyError):
         return None
-    said = {"mark": mark, "agent": agent, "asked": asked, "length": length, "spent": spent, "calls": sum(calls)}
-    return ProcessFiles(top=Path(top), level=Level(kind, cut), **said)
 
 
 def adopted(order: Order, files: ProcessFiles, found: Finished) -> RunResult | None:

@@ -99,29 +99,12 @@ def opened(
     agents: Processes, settings: Settings, program: str, order: Order, fixed: str, stop: Stop
 ) -> ClaudeLiving | RunResult:
     """Start a process for the messages of an order's session; the result that says why not. May block."""
-    began, top = time.monotonic(), order.workdir / command.TRANSCRIPTS / KEPT / order.directory.name
-    base, session = command.base_of(order), command.session_of(order)
-    inner, home = replace(order, directory=top / "work", recorded=False), top / "home"  # its messages are recorded
-    # A session's messages come one after the other: whatever another process kept of it is out of date.
-    shutil.rmtree(top.parent, ignore_errors=True)
+    began, top, base = time.monotonic(), place_of(order), command.base_of(order)
     held = contextlib.ExitStack()
     held.callback(shutil.rmtree, top, ignore_errors=True)
+    files, inner = ProcessFiles(top=top, mark=order.mark, agent=command.session_of(order)), inside(order, top)
     try:
-        (inner.directory / "output").mkdir(parents=True)
-        settings_file = prepare(inner, home, settings)
-        launch = Launch(
-            argv=[program, *arguments(settings, inner, settings_file, session, base), *_STREAMING],
-            env=environment(settings, home),
-            stdin=None,
-            binds=binds(settings, inner, Path(program), settings_file, base),
-            box=settings.box,
-            wanted=True,
-            bounds=Bounds.of(settings),
-            writes=[home],
-            outbound=outbound(settings),
-            door_env=door_environment(settings),
-        )
-        begun = begin(agents, launch, inner, stop, lambda _: None, lambda _: (), held, noted=order.recorded)
+        begun = started(agents, settings, program, inner, files, base, stop, held, noted=order.recorded)
     except OSError as error:
         held.close()
         return not_begun(f"the run's folders could not be made: {error}", host=error.errno in SHORT_OF)
@@ -131,38 +114,82 @@ def opened(
     if isinstance(begun, Ending):
         held.close()
         return not_begun(begun.exit.error, host=False)
-    files = ProcessFiles(top=top, level=begun.level, mark=inner.mark, agent=session, spent=base.spent)
-    return ClaudeLiving(begun, held, files, inner, fixed, base, launch.bounds, began)
+    files.level, files.spent = begun.level, base.spent
+    living = ClaudeLiving(begun, held, files, Bounds.of(settings))
+    living.belongs(order, fixed, base, began)
+    return living
+
+
+def place_of(order: Order) -> Path:
+    """Where a process has its files that an order begins; whatever another one kept of its session is gone.
+
+    A session's messages come one after the other, so that is out of date.
+    """
+    top = order.workdir / command.TRANSCRIPTS / KEPT / order.directory.name
+    shutil.rmtree(top.parent, ignore_errors=True)
+    return top
+
+
+def inside(order: Order, top: Path) -> Order:
+    """The order as its process sees it; its messages are recorded one by one."""
+    return replace(order, directory=top / "work", recorded=False)
+
+
+def started(
+    agents: Processes,
+    settings: Settings,
+    program: str,
+    inner: Order,
+    files: ProcessFiles,
+    base: Base,
+    stop: Stop,
+    held: contextlib.ExitStack,
+    *more: str,
+    noted: bool,
+) -> Begun | Ending:
+    """Start a process in its own folder, with ``more`` arguments; as ``launch.begin``.
+
+    Raises:
+        OSError: its folder cannot be made.
+    """
+    files.output.mkdir(parents=True)
+    settings_file = prepare(inner, files.home, settings)
+    launch = Launch(
+        argv=[program, *arguments(settings, inner, settings_file, files.agent, base), *_STREAMING, *more],
+        env=environment(settings, files.home),
+        stdin=None,
+        binds=binds(settings, inner, Path(program), settings_file, base),
+        box=settings.box,
+        wanted=True,
+        bounds=Bounds.of(settings),
+        writes=[files.home],
+        outbound=outbound(settings),
+        door_env=door_environment(settings),
+    )
+    return begin(agents, launch, inner, stop, lambda _: None, lambda _: (), held, noted=noted)
 
 
 class ClaudeLiving:
     """A process of the CLI that takes one message after the other. See ``life.Living``."""
 
-    def __init__(
-        self,
-        begun: Begun,
-        held: contextlib.ExitStack,
-        files: ProcessFiles,
-        order: Order,
-        fixed: str,
-        base: Base,
-        bounds: Bounds,
-        began: float,
-    ) -> None:
-        self.session = (order.owner, order.session_id)
-        self.fixed = fixed
+    def __init__(self, begun: Begun, held: contextlib.ExitStack, files: ProcessFiles, bounds: Bounds) -> None:
+        self.session, self.fixed = ("", files.mark), ""
         self.keepable = False
         self._process, self._held, self._files, self._bounds = begun.supervision.process, held, files, bounds
-        self._door, self._base, self._began = begun.door, base, began
+        self._door, self._base, self._began = begun.door, Base(), 0.0
         self._pids = {self._process.pid}
         self._tip = ""  # the kept transcript that holds all that this process has heard
+
+    def belongs(self, order: Order, fixed: str, base: Base, began: float) -> None:
+        """Its first message is an order's, whose session it belongs to from now on; ``began``: when that was asked."""
+        self.session, self.fixed = (order.owner, order.session_id), fixed
+        self._base, self._began = base, began
 
     def continues(self, order: Order) -> bool:
         """Return whether it lives, and holds exactly the conversation that the order goes on from. May block."""
         self._base = command.base_of(order)
         transcript = self._base.transcript
-        lives = not self._gone and self._process.silent and not any(map(is_stopped, self._pids))
-        return lives and transcript is not None and transcript.stem == self._tip
+        return self._lives and self._process.silent and transcript is not None and transcript.stem == self._tip
 
     async def ask(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
         """One message, to the end; None where it was surely never taken."""
@@ -178,7 +205,7 @@ class ClaudeLiving:
         def emit_from_thread(event: AgentEvent) -> None:
             loop.call_soon_threadsafe(emit, event)
 
-        if not await asyncio.to_thread(self._send, message) and files.asked > 1:
+        if not await asyncio.to_thread(self._send, message) and files.was_there:
             return None
         begun = Begun(supervision, files.level, self._door, files.calls)
         self._look(message)
@@ -205,7 +232,7 @@ class ClaudeLiving:
         if self._process.output_ended:
             self._process.close_input()
             return
-        if self._files.asked > 1 and not message.taken_at and time.monotonic() - message.began > _TO_TAKE:
+        if self._files.was_there and not message.taken_at and time.monotonic() - message.began > _TO_TAKE:
             self._process.terminate(0)
             return
         now, folder = time.monotonic(), self._files.work / "marks"
@@ -261,6 +288,10 @@ class ClaudeLiving:
         return self._files.level.kind != "none"
 
     @property
+    def _lives(self) -> bool:
+        return not self._gone and not any(map(is_stopped, self._pids))
+
+    @property
     def _gone(self) -> bool:
         return self._process.wait(0) is not None or self._process.known_end is not None
 
@@ -284,7 +315,7 @@ class ClaudeLiving:
         One that was complete beyond doubt before its process was killed is complete.
         """
         files, ending = self._files, begun.ended(report)
-        if not message.taken_at and files.asked > 1 and not ending.cause and not stop.reason:
+        if not message.taken_at and files.was_there and not ending.cause and not stop.reason:
             return None
         killed = ending.exit.code != 0 and not ending.cause and not message.crowded
         proven = files.proven(files.work, message, ending) if killed else None

@@ -19,7 +19,7 @@ from worker.files.safe_io import SHORT_OF
 from worker.runners.base import Emit, ErrorKind, Order, RunResult, Sent, Stop, Verdict, Why, config_error, not_begun
 from worker.runners.claude import command as claude_sessions
 from worker.runners.claude import completion_gate as claude_gate
-from worker.runners.claude import exchange, living
+from worker.runners.claude import exchange, living, spare
 from worker.runners.claude.answer import Left, evidence_of, left_by
 from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.command import (
@@ -35,6 +35,7 @@ from worker.runners.claude.command import (
 from worker.runners.claude.output import (
     ClaudeStream,
 )
+from worker.runners.guard.box import BoxError
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, Play, ProcessRunner, Reading
 from worker.runners.guard.supervision import Ending, stopped
@@ -78,6 +79,22 @@ class ClaudeCliRunner(ProcessRunner):
         """Start a process that may take several messages of the order's session. May block."""
         settings = self._settings.of_model(order.model)
         return living.opened(self._agents, settings, find_program(settings), order, fixed, stop)
+
+    def spare_part(self, order: Order) -> str:
+        """Return what an order has in common with all whose spare it may take; empty where it can take none."""
+        settings = self._settings.of_model(order.model)
+        try:
+            return spare.part_of(settings, find_program(settings), order)
+        except (SettingsError, OSError, BoxError):
+            return ""  # a cold start says why
+
+    def open_spare(self, order: Order, part: str, until: float) -> spare.ClaudeSpare | None:
+        """Start a process for any new session whose order has this part. May block."""
+        settings = self._settings.of_model(order.model)
+        try:
+            return spare.opened(self._agents, settings, find_program(settings), order, part, until)
+        except SettingsError:
+            return None
 
     def prepare(self, order: Order) -> Play | RunResult:
         """Make its folders and its command line ready; a missing program is a configuration error."""

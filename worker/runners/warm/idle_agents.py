@@ -4,20 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import threading
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import cast
 
 import structlog
 
 from worker.runners.base import Emit, Order, RunResult, Stop, not_begun
-from worker.runners.warm.life import Limits, Living, Opens
+from worker.runners.warm.demand import Demand
+from worker.runners.warm.life import Limits, Living, Opens, Prepares, Spare
 
 log = structlog.get_logger()
 
 _MIB = 2**20
+#: What a spare will hold once it is ready, in bytes. A new one holds next to nothing.
+_SPARE_BYTES = 128 * _MIB
+#: A spare is started this long after a new session came, in seconds: not while that one's own process starts.
+_LATER = 1.0
+#: One that ends so soon after its start was none, in seconds.
+_STILLBORN = 10.0
 
 
 class IdleAgents:
@@ -28,17 +37,19 @@ class IdleAgents:
         #: The least recently used first, with the bytes each held when its last message ended, and when that was.
         self._idle: dict[tuple[str, str], tuple[Living, int, float]] = {}
         self._ended: set[tuple[str, str]] = set()
+        self._demand = Demand()
         self._closing = ThreadPoolExecutor(1, "idle-agents")
 
     def __len__(self) -> int:
         return len(self._idle)
 
     async def run(self, runner: Opens, limits: Limits, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """Run one message: in the process that the session's last message left, or in a new one."""
+        """Run one message: in the process that the session's last message left, in a spare, or in a new one."""
         fixed = await asyncio.to_thread(runner.fixed_part, order)
         if not fixed:
             return await runner.run_alone(order, emit, stop)
-        if living := await asyncio.to_thread(self.take, order, fixed):
+        living = await asyncio.to_thread(self.take, order, fixed)
+        if living := living or await self._spare(runner, limits, order, fixed):
             result = await self._ask(living, limits, order, emit, stop)
             if result is not None:
                 return result
@@ -47,6 +58,51 @@ class IdleAgents:
             return opened
         result = await self._ask(opened, limits, order, emit, stop)
         return result or not_begun("the agent took no message", host=False)
+
+    async def _spare(self, runner: Opens, limits: Limits, order: Order, fixed: str) -> Living | None:
+        """A spare that has become the process of the order's session, if there is one; another one is started later."""
+        if not limits.spares or not isinstance(runner, Prepares):
+            return None
+        part = await asyncio.to_thread(runner.spare_part, order)
+        if not part:
+            return None
+        with self._lock:
+            self._demand.came(part, time.monotonic())
+        later = functools.partial(self._closing.submit, self.prepare, runner, limits, order, part)
+        asyncio.get_running_loop().call_later(_LATER, later)
+        return await asyncio.to_thread(self._claimed, order, fixed, part)
+
+    def _claimed(self, order: Order, fixed: str, part: str) -> Living | None:
+        with self._lock:
+            name = next((name for name, (one, *_) in self._idle.items() if not name[0] and one.fixed == part), None)
+            spare = cast("Spare", self._idle.pop(name)[0]) if name else None
+        if spare is None:
+            return None
+        if spare.claim(order, fixed):
+            with self._lock:
+                self._demand.served(part)
+            return spare
+        with self._lock:
+            self._demand.failed(part, time.monotonic())
+        spare.close()
+        return None
+
+    def prepare(self, runner: Prepares, limits: Limits, order: Order, part: str) -> None:
+        """Start the spares that are wanted now and have room; kept agents make none. May block."""
+        while self._wants(part, limits):
+            spare = runner.open_spare(order, part, time.monotonic() + limits.seconds)
+            if spare is None:
+                with self._lock:
+                    self._demand.failed(part, time.monotonic())
+                return
+            self._put(spare, _SPARE_BYTES, limits)
+
+    def _wants(self, part: str, limits: Limits) -> bool:
+        with self._lock:
+            there = sum(not owner and one.fixed == part for (owner, _), (one, *_) in self._idle.items())
+            held = _SPARE_BYTES + sum(size for _, size, _ in self._idle.values())
+            room = len(self._idle) < limits.processes and (not limits.memory_mb or held <= limits.memory_mb * _MIB)
+            return room and there < self._demand.wanted(part, limits, time.monotonic())
 
     async def _ask(self, living: Living, limits: Limits, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
         try:
@@ -73,7 +129,9 @@ class IdleAgents:
 
     def put(self, living: Living, limits: Limits) -> None:
         """Keep a process until its session's next message; whichever are too many are ended."""
-        size = living.memory()
+        self._put(living, living.memory(), limits)
+
+    def _put(self, living: Living, size: int, limits: Limits) -> None:
         with self._lock:
             before = self._idle.pop(living.session, None)
             self._idle[living.session] = (living, size, time.monotonic())
@@ -84,28 +142,37 @@ class IdleAgents:
     def forget(self, living: Living) -> None:
         """A process has ended by itself, or rested too long: remove what it leaves. Never blocks."""
         with self._lock:
-            ours = self._idle.get(living.session, (None,))[0] is living
+            found, _, since = self._idle.get(living.session, (None, 0, 0.0))
+            ours, now = found is living, time.monotonic()
             if ours:
                 del self._idle[living.session]
+            if ours and not living.session[0] and now - since < _STILLBORN:
+                self._demand.failed(living.fixed, now)
         if ours:
             self._end([living])
 
     def resting(self) -> dict[tuple[str, str], float]:
         """The sessions (owner and id) whose agents wait here, each with when its last message ended (monotonic)."""
         with self._lock:
-            return {session: since for session, (_, _, since) in self._idle.items()}
+            return {session: since for session, (_, _, since) in self._idle.items() if session[0]}
 
     def seen(self) -> dict[str, tuple[float, int]]:
-        """The sessions whose agents wait here: since when, in seconds since the epoch, and the bytes each holds."""
-        ahead = time.time() - time.monotonic()
+        """The sessions whose agents wait here: since when, in seconds since the epoch, and the bytes each holds.
+
+        A spare, which has none, is ``(spare 1)``.
+        """
+        ahead, number = time.time() - time.monotonic(), itertools.count(1)
         with self._lock:
-            return {session: (since + ahead, size) for (_, session), (_, size, since) in self._idle.items()}
+            return {
+                session if owner else f"(spare {next(number)})": (since + ahead, size)
+                for (owner, session), (_, size, since) in self._idle.items()
+            }
 
     def ended(self) -> set[tuple[str, str]]:
         """The sessions whose agents have ended here since this was last asked, and that have no other."""
         with self._lock:
             ended, self._ended = self._ended - self._idle.keys(), set()
-        return ended
+        return {session for session in ended if session[0]}
 
     def end(self, session: tuple[str, str]) -> None:
         """End a session's agent, soon, if it waits here: another worker has gone on with the conversation."""
@@ -126,7 +193,7 @@ class IdleAgents:
         self._closing.submit(lambda: None).result()
 
     def _too_many(self, owner: str, limits: Limits) -> list[Living]:
-        """Take out the least recently used, until no limit is passed. Under the lock."""
+        """Take out spares, then the least recently used, until no limit is passed. Under the lock."""
         out: list[Living] = []
         while over := self._over(owner, limits):
             out.append(self._idle.pop(over)[0])
@@ -134,11 +201,11 @@ class IdleAgents:
 
     def _over(self, owner: str, limits: Limits) -> tuple[str, str] | None:
         own = [key for key in self._idle if key[0] == owner]
-        if len(own) > limits.per_owner:
+        if owner and len(own) > limits.per_owner:
             return own[0]
         held = sum(size for _, size, _ in self._idle.values())
         if len(self._idle) > limits.processes or (limits.memory_mb and held > limits.memory_mb * _MIB):
-            return next(iter(self._idle))
+            return next((session for session in self._idle if not session[0]), next(iter(self._idle)))
         return None
 
     def _end(self, found: Iterable[Living]) -> None:

@@ -16,12 +16,16 @@ from worker.runners.base import Emit, Order, RunResult, Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long, and how many, idle processes are kept; ``seconds`` 0: none. ``memory_mb`` 0: any amount."""
+    """How long, and how many, idle processes are kept; ``seconds`` 0: none. ``memory_mb`` 0: any amount.
+
+    ``spares``: how many of each kind are started ahead for new sessions, at most.
+    """
 
     seconds: float = 0.0
     processes: int = 16
     per_owner: int = 2
     memory_mb: int = 512
+    spares: int = 0
 
     @classmethod
     def of(cls, settings: Settings) -> Limits:
@@ -31,6 +35,7 @@ class Limits:
             processes=settings.claude_warm_processes,
             per_owner=settings.claude_warm_per_owner,
             memory_mb=settings.claude_warm_mb,
+            spares=settings.claude_spares,
         )
 
 
@@ -87,4 +92,28 @@ class Opens(Protocol):
 
     def open(self, order: Order, fixed: str, stop: Stop) -> Living | RunResult:
         """Start a process for an order's session; the result that says why not. May block."""
+        ...
+
+
+class Spare(Living, Protocol):
+    """A process that was started ahead. Until it is claimed its ``session`` has no owner, and it knows of nobody."""
+
+    def claim(self, order: Order, fixed: str) -> bool:
+        """Become the process of an order's session; False: it cannot, and is to be closed. May block."""
+        ...
+
+
+@runtime_checkable
+class Prepares(Protocol):
+    """A runner that can start a process before it is known for which session."""
+
+    def spare_part(self, order: Order) -> str:
+        """Return what an order has in common with all whose spare it may take, as one text; empty: none. May block."""
+        ...
+
+    def open_spare(self, order: Order, part: str, until: float) -> Spare | None:
+        """Start one for orders like this one, but without an owner; its guard ends it at ``until``. None: it cannot be.
+
+        May block.
+        """
         ...
