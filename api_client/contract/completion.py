@@ -44,6 +44,19 @@ class ErrorKind(StrEnum):
     LIMIT = "limit"
 
 
+class Fault(StrEnum):
+    """What a model's service has against a run: another model may take it over (``fallbacks`` in a model's block)."""
+
+    #: 429, or the account has no money left.
+    LIMIT = "limit"
+    #: 5xx and 529, or no answer at all.
+    OVERLOADED = "overloaded"
+    #: The question is too long for the model.
+    CONTEXT_LENGTH = "context_length"
+    #: 401, 403: the key does not count.
+    AUTH = "auth"
+
+
 class Why(StrEnum):
     """The reason why a run is incomplete; the user's words for it are in ``contract/messages.toml``."""
 
@@ -75,6 +88,7 @@ class Completion:
         kind: of what kind the error is; None unless ``verdict`` is ERROR.
         retry_after: seconds to wait before a transient error is tried again; 0 when unknown.
         busy: the service has too much to do or limits us (429, 529): waiting longer helps, asking soon does not.
+        fault: what the service has against an error's run, where it said so.
         evidence: JSON-ready facts the verdict rests on (exit code, signal, marks, ...).
     """
 
@@ -84,6 +98,7 @@ class Completion:
     why: Why | None = None
     retry_after: float = 0.0
     busy: bool = False
+    fault: Fault | None = None
     evidence: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -100,5 +115,6 @@ class Completion:
             "why": self.why.value if self.why else None,
             "retry_after": self.retry_after,
             "busy": self.busy,
+            "fault": self.fault.value if self.fault else None,
             "evidence": self.evidence,
         }

@@ -169,12 +169,13 @@ class AttemptLost(_Kind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnRetrying(_Kind):
-    """The agent is asked again, by ``reason``: rejected, incomplete, transient, decided."""
+    """The agent is asked again, by ``reason``: rejected, incomplete, transient, decided, model (another ``model``)."""
 
     KIND = "turn.retrying"
     attempt: int
     max_attempts: int
     reason: str
+    model: str = ""
     codes: tuple[str, ...]
     feedback: str
     goes_on: bool

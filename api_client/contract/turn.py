@@ -342,6 +342,7 @@ class Progress:
         tokens_used, cost_used: used by all attempts so far, in tokens and millionths of a US dollar.
         allowed: attempts by now; 0: as requested.
         stage, stage_model: of the escalation: 1 another model (this one) is at work, 2 a person was asked.
+        fell: models of this turn that could not answer -> attempt, fault and reason; another one took over from each.
         fresh_from: attempts up to this one left nothing that the next continues.
         decide_default: what a parked turn's time-out decides.
         question: the tool call that a person was asked about, and the answer (``ToolQuestion``), until its run ended.
@@ -359,6 +360,7 @@ class Progress:
     allowed: int = 0
     stage: int = 0
     stage_model: str = ""
+    fell: dict[str, Any] = field(default_factory=dict)
     fresh_from: int = 0
     failing: Failing | None = None
     decide_default: str = ""
@@ -409,6 +411,15 @@ class Turn(Progress):
     parked_at: float = 0.0
     decide_by: float = 0.0
     decision: InboxDecision | None = None
+
+    @property
+    def models(self) -> str:
+        """Its model, behind those that could not answer: each with the fault of its service."""
+        name, said = self.request.model, list[str]()
+        while len(said) < len(self.fell) and (fell := self.fell.get(name)):
+            said.append(f"{name} ({fell['fault']})")
+            name = fell["next"]
+        return ", ".join([*said, name])
 
     def ended_with(self, seq: int, at_ms: int = 0) -> bool:
         """True when the turn has finished, with the event of this number and time (0: not known) as its last."""

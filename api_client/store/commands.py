@@ -21,6 +21,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from api_client.contract.completion import Fault
 from api_client.contract.counters import BOUNDS_MS, label
 from api_client.contract.declared import frozen
 from api_client.contract.keys import Keys, keys_of
@@ -229,6 +230,11 @@ def _constants(settings: Settings) -> str:
         "BOUNDS_MS": list(BOUNDS_MS),
         "GIVEN_UP": GIVEN_UP,
         "UPSTREAMS": {label(model): label(settings.upstream_of(model)) for model in settings.models},
+        "FALLBACKS": {
+            label(model): list(others)
+            for model in settings.models
+            if (others := settings.of_model(model).fallbacks.get(Fault.LIMIT))
+        },
         "AT_ONCE": {label(name): max(1, most // settings.shards) for name, most in settings.at_once.items()},
     }
     return "\n".join(_constant(name, value) for name, value in values.items())

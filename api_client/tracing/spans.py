@@ -174,12 +174,11 @@ class _Walk:
             case kinds.TurnFallback():
                 self._notes.append(_note(event))
                 self._mending = at
-            case kinds.TurnEscalated() as body:
+            case kinds.TurnEscalated() | kinds.TurnRetrying() as body:
                 self._notes.append(_note(event))
                 self._model = body.model or self._model
             case (
-                kinds.TurnRetrying()
-                | kinds.TurnParked()
+                kinds.TurnParked()
                 | kinds.TurnDecided()
                 | kinds.TurnPaused()
                 | kinds.TurnResumed()

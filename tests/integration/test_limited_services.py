@@ -50,7 +50,7 @@ def _answer(_: Asked) -> Reply:
     return Reply(200, "\n\n".join(lines).encode(), {"content-type": "text/event-stream"})
 
 
-def configure(installation: Installation, urls: Mapping[str, str], **more: Mapping[str, int]) -> Settings:
+def configure(installation: Installation, urls: Mapping[str, str], **more: Mapping[str, object]) -> Settings:
     """Models of ``openai_http`` at these addresses, each with what ``more`` says."""
     used = installation.settings
     folder = used.root / ".helix"

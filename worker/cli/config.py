@@ -74,6 +74,7 @@ policy = {{ step_marker = ["repair", "retry", "fail"] }}   # or a policy file: p
 parameters = {{ temperature = 0.2, max_tokens = 4000 }}   # sent with each request of openai_http
 api = "chat"                                  # or responses: how openai_http asks
 prices = {{ input = 0.5, output = 1.5 }}        # dollars for a million tokens, where the service reports no cost
+fallbacks = {{ limit = ["consultant"], auth = ["consultant"] }}   # models that take over (operations.md)
 max_attempts = 2
 deadline_seconds = 600
 limit_memory_mb = 1024

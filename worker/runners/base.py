@@ -13,6 +13,7 @@ from typing import Any, Literal, Protocol, TypeGuard, get_args, runtime_checkabl
 
 from api_client.contract.completion import Completion as Completion
 from api_client.contract.completion import ErrorKind as ErrorKind
+from api_client.contract.completion import Fault as Fault
 from api_client.contract.completion import Verdict as Verdict
 from api_client.contract.completion import Why as Why
 from api_client.contract.tool_calls import ToolQuestion, WaitingCall
@@ -415,12 +416,13 @@ def refused(said: str, evidence: dict[str, Any], *, filtered: bool) -> Completio
 
 
 def _reported_error(error: dict[str, Any], evidence: dict[str, Any]) -> Completion:
-    kind, retry_after = error.get("kind"), error.get("retry_after")
+    kind, retry_after, fault = error.get("kind"), error.get("retry_after"), error.get("fault")
     return Completion(
         verdict=Verdict.ERROR,
         reason=str(error.get("text") or "the agent reported an error"),
         kind=ErrorKind(kind) if kind in list(ErrorKind) else ErrorKind.PERMANENT,
         retry_after=float(retry_after) if isinstance(retry_after, int | float) and 0 < retry_after < 1e9 else 0.0,
         busy=error.get("busy") is True,
+        fault=Fault(fault) if fault in list(Fault) else None,
         evidence=evidence,
     )

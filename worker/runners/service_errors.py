@@ -11,9 +11,34 @@ BUSY = frozenset({429, 529})
 _PASSING = frozenset({408, 409, 425, 429})
 
 
+#: How services say that what was asked is too long for the model; each has its own words, and most no code.
+TOO_LONG = re.compile(
+    r"context_length_exceeded|context_window_exceeded|ContextWindowExceeded|exceed_context_size|string_above_max_length"
+    r"|(?:prompt|input|request) (?:is|was) too (?:long|large)|maximum context length|context (?:window|size)"
+    r"|(?:input|prompt) token count .{0,40}exceeds",
+    re.IGNORECASE,
+)
+
+
+def fault_of(status: int, said: str) -> str:
+    """What a service has against a request, as ``contract.completion.Fault``; empty for anything else.
+
+    Args:
+        status: the HTTP status; 0 where no answer came.
+        said: the service's own words.
+    """
+    if status in {401, 403}:
+        return "auth"
+    if status == 413 or (status != 429 and TOO_LONG.search(said)):
+        return "context_length"
+    if status == 429:
+        return "limit"
+    return "overloaded" if not status or status >= 500 else ""
+
+
 def passes(status: int) -> bool:
-    """Return whether an error with this status passes by itself."""
-    return status >= 500 or status in _PASSING
+    """Return whether an error with this status passes by itself; 0: no answer came."""
+    return not status or status >= 500 or status in _PASSING
 
 
 def seconds(retry_after: str) -> float:

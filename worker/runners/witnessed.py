@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
-from worker.runners.base import Completion, ErrorKind, Verdict, Why
-from worker.runners.service_errors import BUSY, passes
+from worker.runners.base import Completion, ErrorKind, Fault, Verdict, Why
+from worker.runners.service_errors import BUSY, TOO_LONG, fault_of, passes
 
 Api = Literal["messages", "responses", "chat", "gemini"]
 
@@ -182,11 +182,13 @@ def _ruled(completion: Completion, call: Call | None) -> Completion:
     """The completion as the deciding call has it."""
     match call.end if call else CallEnd.UNKNOWN:
         case CallEnd.LIMIT:
-            return replace(completion, verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, why=None)
+            long = Fault.CONTEXT_LENGTH if call and TOO_LONG.search(call.word) else None
+            return replace(completion, verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, why=None, fault=long)
         case CallEnd.REFUSED:
             return replace(completion, verdict=Verdict.REFUSED, kind=None, why=Why.REFUSED)
         case CallEnd.ERROR if call:
-            passing = not call.status or call.status < 400 or passes(call.status)
+            status = call.status if call.status >= 400 else 0
+            passing, fault = passes(status), fault_of(status, call.word)
             return replace(
                 completion,
                 verdict=Verdict.ERROR,
@@ -194,6 +196,7 @@ def _ruled(completion: Completion, call: Call | None) -> Completion:
                 why=None,
                 retry_after=call.retry_after if passing else 0.0,
                 busy=call.status in BUSY,
+                fault=Fault(fault) if fault else None,
             )
         case _:
             return replace(completion, verdict=Verdict.INCOMPLETE, kind=None, why=completion.why or Why.BROKE_OFF)

@@ -293,6 +293,7 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
         history=history,
         stop=lease.reason,
         transient_retries=parts.settings.transient_retries,
+        fallbacks=parts.settings.of_model(turn.request.model).fallbacks,
         strikes=parts.settings.strikes,
         delays=Delays(
             first=parts.settings.transient_delay_seconds,

@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.completion import Fault
 from api_client.contract.declared import Findings, Kind, Problem, nearest, one_of
 from api_client.contract.policy import Action
 from api_client.contract.prompts import NONE, SHIPPED
@@ -126,7 +127,7 @@ def _fill(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Proble
             continue
         file.models[name] = f"{runner}:{option}" if option else runner
         kinds = _settings(folder, per_model=True) | _of_runner(runner, folder)
-        kinds |= {"vision": _vision, "stream": one_of(STREAM_MODES), "prices": _prices}
+        kinds |= {"vision": _vision, "stream": one_of(STREAM_MODES), "prices": _prices, "fallbacks": _fallbacks}
         if runner == "openai_http":
             kinds |= {"api": one_of(("chat", "responses")), "parameters": _parameters}
         values = _values(found, block, kinds, "model", name)
@@ -262,6 +263,18 @@ def _prices(value: Any) -> dict[str, float]:
     if not isinstance(value, dict) or not set(value) <= {"input", "output"}:
         raise ValueError("must look like { input = 3.0, output = 15.0 }: US dollars for a million tokens")
     return {name: number(0, 10**6)(str(price)) for name, price in value.items()}
+
+
+def _fallbacks(value: Any) -> dict[str, tuple[str, ...]]:
+    if not isinstance(value, dict):
+        raise ValueError('must look like { limit = ["other"], auth = ["other", "third"] }')
+    for kind, models in value.items():
+        if kind not in list(Fault):
+            known = nearest(kind, [each.value for each in Fault]) or f"; there are {', '.join(Fault)}"
+            raise ValueError(f"{kind[:80]!r} names no error{known}")
+        if not isinstance(models, list) or not models or not all(isinstance(model, str) for model in models):
+            raise ValueError(f'{kind} must name models in their order: ["other", "third"]')
+    return {kind: tuple(models) for kind, models in value.items()}
 
 
 def _parameters(value: Any) -> dict[str, Any]:

@@ -169,7 +169,8 @@ def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
         problems.append("HELIX_FORWARDING_KEYS: a key is in HELIX_API_KEYS too; leave it in one of them")
     for name, model in _models_named(settings) if readable else ():
         if model and model not in settings.models:
-            problems.append(f"{name}={model[:80]!r}: not a model of HELIX_MODELS ({there})")
+            meant = nearest(model, settings.models)
+            problems.append(f"{name}={model[:80]!r}: not a model of HELIX_MODELS ({there}){meant}")
     if readable and (unknown := [name for name in settings.vision_models if name not in settings.models]):
         problems.append(f"HELIX_VISION_MODELS={','.join(unknown)!r}: not a model of HELIX_MODELS ({there})")
     for flow in settings.flow_settings:
@@ -188,7 +189,14 @@ def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
 def _models_named(settings: Settings) -> list[tuple[str, str]]:
     """The models that settings name for a purpose, each behind the name of its setting."""
     blocks = settings.model_settings.items()
+    fallbacks = [
+        (f"[model.{name}] fallbacks.{kind}", model)
+        for name, block in blocks
+        for kind, models in block.get("fallbacks", {}).items()
+        for model in models
+    ]
     return [
+        *fallbacks,
         ("HELIX_VERIFIER_MODEL", settings.verifier_model),
         ("HELIX_ESCALATION_MODEL", settings.escalation_model),
         *((f"[model.{name}] escalation_model", str(block.get("escalation_model", ""))) for name, block in blocks),

@@ -157,6 +157,30 @@ local function let_go()
   emit('turn.resumed', '{}')
 end
 
+-- Under a limit another model takes the turn over, where its own has one for that: the first whose service is not
+-- limited. False: none does. As after_run.py passes a run on that met the limit itself.
+local function pass_on(name, pause)
+  if name ~= limit_of(works()) or pause.full or number('stage') > 0 then return false end
+  if (turn.question or '{}') ~= '{}' then return false end
+  local fell = (turn.fell or '') ~= '' and cjson.decode(turn.fell) or {}
+  for _, other in ipairs(FALLBACKS()[model()] or {}) do
+    local label = string.gsub(other, '|', '_')
+    if not fell[other] and label ~= works() and not in_force(limit_of(label)) then
+      local from = (turn.stage_model or '') ~= '' and turn.stage_model or model()
+      fell[from] = { attempt = math.max(1, number('attempt')), fault = 'limit', reason = pause.reason, next = other }
+      set('fell', cjson.encode(fell))
+      set('stage_model', other)
+      set('agent_session', '')
+      set('transients', 0)
+      emit('turn.retrying', '{"attempt":' .. fell[from].attempt .. ',"max_attempts":' .. most_attempts() ..
+        ',"reason":"model","model":' .. cjson.encode(other) ..
+        ',"codes":[],"feedback":"","goes_on":false,"delay_seconds":0}')
+      return true
+    end
+  end
+  return false
+end
+
 -- Before a link starts: the name of the pause that holds the turn back, or nil, and then it is held back no longer.
 local function held_back(runs)
   -- A cancelled turn ends, pause or not; so does what an open breaker kept until its deadline.
@@ -164,6 +188,7 @@ local function held_back(runs)
   local clock_stands = number('held_since') > 0
   if not clock_stands and called_off(runs) ~= '' then return nil end
   local name, pause = paused(runs)
+  while name and pass_on(name, pause) do name, pause = paused(runs) end
   if name then
     hold_back(name, pause)
     return name

@@ -262,7 +262,7 @@ def _take_turn(walk: _Walk, body: kinds.Body, at: float) -> None:
     match body:
         case kinds.TurnRetrying():
             walk.close(at)
-            walk.row(f"Attempt {body.attempt}")
+            walk.row(f"Attempt {body.attempt}{f', model {body.model}' if body.model else ''}")
             walk.open("queue", at)
         case kinds.TurnFallback():
             walk.close(at)

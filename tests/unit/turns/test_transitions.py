@@ -17,7 +17,7 @@ from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
 from api_client.turns.record.encoding import Move, attempt_facts
 from worker.enforcement.going_on import go_on_feedback, incomplete_feedback
-from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
+from worker.runners.base import Completion, ErrorKind, Fault, RunResult, Verdict, Why
 from worker.turns.folders import may_be_recorded, works_in_files
 from worker.turns.transitions.after_judging import after_decision, after_giving_up
 from worker.turns.transitions.after_run import VERIFIER_TRIES, Delays, after_run, after_verification, service_said
@@ -429,3 +429,39 @@ def test_a_text_that_broke_off_after_a_question_is_not_gone_on_from(working: Tur
     result = RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason="529"), text=text)
     assert ran(working, result).facts.values.get("goes_on")
     assert not ran(asked(working, allowed="yes", answered=1), result).facts.values.get("goes_on")
+
+
+# Another model takes over, by what the service of the one before had against the run.
+
+LISTS = {"limit": ("b", "c"), "auth": ("c", "b"), "overloaded": ("b",)}
+
+
+def failed(turn: Turn, fault: Fault, *, kind: ErrorKind = ErrorKind.PERMANENT, busy: bool = False) -> Move:
+    completion = Completion(verdict=Verdict.ERROR, reason="HTTP", kind=kind, fault=fault, busy=busy)
+    more: dict[str, Any] = {"prompt": "p", "transient_retries": 2, "delays": Delays(first=1, left=99)}
+    return after_run(turn, Link(RUN, 1), RunResult(completion=completion), fallbacks=LISTS, **more)
+
+
+def test_the_models_of_a_list_take_over_one_after_the_other_and_none_twice() -> None:
+    asks = TurnRequest(model="a", messages=(), session_id="s")
+    turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
+    found = []
+    for fault, kind in ((Fault.LIMIT, ErrorKind.TRANSIENT), (Fault.AUTH, ErrorKind.PERMANENT)):
+        move = failed(turn, fault, kind=kind, busy=kind is ErrorKind.TRANSIENT)
+        changed = move.fields.values
+        found.append((changed["stage_model"], move.next))
+        turn = replace(turn, stage_model=changed["stage_model"], fell=changed["fell"])
+    assert found == [("b", Link(RUN, 1)), ("c", Link(RUN, 1))]
+    assert turn.models == "a (limit), b (auth), c"
+    assert failed(turn, Fault.AUTH).next == Link(FAIL, 1), "all have been tried"
+
+
+def test_only_an_error_that_was_tried_again_and_has_a_list_goes_to_another_model() -> None:
+    asks = TurnRequest(model="a", messages=(), session_id="s")
+    turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
+    passing = failed(turn, Fault.OVERLOADED, kind=ErrorKind.TRANSIENT)
+    assert (passing.fields.values["transients"], "stage_model" in passing.fields.values) == (1, False)
+    tried = failed(replace(turn, transients=2), Fault.OVERLOADED, kind=ErrorKind.TRANSIENT)
+    assert tried.fields.values["stage_model"] == "b"
+    assert failed(turn, Fault.CONTEXT_LENGTH).next == Link(FAIL, 1), "no list"
+    assert failed(replace(turn, stage=1, stage_model="x"), Fault.AUTH).next == Link(FAIL, 1), "an escalation's model"

@@ -174,6 +174,8 @@ def _of(max_attempts: int) -> str:
 def _retrying(body: kinds.TurnRetrying) -> list[Line]:
     wait = f" in {body.delay_seconds:g} s" if body.delay_seconds else ""
     reason = f" (reason: {one_line(body.reason)})" if body.reason else ""
+    if body.model:
+        return [Line(f"model {one_line(body.model)} takes over attempt {body.attempt}", WARN)]
     head = Line(f"asking again{wait}: attempt {body.attempt}{_of(body.max_attempts)}{reason}", WARN)
     feedback = [line for line in safe(body.feedback).splitlines() if line.strip()]
     return [head, *(Line(f"| {one_line(line)}", DIM, detail=True) for line in feedback)]

@@ -194,7 +194,7 @@ def show(turn_id: str, as_json: bool) -> None:
     rows: list[tuple[str, ...]] = [
         ("turn", turn.turn_id),
         ("session", one_line(turn.request.session_id)),
-        ("model", one_line(turn.request.model)),
+        ("model", one_line(turn.models)),
         ("prompt", one_line(turn.request.prompt)),
         *(
             [("phase", f"{turn.request.phase['id']} of {one_line(turn.request.directory)}")]
@@ -251,6 +251,7 @@ def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
     facts = {
         "asked": one_line(attempt.prompt),
         "ended": one_line(" ".join(str(attempt.completion.get(key, "")) for key in ("verdict", "reason"))),
+        "took over": _fallback(attempt.completion.get("evidence", {}).get("fallback_from") or {}),
         "calls": one_line(str((attempt.completion.get("evidence", {}).get("witness") or {}).get("summary", ""))),
         "answer": f"{len(attempt.text)} characters" if attempt.text else "",
         "deliveries": str(attempt.deliveries) if attempt.deliveries > 1 else "",
@@ -260,6 +261,13 @@ def _attempt_lines(attempt: AttemptRecord) -> list[Line]:
     lines += [Line(f"  {name:<10}  {value}") for name, value in facts.items() if value]
     lines += [Line(f"  {line.text}", line.style) for line in issue_lines(attempt.issues)]
     return lines + [Line(f"  in shadow  {line.text.strip()}", DIM) for line in issue_lines(attempt.shadow)]
+
+
+def _fallback(fell: Mapping[str, Any]) -> str:
+    """Return which models took over from which, and why."""
+    return "; ".join(
+        one_line(f"{each['next']} from {model}: {each['fault']} ({each['reason']})") for model, each in fell.items()
+    )
 
 
 def _texts(attempt: AttemptRecord) -> Iterator[Line]:

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from worker.files.safe_io import opened, read, replace
-from worker.runners.base import Completion, ErrorKind, Verdict, Why
+from worker.runners.base import Completion, ErrorKind, Fault, Verdict, Why
 from worker.runners.claude.output import cut_short
-from worker.runners.service_errors import BUSY, passes
+from worker.runners.service_errors import BUSY, fault_of, passes
 
 # Settings and hooks of one run of the Claude CLI, and the marks the hooks leave (ADR-036, docs/claude-cli.md).
 #
@@ -274,6 +274,7 @@ def judge(evidence: Evidence, facts: Mapping[str, Any] | None = None) -> Complet
         reason=reason,
         retry_after=evidence.retry_after if kind is ErrorKind.TRANSIENT else 0.0,
         busy=kind is ErrorKind.TRANSIENT and _busy(evidence),
+        fault=_fault(evidence, kind) if kind else None,
         evidence={**(facts or {}), **evidence.facts()},
     )
 
@@ -363,6 +364,20 @@ def _status(evidence: Evidence) -> int:
 def _busy(evidence: Evidence) -> bool:
     lost = not evidence.result and evidence.marks.get(STOP_FAILURE, Mark()).error in {"rate_limit", "overloaded"}
     return lost or _status(evidence) in BUSY
+
+
+def _fault(evidence: Evidence, kind: ErrorKind) -> Fault | None:
+    """What the service has against the run; None for an error of another kind."""
+    status = _status(evidence)
+    error = evidence.error or evidence.marks.get(STOP_FAILURE, Mark()).error
+    if "prompt_too_long" in {error, evidence.result.get("terminal_reason")}:
+        return Fault.CONTEXT_LENGTH
+    if kind is ErrorKind.CONFIG:
+        return Fault.AUTH if error in _LOGIN_ERRORS else None
+    if kind not in {ErrorKind.TRANSIENT, ErrorKind.PERMANENT} or (kind is ErrorKind.PERMANENT and not status):
+        return None
+    found = fault_of(429 if error == "rate_limit" and not status else status, _said(evidence))
+    return Fault(found) if found else None
 
 
 def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:

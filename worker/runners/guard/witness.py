@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.files.recording import CALLS
-from worker.runners.service_errors import seconds
+from worker.runners.service_errors import TOO_LONG, seconds
 from worker.runners.witnessed import MOST_CALLS, Api, Call, CallEnd, Witnessed, word_of
 
 #: Longest event, and longest answer in one piece, that is read; of a longer one nobody knows the end. In bytes.
@@ -29,6 +29,8 @@ _MOST_ERROR = 16_384
 _MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]{1,128})"')
 _TOOLS = re.compile(rb'"tools"\s*:\s*\[\s*\{')
 _OVERLAP = 256
+#: So much of an error's message is looked at, in characters.
+_MOST_SAID = 1000
 #: Between two events, where lines end with a line feed alone.
 _BLANK = b"\n\n"
 #: How an event stream begins that is not called one.
@@ -98,8 +100,10 @@ def _end(words: Mapping[str, CallEnd], said: object) -> _Facts:
 
 
 def _error(found: object) -> _Facts:
-    """An error of any of them: its kind, never its message."""
+    """An error of any of them: its kind, never its message; but many say by that alone that a question is too long."""
     facts: Mapping[str, Any] = found if isinstance(found, dict) else {}
+    if TOO_LONG.search(f"{facts.get('code')} {facts.get('message')}"[:_MOST_SAID]):
+        return {"end": _E, "word": "context_length_exceeded"}
     said = (facts.get(name) for name in ("type", "code", "status"))
     return {"end": _E, "word": next((word for word in map(word_of, said) if word), "error")}
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from worker.runners.service_errors import BUSY, passes, seconds
+from worker.runners.service_errors import BUSY, fault_of, passes, seconds
 
 _MAX_ERROR = 2000
 #: Codes of an error 400 by which services say that their filter refused the question.
@@ -42,11 +42,10 @@ def main() -> None:
                 _emit({"event": "refusal", "text": said, "filtered": True})
                 return
             spent = any(f'"{code}"' in said for code in _SPENT)
-            kind, busy = ("permanent", False) if spent else (_kind(response.status), response.status in BUSY)
-            _fail(kind, said, busy=busy, retry_after=wait)
+            _fail(response.status, said, spent=spent, retry_after=wait)
         (_relay_response if asked["api"] == "responses" else _relay)(response)
     except (OSError, http.client.HTTPException) as error:
-        _fail("transient", f"the service broke off: {type(error).__name__}: {error}")
+        _fail(0, f"the service broke off: {type(error).__name__}: {error}")
 
 
 def _post(asked: dict[str, Any]) -> http.client.HTTPResponse:
@@ -195,10 +194,8 @@ def _failed(error: object) -> NoReturn:
     """An error in the middle of an answer: by its code, where that is a status or a word that says so."""
     said = error.get("message", error) if isinstance(error, dict) else error
     code = error.get("code") if isinstance(error, dict) else None
-    if code in _SPENT:
-        _fail("permanent", f"the service failed in the middle: {said}")
     status = code if isinstance(code, int) and code >= 400 else 429 if code == "rate_limit_exceeded" else 500
-    _fail(_kind(status), f"the service failed in the middle: {said}", busy=status in BUSY)
+    _fail(status, f"the service failed in the middle: {said}", spent=code in _SPENT)
 
 
 def _count(usage: object, of_input: str, of_output: str) -> None:
@@ -220,17 +217,16 @@ def _text(content: object) -> str:
     raise TypeError("content is text")
 
 
-def _kind(status: int) -> str:
-    return "transient" if passes(status) else "permanent"
-
-
 def _said(response: http.client.HTTPResponse) -> str:
     body = response.read(_MAX_ERROR).decode("utf-8", "replace")
     return f"HTTP {response.status}: {' '.join(body.split())[:300]}"
 
 
-def _fail(kind: str, text: str, *, busy: bool = False, retry_after: float = 0.0) -> NoReturn:
-    _emit({"event": "error", "kind": kind, "text": text, "busy": busy, "retry_after": retry_after})
+def _fail(status: int, text: str, *, spent: bool = False, retry_after: float = 0.0) -> NoReturn:
+    """Report an error by its HTTP status, 0 where no answer came; ``spent``: the account has no money left."""
+    kind, fault = "transient" if passes(status) and not spent else "permanent", fault_of(status, text)
+    said = {"event": "error", "kind": kind, "text": text, "busy": status in BUSY and not spent}
+    _emit({**said, "fault": "limit" if spent else fault, "retry_after": retry_after})
     sys.exit(1)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 from api_client.contract.completion import STARTS
@@ -111,6 +112,7 @@ def after_run(
     unsent: Sequence[Body] = (),
     transient_retries: int,
     delays: Delays,
+    fallbacks: Mapping[str, Sequence[str]] = MappingProxyType({}),
     strikes: int = 5,
     question: ToolQuestion | None = None,
 ) -> Move:
@@ -118,7 +120,8 @@ def after_run(
 
     ``sent`` is what the agent was really sent (``Sent.to_dict``) beyond ``prompt``; ``journal`` what it did with tools;
     ``stop`` why the run was stopped; ``unsent`` its events that are not logged yet; ``history`` the attempts before;
-    ``delays`` after passing errors; ``strikes`` how often others may kill it;
+    ``delays`` after passing errors; ``strikes`` how often others may kill it; ``fallbacks`` of the turn's model: for
+    each fault of its service the models that may take over, in order;
     ``question`` what a person is to be asked, where the run ended with that.
     """
     completion, usage = result.completion, Usage.of(result.usage)
@@ -136,6 +139,8 @@ def after_run(
         move = _not_kept(turn, link, completion, stop, usage, facts, ended, strikes)
     elif completion.kind is ErrorKind.HOST:
         move = _handed_over(turn, link, "host", usage)
+    elif model := _next_model(turn, completion, fallbacks, transient_retries):
+        move = _passed_on(turn, link, completion, model, facts, ended)
     elif completion.kind in _PASSING and (completion.busy or turn.transients < transient_retries):
         move = _passing(turn, link, result, facts, ended, delays)
     elif completion.verdict is Verdict.ERROR:
@@ -158,13 +163,57 @@ def _facts(turn: Turn, result: RunResult, prompt: str, sent: Mapping[str, Any], 
     facts = attempt_facts(
         prompt=prompt,
         text=result.text,
-        completion=result.completion.to_dict(),
+        completion=_recorded(turn, result.completion),
         usage=dict(result.usage),
         last_delivery=result.adopted or turn.delivery,
         goes_on=False,
     )
     facts |= attempt_facts(sent=dict(sent)) if sent else attempt_facts()
     return facts | (attempt_facts(journal=dict(journal)) if journal else attempt_facts())
+
+
+def _recorded(turn: Turn, completion: Completion) -> dict[str, Any]:
+    """The completion as the attempt keeps it, with the models that could not answer in it before."""
+    before = {model: fell for model, fell in turn.fell.items() if fell["attempt"] == turn.attempt}
+    evidence = {**completion.evidence, "fallback_from": before} if before else completion.evidence
+    return replace(completion, evidence=evidence).to_dict()
+
+
+def _next_model(
+    turn: Turn, completion: Completion, fallbacks: Mapping[str, Sequence[str]], transient_retries: int
+) -> str:
+    """The model that takes over after an error of this one's service; empty where none does, or not yet.
+
+    An error that passes soon is tried again first. A limit (429, 529) may last: the turn does not wait for its end.
+    """
+    if completion.verdict is not Verdict.ERROR or completion.fault is None or turn.stage or turn.question:
+        return ""
+    if completion.kind in _PASSING and not completion.busy and turn.transients < transient_retries:
+        return ""
+    tried = {turn.request.model, turn.stage_model, *turn.fell}
+    return next((model for model in fallbacks.get(completion.fault.value, ()) if model not in tried), "")
+
+
+def _passed_on(
+    turn: Turn, link: Link, completion: Completion, model: str, facts: Facts, ended: AttemptCompleted
+) -> Move:
+    """Another model runs the same attempt: it uses up none, and starts afresh."""
+    fault = completion.fault.value if completion.fault else ""
+    fell = {"attempt": link.attempt, "fault": fault, "reason": completion.reason[:_QUOTED], "next": model}
+    return Move(
+        attempt=link.attempt,
+        state=TurnState.QUEUED,
+        next=link,
+        fields=progress(
+            stage_model=model,
+            agent_session="",
+            transients=0,
+            fell={**turn.fell, turn.stage_model or turn.request.model: fell},
+        ),
+        facts=facts,
+        events=[ended, replace(retrying(turn, link.attempt, "model"), model=model)],
+        run_ended=True,
+    )
 
 
 def _run_over(turn: Turn, move: Move, completion: Completion) -> FieldChanges[Progress]:
