@@ -50,7 +50,9 @@ def _unpacked_from_debian(name: str) -> Path:
     sources, lists, cache = (_FOLDER / release / each for each in ("sources", "lists", "cache"))
     for folder in (sources, lists / "partial", cache / "archives" / "partial"):
         folder.mkdir(parents=True, exist_ok=True)
-    [site] = set(re.findall(r"^(\S+/debian) ", _run("apt-get", "indextargets", "--format", "$(SITE) $(CODENAME)"), re.M))
+    [site] = set(
+        re.findall(r"^(\S+/debian) ", _run("apt-get", "indextargets", "--format", "$(SITE) $(CODENAME)"), re.MULTILINE)
+    )
     keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
     (sources / "it.sources").write_text(
         f"Types: deb\nURIs: {site}\nSuites: {release}\nComponents: main\nSigned-By: {keyring}\n"

@@ -92,6 +92,7 @@ def test_what_the_store_writes_itself_has_the_fields_of_its_kind() -> None:
     empty = {kind: list(data_of(body_of(kind, {}))) for kind in found}
     by_the_store = {
         "turn.queued",
+        "turn.retrying",
         "turn.paused",
         "turn.resumed",
         "attempt.started",
