@@ -94,7 +94,7 @@ class SnapshotManifest:
             data: dict[str, Any] = json.loads(zlib.decompress(content))
             files = {path: StoredFile(*values) for path, values in data["files"].items()}
             return cls(files, data["links"], frozenset(data["folders"]), data["retired"])
-        except (zlib.error, KeyError, TypeError) as error:
+        except (zlib.error, ValueError, KeyError, TypeError, AttributeError) as error:
             raise ValueError(f"no manifest: {error}") from None
 
 

@@ -1,6 +1,7 @@
 """Write what this version stores, for later versions to read: ``python -m tests.golden FILE``.
 
-For each state of a turn, all keys of a namespace with its one turn in it: ``{state: {"turn": ID, "keys": {key: value}}}``.
+For each state of a turn, all keys of a namespace with its one turn in it:
+``{state: {"turn": ID, "keys": {key: [kind, value]}}}``.
 Run it when a version lands, and name the file in ``tests/integration/test_golden_records.py``.
 """
 

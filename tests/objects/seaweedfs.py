@@ -57,7 +57,13 @@ def seaweedfs(folder: Path, address: str = "127.0.0.1") -> Iterator[ObjectServer
     (folder / "s3.json").write_text(json.dumps({"identities": known}))
     ports = {each: free_port() for name in _PORTS for each in (name, f"{name}.grpc")}
     command: list[str | Path] = [_WEED, "server", f"-dir={disk}", f"-ip={address}", f"-ip.bind={address}"]
-    command += ["-s3", f"-s3.config={folder}/s3.json", "-s3.port.iceberg=0", "-master.telemetry=false"]
+    command += [
+        "-s3",
+        f"-s3.config={folder}/s3.json",
+        "-s3.port.iceberg=0",
+        "-s3.port.lance=0",
+        "-master.telemetry=false",
+    ]
     command += ["-master.volumeSizeLimitMB=64", "-volume.max=0", *(f"-{name}={port}" for name, port in ports.items())]
     with tempfile.TemporaryDirectory(prefix="weed-") as short, (folder / "log").open("wb") as log:
         process = subprocess.Popen([*command, f"-filer.localSocket={short}/filer"], stdout=log, stderr=log)

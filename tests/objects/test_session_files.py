@@ -26,7 +26,7 @@ from api_client.contract.tasks import Link
 from api_client.contract.turn import Outcome, Turn
 from api_client.snapshots import snapshot_at
 from api_client.snapshots.garbage import clear_objects
-from api_client.snapshots.objects import Objects
+from api_client.snapshots.objects import FilesUnavailable, Objects
 from tests.installation import web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, says
 from tests.objects.seaweedfs import READER
@@ -263,6 +263,26 @@ async def test_a_host_that_cannot_bring_a_session_takes_no_more_and_leaves_the_s
     await due_now(away, turn_id)
     await asyncio.to_thread(hosts("b").carry_out, turn_id)
     assert seen == ["other"]
+
+
+async def test_a_folder_that_could_not_be_brought_up_to_date_is_not_uploaded(
+    hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object store answers no reading, and takes what is written: a host that has an old state of the session."""
+    stale = hosts("a")
+    await tell(stale, remembers("w1"))
+    await tell(hosts("b"), remembers("w2"))
+    turn_id = await stale.submit()
+    before = await pointer(stale)
+
+    def refused(*_: object) -> list[bytes]:
+        raise FilesUnavailable("not now")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Objects, "parts", refused)
+        await asyncio.to_thread(stale.carry_out, turn_id)
+    assert (await stale.client.reader.get(turn_id)).handed_over == 1
+    assert await pointer(stale) == before
 
 
 async def test_a_turn_whose_object_store_stays_away_ends_with_that_code(hosts: Hosts) -> None:
