@@ -273,13 +273,16 @@ async def test_a_worker_starts_one_for_the_next_new_session_and_what_it_finished
         async def waits() -> bool:
             return "(spare 1)" in await kept()
 
-        async def claimed() -> bool:
-            return not await waits()
+        def parked() -> set[int]:
+            """All that began as a spare."""
+            ours = processes_with(str(stage.settings.root))
+            return {pid for pid, command in ours.items() if "--await-claim" in command}
 
         assert (await ask("eins"))["start"] == "cold"
         await wait_until(waits)
+        first = parked()
         assert (await ask("zwei"))["start"] == "spare"
-        await wait_until(claimed)
+        await wait_until(lambda: parked() - first)
         await wait_until(waits)
         third = await ask("drei")
         assert (third["start"], third["adopted"]) == ("spare", 1)
