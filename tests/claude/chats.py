@@ -20,6 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from pathlib import Path
@@ -47,7 +48,6 @@ PATTERNS = ("ppppp", "prppr", "ptprp", "rpptp")
 _ENDS = {"p": ("whole",), "r": ("half", "whole"), "t": ("whole",)}
 _WORD = re.compile(r"c\d+m\d")
 _WORKERS, _RELAYS = ("worker-a", "worker-b"), ("relay-a", "relay-b")
-#: What is killed, and how often among a hundred kills.
 _VICTIMS = {"agent": 35, "guard": 15, "door": 10, "engine": 15, "worker": 10, "relay": 10, "broker": 5}
 #: An answer that had left the service this long before its process was killed, in seconds, must not be paid again:
 #: until then the CLI may not have said that it was done.
@@ -165,8 +165,12 @@ class Judgement:
 class House:
     """One installation: broker, workers and relays under a supervisor."""
 
+    #: What is killed, and how often among a hundred kills.
+    roles: Mapping[str, int] = _VICTIMS
+
     def __init__(self, folder: Path, program: Path, service: Service, **changes: Any) -> None:
         self.root = folder / "root"
+        self.roots = [self.root]
         self.root.mkdir(parents=True)
         broker = EmbeddedBroker(folder / "broker")
         self.settings = Settings(
@@ -214,6 +218,14 @@ class House:
         told_by = program_of[role]
         return [pid for pid in found if told_by in command_of(pid).split(b"\0")]
 
+    def below(self, victim: int) -> set[int]:
+        """The processes that end with a victim, or work for it."""
+        return set(family(victim))
+
+    def kill(self, victim: int) -> None:
+        """SIGKILL. Raises ``OSError``: it was gone."""
+        os.kill(victim, signal.SIGKILL)
+
 
 def _exe(pid: int) -> str:
     try:
@@ -224,15 +236,15 @@ def _exe(pid: int) -> str:
 
 def strike(house: House, program: Path, draw: random.Random) -> Kill | None:
     """Kill one process; None when there is none of the role that was drawn."""
-    role = draw.choices(list(_VICTIMS), list(_VICTIMS.values()))[0]
+    role = draw.choices(list(house.roles), list(house.roles.values()))[0]
     place, found = draw.random(), house.victims(role, program)
     if not found:
         return None
     victim = found[int(place * len(found))]
     try:
-        below = set(family(victim))
+        below = house.below(victim)
         turns = frozenset(_turn_of(house, mark) for pid, mark in marks() if mark and pid in below)
-        os.kill(victim, signal.SIGKILL)
+        house.kill(victim)
     except OSError:
         return None
     return Kill(time.monotonic(), role, turns)
@@ -241,8 +253,8 @@ def strike(house: House, program: Path, draw: random.Random) -> Kill | None:
 def _turn_of(house: House, mark: str) -> str:
     """The turn that a process was started for, or that claimed it as a spare."""
     name = mark.partition(".")[0]
-    claimed = house.settings.sessions_dir / ".spares" / name
-    return claimed.readlink().name.rsplit("-", 2)[0] if claimed.is_symlink() else name
+    claimed = [place for root in house.roots if (place := root / "sessions" / ".spares" / name).is_symlink()]
+    return claimed[0].readlink().name.rsplit("-", 2)[0] if claimed else name
 
 
 class Users:
@@ -378,7 +390,9 @@ class Judge:
         service: Service,
         transcripts: dict[str, list[str]],
         messages: int = MESSAGES,
+        to_finish: float = _TO_FINISH,
     ) -> None:
+        self._to_finish = to_finish
         self._answered, self._kills, self._service, self._transcripts = answered, kills, service, transcripts
         self._messages = messages
         chat_of_turn = {one.turn["turn_id"]: chat for chat, done in answered.items() for one in done}
@@ -423,8 +437,8 @@ class Judge:
     def _payments(self, one: Answered, kills: list[float]) -> None:
         served = self._service.served_at
         for at in chain.from_iterable(sorted(served[one.word, end])[:-1] for end in _ENDS[kind_of(one.word)]):
-            if any(abs(at - kill) < _TO_FINISH for kill in kills):
-                self._counts["paid again, killed within half a second of the answer"] += 1
+            if any(abs(at - kill) < self._to_finish for kill in kills):
+                self._counts[f"paid again, killed within {self._to_finish} s of the answer"] += 1
             else:
                 self._faults["paid twice"].append(one.word)
 

@@ -81,6 +81,8 @@ class Stub:
     headers: list[dict[str, str]] = field(default_factory=list)
     #: Certificate and key in one file; then ``url`` is https.
     certificate: Path | None = None
+    #: Where it listens.
+    address: str = "127.0.0.1"
 
     def __enter__(self) -> Stub:
         self.over = threading.Event()
@@ -90,7 +92,7 @@ class Stub:
         class Handler(_Handler):
             owner = stub
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server = ThreadingHTTPServer((self.address, 0), Handler)
         if self.certificate:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(self.certificate)
@@ -107,7 +109,7 @@ class Stub:
 
     @property
     def url(self) -> str:
-        return f"http{'s' if self.certificate else ''}://127.0.0.1:{self._server.server_address[1]}"
+        return f"http{'s' if self.certificate else ''}://{self.address}:{self._server.server_address[1]}"
 
     def take(self, request: dict[str, Any]) -> Reply:
         """The reply to a model call."""

@@ -77,7 +77,7 @@ def test_each_fault_is_found(fault: str, judged: Callable[[], Any]) -> None:
 def test_an_answer_whose_process_was_killed_as_it_ended_may_be_asked_for_again() -> None:
     judgement = _judged(served=(10.0, 12.0), kills=(10.2,))
     assert judgement.good
-    assert judgement.counts["paid again, killed within half a second of the answer"] == 1
+    assert judgement.counts["paid again, killed within 0.5 s of the answer"] == 1
 
 
 def test_a_call_of_a_tool_ends_no_run_and_may_be_made_again() -> None:

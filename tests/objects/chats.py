@@ -1,7 +1,7 @@
 """Chats on hosts that share no folder, while their workers are killed: ``make chaos-objects``.
 
 Two workers and two relays, each with a HELIX_ROOT of its own, SeaweedFS and a broker. All the time one process, drawn
-by the seed, gets SIGKILL. With ``--claude`` the real CLI answers against a stub of its service, and the
+by the seed, gets SIGKILL. With ``--hosts`` each worker is a host in a network namespace, and hosts lose their power. With ``--claude`` the real CLI answers against a stub of its service, and the
 chats are judged as those of ``make chaos-claude``; else the scripted agent answers, and what is judged is whether each
 session's current snapshot holds the files of all its messages, and was uploaded by the last holder.
 """
@@ -17,9 +17,10 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,10 +39,12 @@ from tests.claude import chats
 from tests.claude.chats import MESSAGES, PATTERNS, Judge, Judgement, Kill, Plan, Service, Users, pattern_of, said, word
 from tests.claude.running import VERSION, cli
 from tests.claude.stub import says
+from tests.objects.hosts import NetHost, Network, lacking, network
 from tests.objects.seaweedfs import REGION, ObjectServer, seaweedfs
 from tests.ports import free_port
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
+from worker.processes.program import Program
 from worker.processes.supervisor import Supervisor
 
 _WORKERS, _RELAYS = ("worker-a", "worker-b"), ("relay-a", "relay-b")
@@ -64,17 +67,22 @@ def script(number: int) -> str:
 class Apart(chats.House):
     """One installation on hosts that have nothing in common but broker and object store."""
 
+    #: An answer that left so long before its process was killed, in seconds, must not be paid again.
+    to_finish = 0.5
+
     def __init__(self, folder: Path, server: ObjectServer, **changes: Any) -> None:
         self.root = folder / "root"
         broker = EmbeddedBroker(folder / "broker")
         roots = {name: folder / name / "root" for name in (*_WORKERS, *_RELAYS)}
-        for root in (self.root, *roots.values()):
+        self.roots = list(roots.values())
+        for root in (self.root, *self.roots):
             root.mkdir(parents=True)
+        url = self._url(broker)
         self.settings = Settings(
             root=roots[_RELAYS[0]],
             namespace=f"apart-{os.getpid()}",
-            broker_url=broker.url,
-            store_url=broker.url,
+            broker_url=url,
+            store_url=url,
             files=server.files,
             files_endpoint=server.url,
             files_region=REGION,
@@ -90,18 +98,66 @@ class Apart(chats.House):
         )
         ports = {name: free_port() for name in _RELAYS}
         self.relays = [f"http://127.0.0.1:{port}" for port in ports.values()]
-        programs = [broker.program()]
+        environ = server.environment
+        programs = [self._broker(broker)]
         programs += [
-            worker_program(name, replace(self.settings, root=roots[name]), folder, server.environment)
+            self._worker(worker_program(name, replace(self.settings, root=roots[name]), folder / name, environ))
             for name in _WORKERS
         ]
         for name, port in ports.items():
-            programs.append(
-                relay_program(name, replace(self.settings, root=roots[name], web_port=port), server.environment)
-            )
+            programs.append(relay_program(name, replace(self.settings, root=roots[name], web_port=port), environ))
         logs = folder / "logs"
         logs.mkdir()
         self.supervisor = Supervisor(programs, logs=logs)
+
+    def _url(self, broker: EmbeddedBroker) -> str:
+        return broker.url
+
+    def _broker(self, broker: EmbeddedBroker) -> Program:
+        return broker.program()
+
+    def _worker(self, program: Program) -> Program:
+        return program
+
+
+class OnHosts(Apart):
+    """Each worker is a host in a network namespace of its own; what is killed is a host, now and then a relay."""
+
+    roles: Mapping[str, int] = {"host": 80, "relay": 20}
+    #: The recording of a run that is not sealed yet falls with its host (docs/sessions.md).
+    to_finish = 2.0
+
+    def __init__(self, folder: Path, server: ObjectServer, net: Network, **changes: Any) -> None:
+        self._address, self._port = net.address, free_port()
+        self._hosts = dict(zip(_WORKERS, net.hosts, strict=True))
+        super().__init__(folder, server, open_broker="allowed", **changes)
+
+    def _url(self, broker: EmbeddedBroker) -> str:
+        return f"redis://{self._address}:{self._port}/0"
+
+    def _broker(self, broker: EmbeddedBroker) -> Program:
+        network = ("--port", str(self._port), "--bind", self._address, "--protected-mode", "no")
+        return replace(broker.program(), command=[*broker.command(), *network])
+
+    def _worker(self, program: Program) -> Program:
+        return replace(program, command=[*self._hosts[program.name].within, *program.command])
+
+    def victims(self, role: str, program: Path) -> list[int]:
+        """The head of each host's processes; relays run on no host."""
+        return super().victims("worker" if role == "host" else role, program)
+
+    def below(self, victim: int) -> set[int]:
+        """All processes of the host."""
+        host = self._host_of(victim)
+        return set(host.pids()) if host else super().below(victim)
+
+    def kill(self, victim: int) -> None:
+        """The host loses its power; its disk stays."""
+        host = self._host_of(victim)
+        return host.power_off() if host else super().kill(victim)
+
+    def _host_of(self, pid: int) -> NetHost | None:
+        return next((host for host in self._hosts.values() if pid in host.pids()), None)
 
 
 class ByKey(Users):
@@ -205,9 +261,16 @@ class Played:
 
 
 @contextmanager
-def played(folder: Path, server: ObjectServer, program: Path, plan: Plan, **changes: Any) -> Iterator[Played]:
+def played(
+    folder: Path,
+    server: ObjectServer,
+    program: Path,
+    plan: Plan,
+    make: Callable[..., Apart] = Apart,
+    **changes: Any,
+) -> Iterator[Played]:
     """Hold all chats of a plan; the installation still runs."""
-    house = Apart(folder, server, **changes)
+    house = make(folder, server, **changes)
     with house.supervisor:
         users, kills = asyncio.run(chats.play(house, program, plan, ByKey))
         sessions = {chat: str(done[-1].turn["session_id"]) for chat, done in users.answered.items() if done}
@@ -222,15 +285,18 @@ def scripted(folder: Path, server: ObjectServer, plan: Plan) -> Judgement:
         return judged(it.house, it.users, it.kills, it.found)
 
 
-def claude(folder: Path, server: ObjectServer, program: Path, plan: Plan) -> Judgement:
-    """Chats with the real CLI: of each pattern in one shared folder without a kill, then all of the plan apart."""
+def claude(folder: Path, server: ObjectServer, program: Path, plan: Plan, net: Network | None = None) -> Judgement:
+    """Chats with the real CLI: of each pattern in one shared folder without a kill, then all of the plan apart.
+
+    ``net``: its hosts run the workers.
+    """
     with Service([says("Ok.")]) as service:
         shared = chats.House(folder / "shared", program, service, claude_warm_seconds=0.0)
         with shared.supervisor:
             users, _ = asyncio.run(chats.play(shared, program, Plan(chats=len(PATTERNS), every=0.0)))
             heard = chats.transcripts(shared)
             reference = {pattern_of(c): said(heard[done[-1].turn["session_id"]]) for c, done in users.answered.items()}
-    with Service([says("Ok.")]) as service:
+    with Service([says("Ok.")], address=net.address if net else "127.0.0.1") as service:
         changes = {
             "models": {"consultant": "claude_cli"},
             "claude_path": str(program),
@@ -238,9 +304,11 @@ def claude(folder: Path, server: ObjectServer, program: Path, plan: Plan) -> Jud
             "claude_api_key": "sk-stub",
             "claude_warm_seconds": plan.warm_seconds,
         }
-        with played(folder / "apart", server, program, plan, **changes) as it:
+        make = partial(OnHosts, net=net) if net else Apart
+        with played(folder / "apart", server, program, plan, make, **changes) as it:
             lines = transcripts(it.house, it.found, it.sessions)
-            judgement = Judge(it.users.answered, it.users.lost, it.kills, service, lines).judge(reference)
+            judge = Judge(it.users.answered, it.users.lost, it.kills, service, lines, to_finish=it.house.to_finish)
+            judgement = judge.judge(reference)
             late = uploaders(it.house, it.users, it.found)
             return Judgement({**judgement.faults, "late uploads taken": late}, judgement.counts)
 
@@ -251,19 +319,26 @@ def main() -> None:
     for name, default in (("chats", 40), ("at_once", 4), ("every", 10.0), ("seed", 1), ("warm_seconds", 60.0)):
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     parser.add_argument("--claude", action="store_true", help="the real CLI answers")
+    parser.add_argument("--hosts", action="store_true", help="with --claude: workers in network namespaces, which fall")
     parser.add_argument("--keep", type=Path, help="leave all files in this new folder")
     options = vars(parser.parse_args())
-    keep, real = options.pop("keep"), options.pop("claude")
+    keep, real, on_hosts = options.pop("keep"), options.pop("claude"), options.pop("hosts")
     plan, begun = Plan(**options), time.monotonic()
     configure_logging(Settings(log_level="error"))
+    if on_hosts and (why := lacking() if real else "--hosts asks for --claude"):
+        sys.exit(why)
     if real and (program := cli()) is None:
         sys.exit("the Claude CLI is not installed here: `make chaos-claude` installs it")
     with tempfile.TemporaryDirectory(prefix="apart-", ignore_cleanup_errors=True) as name, swept(Path(name)):
         folder = keep or Path(name)
-        with seaweedfs(folder / "objects") as server:
+        with ExitStack() as stack:
+            net = stack.enter_context(network(folder / "apart", _WORKERS)) if on_hosts else None
+            server = stack.enter_context(seaweedfs(folder / "objects", net.address if net else "127.0.0.1"))
             os.environ |= server.environment
             judgement = (
-                claude(folder, server, program.resolve(), plan) if real and program else scripted(folder, server, plan)
+                claude(folder, server, program.resolve(), plan, net)
+                if real and program
+                else scripted(folder, server, plan)
             )
     who = f"Claude CLI {VERSION}" if real else "scripted agent"
     print(f"{who}, seed {plan.seed}, {plan.chats} chats, {time.monotonic() - begun:.0f} s\n")

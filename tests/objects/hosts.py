@@ -42,12 +42,13 @@ class NetHost:
 
     def power_off(self) -> None:
         """Kill all its processes; its disk stays."""
-        while pids := self._pids():
+        while pids := self.pids():
             for pid in pids:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
-    def _pids(self) -> list[int]:
+    def pids(self) -> list[int]:
+        """The processes that run on it."""
         said = subprocess.run(["ip", "netns", "pids", self.name], capture_output=True, text=True, check=True).stdout
         return [pid for pid in map(int, said.split()) if not _is_zombie(pid)]
 
