@@ -81,7 +81,8 @@ class Allowances:
         Turns whose ids are known are noted as unfinished at once; for others use ``note`` when they are stored.
         """
         refusal = await self._take(owner, limits, turn_ids, count, size, cost)
-        if refusal and refusal.limit == "unfinished" and await self._forget_ended(owner):
+        if refusal and refusal.limit == "unfinished":
+            await self._forget_ended(owner)  # if nothing is left to forget, another may just have done so
             refusal = await self._take(owner, limits, turn_ids, count, size, cost)
         return refusal
 
@@ -106,8 +107,8 @@ class Allowances:
             return None
         return NoAllowance(said.decode(), 1.0 if said == b"unfinished" else int(number) / 1000)
 
-    async def _forget_ended(self, owner: str) -> int:
-        """Take ended turns out of the owner's unfinished ones; returns how many."""
+    async def _forget_ended(self, owner: str) -> None:
+        """Take ended turns out of the owner's unfinished ones."""
         ask, redis, key = self._store.ask, self._store.redis, self._keys.unfinished(owner)
         now = (await ask(redis.time()))[0] * 1000
         noted = {raw.decode(): at for raw, at in await ask(redis.zrange(key, 0, -1, withscores=True))}
@@ -120,7 +121,8 @@ class Allowances:
             for turn_id, state in states.items()
             if state == TurnState.FINISHED.value.encode() or (not state and now - noted[turn_id] > _STORED_WITHIN_MS)
         ]
-        return int(await ask(redis.zrem(key, *ended))) if ended else 0
+        if ended:
+            await ask(redis.zrem(key, *ended))
 
 
 # Which turn answers a question, as long as its asker does not have the answer: a repeat then joins that turn.

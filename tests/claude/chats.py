@@ -396,6 +396,8 @@ class Judge:
         self._answered, self._kills, self._service, self._transcripts = answered, kills, service, transcripts
         self._messages = messages
         chat_of_turn = {one.turn["turn_id"]: chat for chat, done in answered.items() for one in done}
+        #: A host takes along what it has not sealed, also of runs that have ended.
+        self._hosts = [kill.at for kill in kills if kill.role == "host"]
         self._met: dict[str, list[Kill]] = defaultdict(list)
         for kill in kills:
             for chat in {chat_of_turn[turn] for turn in kill.turns if turn in chat_of_turn}:
@@ -416,7 +418,7 @@ class Judge:
         for chat, done in self._answered.items():
             for one in done:
                 self._message(one)
-                self._payments(one, [kill.at for kill in self._met.get(chat, ())])
+                self._payments(one, self._hosts + [kill.at for kill in self._met.get(chat, ())])
             if done:
                 self._transcript(chat, done, reference)
         self._counts.update(f"killed {kill.role}" for kill in self._kills)

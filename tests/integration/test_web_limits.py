@@ -121,6 +121,19 @@ async def test_a_noted_turn_that_was_never_stored_counts_for_a_minute_only(setti
         await store.close()
 
 
+async def test_requests_at_once_all_see_that_turns_have_ended(settings: Settings) -> None:
+    store = Store(settings)
+    allowances, limits = Allowances(store), OwnerLimits(unfinished=10)
+    ids = [f"t0-{number:032x}" for number in range(15)]
+    try:
+        await allowances.note("a", limits, ids[:10])
+        for turn_id in ids[:10]:
+            await store.redis.hset(keys_of(settings.namespace, turn_id).turn(turn_id), "state", "finished")
+        assert await asyncio.gather(*(allowances.take("a", limits, [turn_id]) for turn_id in ids[10:])) == [None] * 5
+    finally:
+        await store.close()
+
+
 @pytest.fixture
 def process(installation: Installation) -> RelayProcess:
     """A real relay of a few requests and connections."""

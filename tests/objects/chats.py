@@ -1,9 +1,10 @@
 """Chats on hosts that share no folder, while their workers are killed: ``make chaos-objects``.
 
 Two workers and two relays, each with a HELIX_ROOT of its own, SeaweedFS and a broker. All the time one process, drawn
-by the seed, gets SIGKILL. With ``--hosts`` each worker is a host in a network namespace, and hosts lose their power. With ``--claude`` the real CLI answers against a stub of its service, and the
-chats are judged as those of ``make chaos-claude``; else the scripted agent answers, and what is judged is whether each
-session's current snapshot holds the files of all its messages, and was uploaded by the last holder.
+by the seed, gets SIGKILL; with ``--hosts`` each worker is a host in a network namespace, and hosts lose their power.
+With ``--claude`` the real CLI answers against a stub of its service, and the chats are judged as those of ``make
+chaos-claude``; else the scripted agent answers, and what is judged is whether each session's current snapshot holds the
+files of all its messages, and was uploaded by the last holder.
 """
 
 from __future__ import annotations

@@ -1,0 +1,292 @@
+"""Many workers and a long line on one store: ``python -m tests.bench.fleet [--workers 1000] [--turns 100000]``.
+
+Server, Lua, line, leases, reapers and heartbeats are the real ones. The workers are pretended: they live in one
+process, take one turn each, and run no agent; how long they may need for it is not measured. What the table says of a
+second is what that server can do, or has to; the figures of a worker do not depend on ours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import itertools
+import json
+import logging
+import random
+import statistics
+import tempfile
+import time
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import redis
+import structlog
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE, VALIDATE, Link
+from api_client.contract.turn import Outcome, TurnRequest, shard_of
+from api_client.turns.record.changes import Claim
+from api_client.turns.record.encoding import Answer, Move, attempt_facts
+from api_client.turns.record.ledger import Ledger
+from worker.agents.ability import Ability
+from worker.processes.broker import EmbeddedBroker
+from worker.processes.lean import lift_open_files
+from worker.turns.leases.host import Host, Work, WorkerHeartbeat
+from worker.turns.leases.reaper import Reaper
+from worker.turns.loops.loop import Watcher
+
+_OWNERS, _AT_ONCE, _LOOK_SECONDS, _TO_TAKE, _PATIENCE = 1_000, 200, 20.0, 60.0, 300.0
+_MESSAGE = ({"role": "user", "content": "Which cache do we take, and why? " * 8},)
+_RAN = Move(attempt=1, next=Link(VALIDATE, 1), facts=attempt_facts(text="An answer.", prompt="p"), run_ended=True)
+_PASSED = Move(
+    attempt=1,
+    outcome=Outcome.PASSED,
+    answer=Answer(response="An answer.", step="done", step_source="marker"),
+    facts=attempt_facts(answer="An answer.", decision="accept"),
+    judged=True,
+)
+#: A turn that may be taken: its link, its id and its session's.
+Due = tuple[Link, str, str]
+
+
+class Fleet:
+    """The pretended workers, and the turns that messages name to them."""
+
+    def __init__(self, settings: Settings, number: int) -> None:
+        self.settings = settings
+        self.due: asyncio.Queue[Due] = asyncio.Queue()
+        self.workers = [Pretended(self, index) for index in range(number)]
+        #: When a reaper announced a turn again.
+        self.announced: dict[str, float] = {}
+        self.looks = 0
+
+    async def listen(self) -> None:
+        """Take the broker's messages, as Celery does."""
+        names = [f"{self.settings.namespace}:celery:{queue}" for queue in (PREFERRED_QUEUE, RUN_QUEUE)]
+        async with redis.asyncio.Redis.from_url(self.settings.broker_url, socket_timeout=None) as broker:
+            while True:
+                found = await broker.execute_command("BLMPOP", 0, len(names), *names, "RIGHT", "COUNT", 100)  # type: ignore[no-untyped-call]
+                for raw in found[1]:
+                    self.due.put_nowait(due_by(raw))
+
+    def announce(self, link: Link, turn_id: str, session_id: str) -> None:
+        """A reaper's message. Called in its thread."""
+        self.announced[turn_id] = time.monotonic()
+        self._loop.call_soon_threadsafe(self.due.put_nowait, (link, turn_id, session_id))
+
+    async def start(self) -> None:
+        """Let all workers begin, spread over a second."""
+        self._loop = asyncio.get_running_loop()
+        self._listening = asyncio.create_task(self.listen())
+        for worker in self.workers:
+            worker.start()
+        await asyncio.sleep(3.0)
+
+
+class Pretended:
+    """A worker's reaper, heartbeat and leases."""
+
+    def __init__(self, fleet: Fleet, index: int) -> None:
+        name, settings = f"pretended-{index}@host-{index}", fleet.settings
+        self._fleet, self._settings = fleet, settings
+        self.ledger = Ledger(settings, name)
+        self.held: Claim | None = None
+        host, ability = Host(settings.root, probe=lambda _: ""), Ability(settings)
+        ability.look()
+        work = Work(
+            name=name,
+            queues=(RUN_QUEUE,),
+            taken=lambda: 0,
+            slots=lambda _: 1,
+            free=lambda _: 0 if self.held else 1,
+            lease_round=lambda: 0.0,
+            took_at=lambda: 0.0,
+            obey=lambda _: False,
+            loop_blocked=lambda: 0.0,
+        )
+        reaper = Reaper(settings, name, fleet.announce)
+        self._watchers: list[Watcher] = [
+            reaper,
+            WorkerHeartbeat(settings, work, host, ability, lambda _: None, None),
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Begin to look, each watcher in its rhythm."""
+        self._tasks = [asyncio.create_task(self._watch(each)) for each in self._watchers]
+
+    def kill(self) -> None:
+        """It does nothing more, and gives nothing back."""
+        for task in self._tasks:
+            task.cancel()
+
+    async def _watch(self, watcher: Watcher) -> None:
+        await asyncio.sleep(random.uniform(0.0, watcher.seconds))
+        while True:
+            with contextlib.suppress(redis.RedisError):
+                await watcher.poll()
+            await asyncio.sleep(watcher.seconds)
+
+    async def take(self) -> Claim:
+        """Claim the next turn that is due."""
+        while True:
+            link, turn_id, session_id = await self._fleet.due.get()
+            claim = await self.ledger.claim(turn_id, session_id, link)
+            if isinstance(claim, Claim):
+                return claim
+
+    async def hold_one(self) -> None:
+        """Claim the next turn that is due, and keep it until the worker is killed."""
+        claim = self.held = await self.take()
+        self._tasks.append(asyncio.create_task(self._beat(claim)))
+
+    async def _beat(self, claim: Claim) -> None:
+        while True:
+            await asyncio.sleep(self._settings.lease_seconds / 4)
+            with contextlib.suppress(redis.RedisError):
+                await self.ledger.beat(claim)
+
+    async def finish(self, claim: Claim) -> None:
+        """Run, judge and end a turn; let the next of the line go."""
+        judging = await self.ledger.advance(claim, _RAN)
+        assert isinstance(judging, Claim)
+        await self.ledger.commit(judging, _PASSED)
+        for due in (await self.ledger.release(shard_of(claim.turn.turn_id))).left:
+            self._fleet.due.put_nowait(due)
+
+
+def due_by(raw: bytes) -> Due:
+    """The turn that a message of Celery's first task names."""
+    message = json.loads(raw)
+    _, kwargs, _ = json.loads(base64.b64decode(message["body"]))
+    link = Link.parse(f"{message['headers']['task']}/{kwargs['attempt']}")
+    return link, str(kwargs["turn_id"]), str(kwargs["session_id"])
+
+
+class Server:
+    """The store's own figures."""
+
+    def __init__(self, url: str) -> None:
+        self._store = redis.Redis.from_url(url)
+
+    def look(self) -> tuple[float, dict[str, float]]:
+        """Now, and commands (those in Lua too), CPU seconds, memory in MB and connections."""
+        stats: Any = self._store.info("all")
+        calls = sum(each["calls"] for name, each in stats.items() if name.startswith("cmdstat_"))
+        return time.monotonic(), {
+            "round trips": stats["total_commands_processed"] - 1,
+            "commands": calls,
+            "cpu": stats["used_cpu_user"] + stats["used_cpu_sys"],
+            "memory": stats["used_memory"] / 1e6,
+            "connections": stats["connected_clients"],
+        }
+
+    async def during(self, seconds: float) -> dict[str, float]:
+        """Commands and CPU a second while so many pass."""
+        (began, before) = self.look()
+        await asyncio.sleep(seconds)
+        (ended, after) = self.look()
+        rates = {name: (after[name] - before[name]) / (ended - began) for name in ("commands", "cpu")}
+        return {**after, **rates}
+
+
+async def submit(settings: Settings, turns: int) -> float:
+    """Submit the turns of many owners; turns a second."""
+    numbers, began = itertools.count(), time.monotonic()
+    async with TurnsClient(settings) as client:
+
+        async def some() -> None:
+            while (number := next(numbers)) < turns:
+                request = TurnRequest(
+                    model="scripted", messages=_MESSAGE, session_id=f"s-{number}", owner=f"owner-{number % _OWNERS}"
+                )
+                await client.submitter.submit(request)
+
+        await asyncio.gather(*(some() for _ in range(_AT_ONCE)))
+    return turns / (time.monotonic() - began)
+
+
+async def recovered(fleet: Fleet) -> list[float]:
+    """Kill every other worker; the seconds until each of its turns was announced again."""
+    dead = fleet.workers[::2]
+    lost = [worker.held.turn.turn_id for worker in dead if worker.held]
+    fleet.announced.clear()
+    killed = time.monotonic()
+    for worker in dead:
+        worker.kill()
+    async with asyncio.timeout(_PATIENCE):
+        while any(turn_id not in fleet.announced for turn_id in lost):
+            await asyncio.sleep(0.1)
+    return sorted(fleet.announced[turn_id] - killed for turn_id in lost)
+
+
+async def drained(fleet: Fleet, seconds: float) -> float:
+    """Let the living workers finish turn after turn; turns a second."""
+    done, until = Counter[str](), time.monotonic() + seconds
+
+    async def work(worker: Pretended) -> None:
+        while time.monotonic() < until:
+            await worker.finish(await worker.take())
+            done["turns"] += 1
+
+    tasks = [asyncio.create_task(work(worker)) for worker in fleet.workers[1::2][:_AT_ONCE]]
+    await asyncio.wait(tasks, timeout=seconds + 5)
+    for task in tasks:
+        task.cancel()
+    return done["turns"] / seconds
+
+
+def say(name: str, figure: str) -> None:
+    """A line of the table, as soon as it is known."""
+    print(f"| {name} | {figure} |", flush=True)
+
+
+async def measure(settings: Settings, workers: int, turns: int, seconds: float) -> None:
+    """Look at the idle fleet, fill the line, let each worker take a turn, kill half of them, let the others finish."""
+    server, fleet = Server(settings.store_url), Fleet(settings, workers)
+    await fleet.start()
+    idle = await server.during(seconds)
+    say("idle: commands/s", f"{idle['commands']:,.0f} ({idle['commands'] / workers:.2f} a worker)")
+    say("idle: the store's CPU", f"{idle['cpu']:.1%} of a core")
+    say("connections of reaper, heartbeat and ledger", f"{idle['connections'] / workers:.1f} a worker")
+    rate = await submit(settings, turns)
+    say("submitted", f"{turns:,} turns of {_OWNERS:,} owners, {rate:,.0f} a second")
+    _, full = server.look()
+    each = (full["memory"] - idle["memory"]) * 1e3 / turns
+    say("memory of the store", f"{full['memory']:,.0f} MB, {each:.1f} kB a turn")
+    began = time.monotonic()
+    await asyncio.wait([asyncio.create_task(worker.hold_one()) for worker in fleet.workers], timeout=_TO_TAKE)
+    held = sum(worker.held is not None for worker in fleet.workers)
+    say("at work after", f"{held:,} workers, {time.monotonic() - began:.1f} s")
+    busy = await server.during(seconds)
+    say("at work: commands/s", f"{busy['commands']:,.0f} ({busy['commands'] / workers:.2f} a worker)")
+    say("at work: the store's CPU", f"{busy['cpu']:.1%} of a core")
+    times = await recovered(fleet)
+    what = f"{len(times)} workers killed: their turns announced again after, p50 / max"
+    lease = f"lease {settings.lease_seconds:g} s"
+    say(what, f"{statistics.median(times):.1f} / {times[-1]:.1f} s ({lease})")
+    say("turns finished by the others", f"{await drained(fleet, seconds):,.0f} a second")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.fleet", description=__doc__)
+    parser.add_argument("--workers", type=int, default=1_000)
+    parser.add_argument("--turns", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=_LOOK_SECONDS, help="how long each look takes")
+    asked = parser.parse_args()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    lift_open_files()
+    with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as broker:
+        settings = Settings(root=Path(folder), broker_url=broker.url, store_url=broker.url)
+        settings = replace(settings, max_unfinished=0)
+        print(f"{asked.workers:,} pretended workers, {asked.turns:,} turns, default settings\n\n| | |\n|---|---|")
+        asyncio.run(measure(settings, asked.workers, asked.turns, asked.seconds))
+
+
+if __name__ == "__main__":
+    main()
