@@ -88,3 +88,23 @@ async def test_an_error_that_passes_soon_is_tried_again_before_another_model_is_
         turn_id = await client.submitter.submit(asked("Hallo", "s", model="first"))
         assert (await client.reader.result(turn_id, timeout=60)).outcome is Outcome.PASSED
         assert (len(one.asked), len(two.asked)) == (3, 0)
+
+
+async def test_a_turn_that_waits_for_its_last_model_does_not_go_back_to_one_that_refused_it(
+    installation: Installation,
+) -> None:
+    third: list[Asked] = []
+
+    def limited(request: Asked) -> Reply:
+        third.append(request)
+        return Reply(429, b"{}", {"retry-after": "1"}) if len(third) < 4 else answer(request)
+
+    with service(ERRORS["limit"]) as one, service(REFUSED) as two, HttpService(limited) as three:
+        lists = '{ limit = ["second", "third"], auth = ["third"] }'
+        configure(installation, {"first": one.url, "second": two.url, "third": three.url}, first={"fallbacks": lists})
+        installation.worker()
+        client = installation.client
+        turn_id = await client.submitter.submit(asked("Hallo", "s", model="first"))
+        turn = await client.reader.result(turn_id, timeout=60)
+        assert [len(each.asked) for each in (one, two, three)] == [1, 1, 4]
+        assert (turn.outcome, turn.models) == (Outcome.PASSED, "first (limit), second (auth), third")

@@ -72,6 +72,7 @@ url = "http://gpu.example:8000/v1"
 validators = ["step_marker"]
 policy = {{ step_marker = ["repair", "retry", "fail"] }}   # or a policy file: policy = "fast.yaml" (policy.md)
 parameters = {{ temperature = 0.2, max_tokens = 4000 }}   # sent with each request of openai_http
+timeouts = {{ first = 60, next = 20 }}          # seconds that openai_http waits for an event of the answer
 api = "chat"                                  # or responses: how openai_http asks
 prices = {{ input = 0.5, output = 1.5 }}        # dollars for a million tokens, where the service reports no cost
 fallbacks = {{ limit = ["consultant"], auth = ["consultant"] }}   # models that take over (operations.md)

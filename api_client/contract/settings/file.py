@@ -129,7 +129,7 @@ def _fill(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Proble
         kinds = _settings(folder, per_model=True) | _of_runner(runner, folder)
         kinds |= {"vision": _vision, "stream": one_of(STREAM_MODES), "prices": _prices, "fallbacks": _fallbacks}
         if runner == "openai_http":
-            kinds |= {"api": one_of(("chat", "responses")), "parameters": _parameters}
+            kinds |= {"api": one_of(("chat", "responses")), "parameters": _parameters, "timeouts": _timeouts}
         values = _values(found, block, kinds, "model", name)
         file.model_settings[name] = {_meant(key, runner): each for key, each in values.items()}
     return found.problems
@@ -263,6 +263,12 @@ def _prices(value: Any) -> dict[str, float]:
     if not isinstance(value, dict) or not set(value) <= {"input", "output"}:
         raise ValueError("must look like { input = 3.0, output = 15.0 }: US dollars for a million tokens")
     return {name: number(0, 10**6)(str(price)) for name, price in value.items()}
+
+
+def _timeouts(value: Any) -> dict[str, float]:
+    if not isinstance(value, dict) or not set(value) <= {"first", "next"}:
+        raise ValueError("must look like { first = 60, next = 20 }: seconds until an event of the answer comes")
+    return {name: number(1, 600)(str(seconds)) for name, seconds in value.items()}
 
 
 def _fallbacks(value: Any) -> dict[str, tuple[str, ...]]:

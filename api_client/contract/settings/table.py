@@ -49,6 +49,7 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
         warnings: what to tell at a start: each names a line or variable that sets nothing any more, and what holds.
         prices: US dollars for a million tokens, ``input`` and ``output``, where a service reports no cost.
         api: how ``openai_http`` asks: ``chat`` or ``responses``. parameters: what it sends besides.
+        timeouts: how long it waits for the ``first`` and each ``next`` event of an answer, in seconds.
         fallbacks: ``Fault`` of a model's service -> the models that may take over, in order.
     """
 
@@ -59,6 +60,7 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
     prices: dict[str, float] = of_the_file(dict)
     api: str = of_the_file("chat")
     parameters: dict[str, Any] = of_the_file(dict)
+    timeouts: dict[str, float] = of_the_file(dict)
     fallbacks: dict[str, tuple[str, ...]] = of_the_file(dict)
     warnings: tuple[str, ...] = of_the_file(())
 

@@ -394,6 +394,36 @@ def test_a_service_that_hangs_is_left_by_the_idle_watchdog(ask: Ask, service: Se
     assert (ran.verdict, ran.result.text) == ("incomplete", "halb")
 
 
+@pytest.mark.parametrize(
+    ("lines", "timeouts", "said"),
+    [
+        ((60.0,), {"first": 1.0}, "it sent nothing for 1 s"),
+        (
+            (": still there", 0.6, ": still there", 0.6, ": still there", 60.0),
+            {"first": 1.0},
+            "it sent nothing for 1 s",
+        ),
+        ((piece("Guten "), 60.0), {"first": 60.0, "next": 1.0}, "it sent nothing for 1 s"),
+        ((piece("Guten "), 60.0), {"next": 1.0}, "it sent nothing for 1 s"),
+    ],
+    ids=["no event", "comments alone", "no further event", "only a further one is bounded"],
+)
+def test_a_service_that_says_nothing_for_the_time_of_its_model_has_failed(
+    ask: Ask, service: Service, lines: tuple[str | float, ...], timeouts: dict[str, float], said: str
+) -> None:
+    service.lines = lines
+    ran = ask(more={"timeouts": timeouts})
+    completion = ran.result.completion
+    assert (completion.kind, completion.fault) == ("transient", "overloaded")
+    assert said in completion.reason
+    assert ran.result.text == ("Guten " if piece("Guten ") in lines else "")
+
+
+def test_a_slow_answer_has_the_time_for_each_of_its_events(ask: Ask, service: Service) -> None:
+    service.lines = (0.7, *(part for piece in GOOD for part in (piece, 0.4)))
+    assert ask(more={"timeouts": {"first": 60.0, "next": 30.0}}).verdict == "complete"
+
+
 def test_a_cancelled_run_is_gone_at_once_and_its_key_was_never_seen(ask: Ask, service: Service, tmp_path: Path) -> None:
     service.lines = (piece("halb"), 90.0)
     stop, seen, asked = Asked(), [], []

@@ -436,10 +436,12 @@ def test_a_text_that_broke_off_after_a_question_is_not_gone_on_from(working: Tur
 LISTS = {"limit": ("b", "c"), "auth": ("c", "b"), "overloaded": ("b",)}
 
 
-def failed(turn: Turn, fault: Fault, *, kind: ErrorKind = ErrorKind.PERMANENT, busy: bool = False) -> Move:
+def failed(
+    turn: Turn, fault: Fault, *, kind: ErrorKind = ErrorKind.PERMANENT, busy: bool = False, lists: Any = LISTS
+) -> Move:
     completion = Completion(verdict=Verdict.ERROR, reason="HTTP", kind=kind, fault=fault, busy=busy)
     more: dict[str, Any] = {"prompt": "p", "transient_retries": 2, "delays": Delays(first=1, left=99)}
-    return after_run(turn, Link(RUN, 1), RunResult(completion=completion), fallbacks=LISTS, **more)
+    return after_run(turn, Link(RUN, 1), RunResult(completion=completion), fallbacks=lists, **more)
 
 
 def test_the_models_of_a_list_take_over_one_after_the_other_and_none_twice() -> None:
@@ -454,6 +456,19 @@ def test_the_models_of_a_list_take_over_one_after_the_other_and_none_twice() -> 
     assert found == [("b", Link(RUN, 1)), ("c", Link(RUN, 1))]
     assert turn.models == "a (limit), b (auth), c"
     assert failed(turn, Fault.AUTH).next == Link(FAIL, 1), "all have been tried"
+
+
+def test_models_that_name_each_other_do_not_pass_a_turn_round() -> None:
+    asks = TurnRequest(model="a", messages=(), session_id="s")
+    turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
+    lists = {fault.value: ("a", "b", "c", "b", "a") for fault in Fault}
+    asked = ["a"]
+    for fault in [*Fault] * 5:
+        fields = failed(turn, fault, lists=lists).fields.values
+        if "stage_model" in fields:
+            asked.append(fields["stage_model"])
+            turn = replace(turn, stage_model=fields["stage_model"], fell=fields["fell"])
+    assert asked == ["a", "b", "c"]
 
 
 def test_only_an_error_that_was_tried_again_and_has_a_list_goes_to_another_model() -> None:

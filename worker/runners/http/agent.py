@@ -13,7 +13,9 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import socket
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -34,8 +36,9 @@ _FIELDS = frozenset({b"data", b"event", b"id", b"retry"})
 def main() -> None:
     """Ask, and report what comes."""
     asked = json.load(sys.stdin)
+    timeouts = Timeouts(asked["timeouts"])
     try:
-        response = _post(asked)
+        response = _post(asked, timeouts)
         if response.status != http.client.OK:
             wait, said = seconds(response.getheader("retry-after", "")), _said(response)
             if response.status == http.client.BAD_REQUEST and any(code in said for code in _FILTERS):
@@ -43,15 +46,38 @@ def main() -> None:
                 return
             spent = any(f'"{code}"' in said for code in _SPENT)
             _fail(response.status, said, spent=spent, retry_after=wait)
-        (_relay_response if asked["api"] == "responses" else _relay)(response)
+        (_relay_response if asked["api"] == "responses" else _relay)(_events(response, timeouts))
     except (OSError, http.client.HTTPException) as error:
-        _fail(0, f"the service broke off: {type(error).__name__}: {error}")
+        late = timeouts.seconds and isinstance(error, TimeoutError)
+        said = f"it sent nothing for {timeouts.seconds:g} s" if late else f"{type(error).__name__}: {error}"
+        _fail(0, f"the service broke off: {said}")
 
 
-def _post(asked: dict[str, Any]) -> http.client.HTTPResponse:
+class Timeouts:
+    """How long the service may take for the ``first`` event of its answer, and for each ``next``, in seconds."""
+
+    def __init__(self, timeouts: dict[str, float]) -> None:
+        self.seconds, self._next = timeouts.get("first", 0.0), timeouts.get("next", 0.0)
+        self._due = time.monotonic() + self.seconds
+        self.connection: socket.socket | None = None
+
+    def heard(self) -> None:
+        """An event has come."""
+        self.seconds, self._due = self._next, time.monotonic() + self._next
+
+    def wait(self) -> None:
+        """From now on a read fails with ``TimeoutError`` when the time for the next event is over."""
+        if self.connection:
+            self.connection.settimeout(max(0.001, self._due - time.monotonic()) if self.seconds else None)
+
+
+def _post(asked: dict[str, Any], timeouts: Timeouts) -> http.client.HTTPResponse:
     url = urlsplit(asked["url"])
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    connection = kind(url.hostname or "", url.port)
+    connection = kind(url.hostname or "", url.port, timeout=timeouts.seconds or None)
+    connection.connect()
+    timeouts.connection = connection.sock
+    timeouts.wait()
     body = {**asked["parameters"], "model": asked["model"], "stream": True}
     path = f"{url.path.rstrip('/')}/chat/completions"
     if asked["api"] == "responses":
@@ -79,11 +105,11 @@ def _as_input(message: dict[str, Any]) -> dict[str, Any]:
     return {**message, "content": parts}
 
 
-def _relay_response(response: http.client.HTTPResponse) -> None:
+def _relay_response(events: Iterator[bytes]) -> None:
     """Tell the answer of the Responses API, as ``_relay`` does that of chat completions."""
     refusal: list[str] = []
     skipped = False
-    for data in _events(response):
+    for data in events:
         try:
             event = json.loads(data)
             kind, inside = event["type"], event.get("response") or {}
@@ -114,12 +140,12 @@ def _ended(response: dict[str, Any], refusal: list[str], *, skipped: bool) -> No
         _emit({"event": "note", "text": f"the answer ended with {'an unreadable event' if skipped else said}"})
 
 
-def _relay(response: http.client.HTTPResponse) -> None:
+def _relay(events: Iterator[bytes]) -> None:
     """Tell the answer; that it is whole only when nothing else can be: no line of it was unreadable."""
     reasons: set[str] = set()
     refusal: list[str] = []
     skipped = False
-    for data in _events(response):
+    for data in events:
         if data == b"[DONE]":
             if refusal or "content_filter" in reasons:
                 said = "".join(refusal)
@@ -139,15 +165,16 @@ def _relay(response: http.client.HTTPResponse) -> None:
             _emit({"event": "skipped"})
 
 
-def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
+def _events(response: http.client.HTTPResponse, timeouts: Timeouts) -> Iterator[bytes]:
     """The data of each event, at once where one line is all of it. A line of something else comes as it is."""
     pending: list[bytes] = []
     first = True
-    while line := response.readline(_LONGEST_LINE):
+    while line := _line(response, timeouts):
         line = line.removeprefix(b"\xef\xbb\xbf") if first else line
         first = False
         name, colon, value = line.rstrip(b"\r\n").partition(b":")
         if name == b"data" and line.endswith(b"\n"):
+            timeouts.heard()
             if not pending and (value.strip() == b"[DONE]" or _is_json(value)):
                 yield value.strip()
             else:
@@ -159,6 +186,11 @@ def _events(response: http.client.HTTPResponse) -> Iterator[bytes]:
             yield line.strip()
     if pending:
         yield b"\n".join(pending)
+
+
+def _line(response: http.client.HTTPResponse, timeouts: Timeouts) -> bytes:
+    timeouts.wait()
+    return response.readline(_LONGEST_LINE)
 
 
 def _is_json(data: bytes) -> bool:

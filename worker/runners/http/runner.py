@@ -91,6 +91,7 @@ class OpenAiHttpRunner(ProcessRunner):
             "messages": [*rules, *with_images(messages, order.workdir)],
             "api": settings.api,
             "parameters": settings.parameters,
+            "timeouts": settings.timeouts,
         }
         sent = Sent(system=rules[0]["content"] if rules else "", messages=messages)
         launch = Launch(
