@@ -7,7 +7,8 @@ A question is {"text", "name"} and what goes with it:
 - "user": {"email", "password"} signs in at the page first; without it Open WebUI asks for no login.
 - "models": the chat's models; "temporary": a temporary chat; "image": a file that is attached.
 - "once", a text on the page, with "do": "look", "stop", "reload", "second-tab", "run", which runs "command", or
-  "answer": follow the link of that text and press the button "press"; "answered" is what its page says then.
+  "answer": a person for each button in "press" follows the link of that text; then "command" runs, and all press at the
+  same time, with "late" when the link asks nobody any more. "answered" is what each of them reads then.
 - "images": how many images the answer has; "drawn" has the width of each in pixels, once all are drawn.
 - "then", when the answer has ended: "regenerate", "continue", "edit" (to "edited"), "say" ("more") or "merge".
 - "marks", name to a pattern: "seconds" says how long after Enter each stood in the last answer.
@@ -132,17 +133,36 @@ class Visitor:
         )
         return widths if len(widths) == images and all(widths) else []
 
-    def _answer(self, link: str, button: str) -> str:
-        """Follow a link of the chat, and press a button there; returns what the page says then."""
-        address = self.page.locator(".chat-assistant a", has_text=link).last.get_attribute("href")
-        page = self.page.context.new_page()
-        page.goto(str(address))
-        self._until(lambda: page.locator("button", has_text=button).count())
-        page.screenshot(path=self.folder / f"answer-{button}.png")
-        page.locator("button", has_text=button).first.click()
-        said = str(page.locator("[role=status]").inner_text())
-        page.close()
+    def _answer(self, question: dict[str, Any]) -> list[str]:
+        """What people read who followed a link of the chat and pressed their buttons there."""
+        address = str(self.page.locator(".chat-assistant a", has_text=question["once"]).last.get_attribute("href"))
+        people = [(self._stranger(address), button) for button in question["press"]]
+        if command := question.get("command"):
+            self._run(command)
+        while question.get("late"):
+            page = self._stranger(address)
+            over = page.locator("[role=status]").count()
+            page.context.close()
+            if over:
+                break
+            self.page.wait_for_timeout(1000)
+        for page, button in people:
+            page.screenshot(path=self.folder / f"answer-{button}.png")
+            for found in page.locator("button", has_text=button).all():  # none where it came too late
+                found.evaluate("button => setTimeout(() => button.click(), 200)")
+        said = [str(page.locator("[role=status]").inner_text()) for page, _ in people]
+        for page, _ in people:
+            page.context.close()
         return said
+
+    def _stranger(self, address: str) -> Page:
+        """A page of somebody whom nobody here knows, at an address."""
+        browser = self.page.context.browser
+        assert browser
+        page = browser.new_context().new_page()
+        page.set_default_timeout(PATIENCE_SECONDS * 1000)
+        page.goto(address)
+        return page
 
     def _picture(self, name: str) -> None:
         self.page.screenshot(path=self.folder / f"{name}.png")
@@ -200,7 +220,7 @@ class Visitor:
                 self._picture(f"{name}-{len(texts):03}")
             if once and once in text:
                 if question["do"] == "answer":
-                    seen["answered"] = self._answer(once, question["press"])
+                    seen["answered"] = self._answer(question)
                 elif other := self._do(question):
                     other._until(lambda: once in other._text())
                     seen["second_tab"] = [other._text()]
@@ -218,7 +238,7 @@ class Visitor:
     def _do(self, question: dict[str, Any]) -> Visitor | None:
         do = question["do"]
         if do == "run":
-            subprocess.run(question["command"], check=True, stdout=subprocess.DEVNULL)
+            self._run(question["command"])
         elif do == "stop":
             self.page.get_by_label("Stop").first.click()
         elif do == "reload":
@@ -229,6 +249,10 @@ class Visitor:
             second.page.locator(".chat-assistant").last.wait_for()
             return second
         return None
+
+    @staticmethod
+    def _run(command: list[str]) -> None:
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
     def _until(self, true: Callable[[], Any]) -> Any:
         ends = time.monotonic() + PATIENCE_SECONDS

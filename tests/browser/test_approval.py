@@ -1,30 +1,58 @@
-"""A person sees the agent's question in the real Open WebUI, follows its link, and the real Claude CLI goes on."""
+"""People see the agent's question in the real Open WebUI, follow its link, and the real Claude CLI goes on.
 
+``BROWSER_APPROVALS=100`` in the environment asks as many questions while worker, relay and broker are killed.
+"""
+
+import asyncio
 import json
+import os
+import re
+import sys
+from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from api_client.client import TurnsClient
+from api_client.contract.turn import Outcome, Turn
+from api_client.index.lists import Search
+from api_client.index.selection import select
+from tests.browser.browsing import installation, store_of
 from tests.browser.conftest import Ask, open_webui_environ
 from tests.browser.webui import answer_of, drive, missing, open_webui
 from tests.claude.running import cli
 from tests.claude.stub import Reply, Stub, says
-from tests.installation import Installation, RelayProcess
+from tests.ports import free_port
 from worker.cli.installation.openwebui import icon
 
-pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(1800)]
+COUNT = int(os.environ.get("BROWSER_APPROVALS", "4"))
+pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(1800 + 90 * COUNT)]
 
-POLICY = 'rules: []\ntools: [{tool: Bash, arguments: {command: "cp *"}, do: ask}]\n'
+POLICY = """
+rules: []
+tools:
+  - {tool: Bash, arguments: {command: "cp *"}, do: ask}
+  - {tool: Bash, arguments: {command: "echo late *"}, do: ask, wait_seconds: 10}
+  - {tool: Bash, arguments: {command: "echo *"}, do: ask}
+"""
 COMMAND = "cp ../../../../../adr/ring.png output/ring.png && echo ran >> ../../../../../adr/runs"
 ASKED = {"once": "Ja oder Nein", "do": "answer"}
+#: What people press, question for question.
+WAYS = {"yes": ["Ja"], "no": ["Nein"], "expired": ["Ja"], "two at once": ["Ja", "Nein"]}
+KILLED = ("worker", "relay", "broker")
+#: So many questions are put to one browser.
+_AT_A_TIME = 8
+_NUMBER = re.compile(r"Nummer (\d+), (\w+)")
 
 
 class Model(Stub):
     """Calls its tool for each first message of a user, and says what became of it."""
+
+    folder = Path()
 
     def take(self, request: dict[str, Any]) -> Reply:
         self.requests.append(request)
@@ -35,7 +63,36 @@ class Model(Stub):
             return says("Dann lasse ich es.\n\n<!-- STEP: done -->")
         if "tool_result" in said:
             return says("Das Bild liegt bei.\n\n<!-- STEP: done -->")
-        return Reply(chunks=("Ich brauche das Bild.",), tool=("Bash", {"command": COMMAND}), stop_reason="tool_use")
+        command = COMMAND
+        if named := _NUMBER.search(said):
+            command = f"echo {'late' if named[2] == 'expired' else 'soon'} >> {self.folder / named[1]}"
+        return Reply(chunks=("Ich brauche das Bild.",), tool=("Bash", {"command": command}), stop_reason="tool_use")
+
+
+@dataclass(frozen=True)
+class Site:
+    """A ``turns up`` before the real CLI, behind an Open WebUI."""
+
+    told: dict[str, Any]
+    root: Path
+    ask: Ask
+
+    @property
+    def held(self) -> list[dict[str, Any]]:
+        """What ``between.py`` found held by turns that waited for a person."""
+        return [json.loads(line) for line in (self.root / "held").read_text().splitlines()]
+
+    def between(self, victim: str) -> list[str]:
+        """The command that looks who holds what, and kills."""
+        words = (self.root, self.told["redis_url"], self.root / "held", victim, f"{self.told['web_url']}/readyz")
+        return [sys.executable, "-m", "tests.browser.between", *map(str, words)]
+
+    def turns(self) -> list[Turn]:
+        async def read() -> list[Turn]:
+            async with TurnsClient(store_of(self.told)) as client:
+                return [await client.reader.get(each.turn_id) for each in await select(client.lists, Search())]
+
+        return asyncio.run(read())
 
 
 @pytest.fixture
@@ -45,47 +102,46 @@ def model() -> Iterator[Model]:
 
 
 @pytest.fixture
-def ask(installation: Installation, model: Model, tmp_path: Path) -> Iterator[Ask]:
-    """Puts questions to the page of a real Open WebUI; returns what was seen of each."""
-    root, program = installation.settings.root, cli()
+def site(model: Model, tmp_path: Path) -> Iterator[Site]:
+    root, program, port = tmp_path / "project", cli(), free_port()
     if program is None:
         pytest.skip("the Claude CLI is not installed here: `make e2e-claude` installs it")
-    (root / "adr").mkdir(parents=True)
+    model.folder = root / "adr"
+    model.folder.mkdir(parents=True)
     (root / "adr" / "ring.png").write_bytes(icon("a"))
     (root / "policy.yaml").write_text(POLICY)
-    installation.change(
-        models={"helix": "claude_cli"},
-        claude_path=str(program),
-        claude_api_url=model.url,
-        claude_api_key="sk-stub",
-        claude_tools=("Bash",),
-        writable=("adr",),
-        policy=str(root / "policy.yaml"),
-        chat_note="yes",
-        stop_grace_seconds=30.0,
-    )
-    installation.worker()
-    relay = RelayProcess(installation.settings)
-    relay.settings = replace(relay.settings, public_url=relay.url)
-    installation.relays.append(relay)
-    relay.start()
-    with open_webui(tmp_path / "openwebui", open_webui_environ(relay.settings.web_port)) as address:
-        yield partial(drive, address, tmp_path / "openwebui")
+    given = {
+        "HELIX_MODELS": "helix=claude_cli",
+        "HELIX_CLAUDE_PATH": str(program),
+        "HELIX_CLAUDE_API_URL": model.url,
+        "HELIX_CLAUDE_API_KEY": "sk-stub",
+        "HELIX_CLAUDE_TOOLS": "Bash",
+        "HELIX_WRITABLE": "adr",
+        "HELIX_POLICY": str(root / "policy.yaml"),
+        "HELIX_CHAT_NOTE": "yes",
+        "HELIX_LOCALE": "de",
+        "HELIX_WEB_PORT": str(port),
+        "HELIX_PUBLIC_URL": f"http://127.0.0.1:{port}",
+        "HELIX_CONSTANTS": '{"stop_grace_seconds": "30", "flower_port": "0"}',
+    }
+    with (
+        installation(root, **given) as told,
+        open_webui(tmp_path / "openwebui", open_webui_environ(port)) as address,
+    ):
+        yield Site(told, root, partial(drive, address, tmp_path / "openwebui"))
 
 
-def test_a_person_says_yes_or_no_by_the_link_in_the_chat_and_the_answer_goes_on(
-    ask: Ask, installation: Installation, model: Model
-) -> None:
-    runs = installation.settings.root / "adr" / "runs"
-    text = "Bitte hole das Bild"
-    no = ask({**ASKED, "name": "no", "text": text, "press": "Nein"})["no"]
+def test_a_person_says_yes_or_no_by_the_link_in_the_chat_and_the_answer_goes_on(site: Site, model: Model) -> None:
+    runs = site.root / "adr" / "runs"
+    asked = {**ASKED, "text": "Bitte hole das Bild"}
+    no = site.ask({**asked, "name": "no", "press": ["Nein"]})["no"]
     assert not runs.exists()
-    yes = ask({**ASKED, "name": "yes", "text": text, "press": "Ja", "images": 1, "then": "say", "more": "Danke"})["yes"]
+    yes = site.ask({**asked, "name": "yes", "press": ["Ja"], "images": 1, "then": "say", "more": "Danke"})["yes"]
 
     for seen, said in ((no, "Danke: Nein."), (yes, "Danke: Ja.")):
         asking = next(text for text in seen["texts"] if "Darf der Agent das?" in text)
         assert "cp ../../../../../adr/ring.png" in asking, "it says what is asked"
-        assert seen["answered"].startswith(said)
+        assert seen["answered"][0].startswith(said)
         assert "Darf der Agent das?" not in seen["after_reload"], "the question goes when the agent goes on"
     assert "Dann lasse ich es." in answer_of(no)["content"]
     assert "Geprüft" not in no["after_reload"], "no rule is active"
@@ -98,3 +154,38 @@ def test_a_person_says_yes_or_no_by_the_link_in_the_chat_and_the_answer_goes_on(
     assert "Das Bild liegt bei." in told
     for ours in ("/answer/", "/files/", "Aufwand"):
         assert ours not in told, "what we add is no word of the agent"
+
+
+def test_nothing_runs_unasked_or_twice_and_no_question_is_lost_while_everything_is_killed(
+    site: Site, model: Model
+) -> None:
+    ways = [tuple(WAYS)[number % len(WAYS)] for number in range(COUNT)]
+    questions = []
+    for number, way in enumerate(ways):
+        victim = KILLED[(number + number // len(WAYS)) % len(KILLED)]  # each of them in each way
+        question = {**ASKED, "name": f"{number}", "text": f"Nummer {number}, {way}", "press": WAYS[way]}
+        question |= {"command": site.between(victim), "late": way == "expired"}
+        questions.append(question | ({"then": "regenerate"} if victim == "relay" else {}))
+    seen: dict[str, Any] = {}
+    for first in range(0, COUNT, _AT_A_TIME):
+        seen |= site.ask(*questions[first : first + _AT_A_TIME])
+
+    counted, read = Counter[str](questions=COUNT), dict[str, Counter[str]]()
+    for number, way in enumerate(ways):
+        said, file = seen[f"{number}"]["answered"], model.folder / f"{number}"
+        ran = len(file.read_text().splitlines()) if file.exists() else 0
+        yes = sum(each.startswith("Danke: Ja.") for each in said)
+        counted["run without a yes"] += ran > yes
+        counted["run twice"] += ran > 1
+        counted["a yes that did not run"] += yes > ran
+        read.setdefault(way, Counter()).update(each.partition(":")[0] for each in said)
+    held = [found for line in site.held for found in line.values()]
+    counted["waited for a person"] = len(held)
+    counted["slots held while waiting"] = sum(found != [0, ""] for found in held)
+    counted["questions lost"] = COUNT - sum(turn.outcome is Outcome.PASSED for turn in site.turns())
+    print(json.dumps({**counted, "people read": read}, ensure_ascii=False))
+    assert +counted == {"questions": COUNT, "waited for a person": COUNT}
+    each = {way: ways.count(way) for way in WAYS}
+    assert read.pop("two at once") == {"Danke": each["two at once"], "Schon beantwortet": each["two at once"]}
+    over = "Diese Frage wartet auf keine Antwort mehr."
+    assert read == {"yes": {"Danke": each["yes"]}, "no": {"Danke": each["no"]}, "expired": {over: each["expired"]}}

@@ -58,7 +58,7 @@ def open_webui(data: Path, environ: Mapping[str, str]) -> Iterator[str]:
     address = f"http://127.0.0.1:{port}"
     with (data / "log").open("wb") as log:
         server = subprocess.Popen(
-            [str(PYTHON.with_name("open-webui")), "serve", "--host", "127.0.0.1", "--port", str(port)],
+            [str(PYTHON), str(PYTHON.with_name("open-webui")), "serve", "--host", "127.0.0.1", "--port", str(port)],
             env={**SLIM, "HOME": str(data), "DATA_DIR": str(data), **environ},
             stdin=subprocess.DEVNULL,
             stdout=log,

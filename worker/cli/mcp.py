@@ -129,17 +129,25 @@ class TurnTools:
         self, request: Any, progress: Any, message: str, model: str, session: str, key: str, wait: float | None
     ) -> TurnTask:
         """Submit a turn, and wait for its end."""
+        return await self.followed(await self.submitted(request, message, model, session, key), progress, wait)
+
+    async def submitted(self, request: Any, message: str, model: str, session: str, key: str) -> str:
+        """Submit a turn; returns its id."""
         body: dict[str, Any] = {"model": model or self._model, "messages": [{"role": "user", "content": message}]}
         body |= {"session_id": session} if session else {}
-        name = f"mcp-{key}" if key else self.name_of(request)
-        turn = await self._relay.ask("POST", "/v1/turns", body, name)
-        return await self.followed(turn["turn_id"], progress, wait)
+        turn = await self._relay.ask("POST", "/v1/turns", body, f"mcp-{key}" if key else self.name_of(request))
+        return str(turn["turn_id"])
+
+    async def turn(self, turn_id: str) -> dict[str, Any]:
+        """The turn's record."""
+        found: dict[str, Any] = await self._relay.ask("GET", f"/v1/turns/{turn_id}")
+        return found
 
     async def followed(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
         """The task after it ended, needs a person, or the time to wait is over."""
         ends, pause, looks = anyio.current_time() + (self._wait if wait is None else wait), _FIRST_LOOK, 0
         while True:
-            task = task_of(await self._relay.ask("GET", f"/v1/turns/{turn_id}"))
+            task = task_of(await self.turn(turn_id))
             if task["status"] != "working" or anyio.current_time() > ends:
                 return task
             looks += 1
@@ -150,7 +158,16 @@ class TurnTools:
     async def cancel(self, turn_id: str) -> TurnTask:
         """Cancel a turn; once more changes nothing."""
         await self._relay.ask("POST", f"/v1/turns/{turn_id}/cancel")
-        return task_of(await self._relay.ask("GET", f"/v1/turns/{turn_id}"))
+        return task_of(await self.turn(turn_id))
+
+    async def decide(self, turn: Mapping[str, Any], decision: str) -> None:
+        """Answer what this turn asks a person, unless it has gone on meanwhile."""
+        body = {"decision": decision, "parked_at": turn["parked_at"]}
+        try:
+            await self._relay.ask("POST", f"/v1/inbox/{turn['turn_id']}/decision", body)
+        except RelayError as error:
+            if "[turn_not_parked]" not in str(error):
+                raise
 
 
 def serve(tools: TurnTools, version: str) -> None:
@@ -158,6 +175,8 @@ def serve(tools: TurnTools, version: str) -> None:
     from mcp.server import MCPServer
     from mcp.server.mcpserver import Context
     from mcp.server.mcpserver.exceptions import ToolError
+
+    from worker.cli.mcp_tasks import extension
 
     async def submit_turn(
         message: str,
@@ -188,7 +207,7 @@ def serve(tools: TurnTools, version: str) -> None:
     # The SDK reads the annotations by name, in the module's namespace.
     for tool in (submit_turn, get_turn):
         tool.__annotations__["ctx"] = Context
-    server = MCPServer("helix-turns", version=version, log_level="WARNING")
+    server = MCPServer("helix-turns", version=version, log_level="WARNING", extensions=[extension(tools)])
     server.add_tool(
         submit_turn,
         description="Ask another agent, durably: its answer is checked, and asked again until it passes. Waits for the "
