@@ -200,7 +200,7 @@ class Visitor:
 
     def _close_dialogs(self) -> None:
         for name in ("Okay, Let's Go!", "Close"):
-            button = self.page.get_by_role("button", name=name)
+            button = self.page.get_by_role("button", name=name, exact=True)
             if button.count():
                 button.first.click()
                 button.first.wait_for(state="hidden")

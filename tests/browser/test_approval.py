@@ -46,7 +46,7 @@ WAYS = {"yes": ["Ja"], "no": ["Nein"], "expired": ["Ja"], "two at once": ["Ja", 
 KILLED = ("worker", "relay", "broker")
 #: So many questions are put to one browser.
 _AT_A_TIME = 8
-_NUMBER = re.compile(r"Nummer (\d+), (\w+)")
+_NUMBER = re.compile(r"Nummer (\d+) \((\w+)")
 
 
 class Model(Stub):
@@ -64,7 +64,7 @@ class Model(Stub):
         if "tool_result" in said:
             return says("Das Bild liegt bei.\n\n<!-- STEP: done -->")
         command = COMMAND
-        if named := _NUMBER.search(said):
+        if named := _NUMBER.search(json.dumps(request["messages"])):
             command = f"echo {'late' if named[2] == 'expired' else 'soon'} >> {self.folder / named[1]}"
         return Reply(chunks=("Ich brauche das Bild.",), tool=("Bash", {"command": command}), stop_reason="tool_use")
 
@@ -163,7 +163,7 @@ def test_nothing_runs_unasked_or_twice_and_no_question_is_lost_while_everything_
     questions = []
     for number, way in enumerate(ways):
         victim = KILLED[(number + number // len(WAYS)) % len(KILLED)]  # each of them in each way
-        question = {**ASKED, "name": f"{number}", "text": f"Nummer {number}, {way}", "press": WAYS[way]}
+        question = {**ASKED, "name": f"{number}", "text": f"Bitte hole die Nummer {number} ({way})", "press": WAYS[way]}
         question |= {"command": site.between(victim), "late": way == "expired"}
         questions.append(question | ({"then": "regenerate"} if victim == "relay" else {}))
     seen: dict[str, Any] = {}
