@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.messages import tool_answered
-from tests.agents.running import RUNNERS, Agent, program_of, with_node
+from tests.agents.running import RUNNERS, Agent, program_of
 from tests.agents.stub import Services, StubReply, calls, fails, says
 from tests.runs import Asked
 from tests.support import processes_with, wait_for
@@ -32,17 +32,6 @@ ENDINGS: dict[str, tuple[StubReply, set[str]]] = {
     "400": (fails(400), {"permanent"}),
     "refused": (says("no ", end="refusal"), {"refused"}),
 }
-
-
-@pytest.fixture(params=sorted(RUNNERS))
-def name(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    agent = str(request.param)
-    if not os.environ.get("AGENTS"):
-        pytest.skip("real agents run with `make e2e-agents`")
-    if program_of(agent) is None:
-        pytest.skip(f"{agent} is not installed here: `make e2e-agents` installs it, if npm is there")
-    monkeypatch.setenv("PATH", with_node())
-    return agent
 
 
 @pytest.fixture
