@@ -1,4 +1,4 @@
-"""Connecting to the store in each of its forms: one server, by TCP, TLS or a unix socket, or the master of Sentinel.
+"""Connecting to the store in each of its forms: one server, by TCP, TLS or a unix socket; Sentinel's master; a cluster.
 
 Nothing else in the product makes such a connection. All uses of redis-py beyond its documents are here, and
 tests/integration/test_connection.py names them.
@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pkgutil import resolve_name
 from typing import Any
 
 import hiredis
 import redis
 import redis.asyncio as aioredis
+from redis.asyncio.connection import parse_url as parse_async_url
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import ExponentialBackoff
+from redis.connection import parse_url
 from redis.exceptions import InvalidResponse, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
@@ -27,7 +30,8 @@ from redis.sentinel import Sentinel
 from api_client.contract.issues import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings, require_store
-from api_client.contract.settings.setting_values import Sentinels
+from api_client.contract.settings.setting_values import Cluster, Sentinels
+from api_client.store import cluster
 from api_client.store.module_log import ModuleLog
 
 #: Every reader of a turn, and every agent's writer, may hold one. The library's own limit (100) would be the number of
@@ -53,7 +57,12 @@ def open_store(
         asked: Any = AsyncSentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
         master: aioredis.Redis = asked.master_for(connection_pool_class=_SentinelPool, **_master(sentinels), **options)
         return master
-    return aioredis.Redis.from_pool(_Pool.from_url(settings.redis_url, **options))
+    if named := Cluster.parse(settings.store_url):
+        options = options | _of_address(parse_async_url(named.url))
+        options = cluster.pool_options(named, settings.namespace, options, loop=True)
+    else:
+        options = options | _of_address(parse_async_url(settings.redis_url))
+    return aioredis.Redis.from_pool(_Pool(**options))
 
 
 def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3) -> Any:
@@ -67,7 +76,12 @@ def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3
     if sentinels := Sentinels.parse(require_store(settings).store_url):
         asked: Any = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
         return asked.master_for(**_master(sentinels), **options)
-    return redis.Redis.from_url(settings.redis_url, **options)
+    if named := Cluster.parse(settings.store_url):
+        options = options | _of_address(parse_url(named.url))  # type: ignore[no-untyped-call]
+        options = cluster.pool_options(named, settings.namespace, options, loop=False)
+    else:
+        options = options | _of_address(parse_url(settings.redis_url))  # type: ignore[no-untyped-call]
+    return redis.Redis.from_pool(redis.ConnectionPool(**options))
 
 
 def _options(connect_seconds: float, answer_seconds: float, retry: Any) -> dict[str, Any]:
@@ -80,6 +94,14 @@ def _options(connect_seconds: float, answer_seconds: float, retry: Any) -> dict[
         "driver_info": None,
         "maint_notifications_config": MaintNotificationsConfig(enabled=False),
     }
+
+
+def _of_address(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What an address says; ``?credential_provider=package.module.Class`` is one of redis-py, as for Celery."""
+    found = dict(options)
+    if name := found.pop("credential_provider", None):
+        found["credential_provider"] = resolve_name(name)()
+    return found
 
 
 def _master(sentinels: Sentinels) -> dict[str, Any]:

@@ -144,8 +144,9 @@ class _Line(asyncio.Protocol):
                 continue
             if not future.done():
                 future.set_exception(reply)
-            if isinstance(reply, ReadOnlyError):  # a master no longer: the next connection goes to the one of now
-                self.end(RedisConnectionError("the store became a replica"))
+            # A master no longer, or another's slot: the next connection goes to the master of then.
+            if isinstance(reply, (ReadOnlyError, RedisConnectionError)):
+                self.end(RedisConnectionError("the store is a master no longer"))
                 return
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -6,10 +6,13 @@ from dataclasses import fields, replace
 from pathlib import Path
 
 import pytest
+from redis.crc import key_slot
 
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import CONSTANTS, Settings, declared, load, masked, name_of, require_store, shared
 from api_client.contract.settings.redaction import redactor
+from api_client.contract.settings.setting_values import Cluster
+from api_client.store.cluster import slot_of
 from worker.cli.config import describe, reference
 from worker.cli.installation.programs import warn
 from worker.runners.http.runner import priced
@@ -259,6 +262,46 @@ def test_a_broker_on_another_machine_without_a_password_is_refused_and_the_way_o
 )
 def test_a_broker_with_a_password_or_on_this_machine_is_taken(url: str) -> None:
     assert load({"REDIS_URL": url}).store_url == url
+
+
+CLUSTER = {"HELIX_STORE_URL": "redis+cluster://user:pass%40word@a:7000,[::1]:7001,c?ssl_cert_reqs=none"}
+
+
+def test_a_cluster_is_a_store_beside_a_plain_broker() -> None:
+    found = load({**CLUSTER, "HELIX_BROKER_URL": "redis://localhost:1/0"})
+    assert (found.store_is_cluster, found.has_queues) == (True, False)
+    named = Cluster.parse(found.store_url)
+    assert named
+    assert named.nodes == (("a", 7000), ("::1", 7001), ("c", 6379))
+    assert named.url == "redis://user:pass%40word@a:7000?ssl_cert_reqs=none"
+    assert masked(found.store_url) == "redis+cluster://user:***@a:7000,[::1]:7001,c?ssl_cert_reqs=none"
+    assert "pass@word" not in redactor(found)("the password is pass@word")
+    assert load({"HELIX_STORE_URL": "rediss+cluster://localhost", "HELIX_BROKER_URL": "redis://localhost"})
+
+
+@pytest.mark.parametrize(
+    ("environ", "says"),
+    [
+        ({"REDIS_URL": "redis+cluster://localhost:1"}, "HELIX_BROKER_URL: a cluster cannot be Celery's broker"),
+        (CLUSTER, "HELIX_BROKER_URL: a cluster cannot be Celery's broker"),
+        ({**CLUSTER, "HELIX_BROKER_URL": "redis://localhost", "HELIX_SHARDS": "2"}, "HELIX_SHARDS=2: must be 1"),
+        ({"HELIX_STORE_URL": "redis+cluster://localhost/1"}, "must look like redis"),
+        ({"HELIX_STORE_URL": "redis+cluster://a,"}, "must look like redis"),
+        ({"HELIX_STORE_URL": "redis+cluster://a:1", "HELIX_BROKER_URL": "redis://localhost"}, "needs a password"),
+    ],
+)
+def test_what_a_cluster_cannot_do_is_refused(environ: dict[str, str], says: str) -> None:
+    with pytest.raises(SettingsError, match=says):
+        load(environ)
+
+
+def test_a_namespace_in_braces_chooses_its_slot_in_a_cluster() -> None:
+    assert load({"HELIX_NAMESPACE": "{team-a}"}).namespace == "{team-a}"
+    assert slot_of("{team-a}") == int(key_slot(b"team-a"))
+    assert slot_of("helix") == slot_of("other"), "plain names share the slot of their first shard"
+    for wrong in ("{team", "team}", "{a}b", "{}", "{{a}}"):
+        with pytest.raises(SettingsError, match="HELIX_NAMESPACE"):
+            load({"HELIX_NAMESPACE": wrong})
 
 
 def test_no_settings_name_is_also_the_file_of_a_secret() -> None:

@@ -6,10 +6,14 @@ from typing import Any
 
 import hiredis
 import pytest
+from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
+from redis.retry import Retry
 
+from api_client.contract.settings.setting_values import Cluster
 from api_client.store import heed_cancellation
+from api_client.store.cluster import Nodes, master_of, nodes_of
 from api_client.store.connecting import NOT_YET
 from api_client.store.store import Subscription
 
@@ -123,3 +127,29 @@ async def test_a_connection_that_was_ended_says_nothing_more() -> None:
     line.end()
     line.connection_lost(None)
     assert (heard.calls, wire.closed, line.usable) == ([], 1, False)
+
+
+# What the nodes of a cluster say about the slot of our keys.
+
+SLOTS = [
+    [0, 99, [b"10.0.0.1", 1, b"id", []], [b"10.0.0.2", 2, b"id", []]],
+    [100, 16383, [b"", 3, b"id", []], [None, 4, b"id", []], [b"?", 5, b"id", []]],
+]
+
+
+def test_a_node_names_the_master_of_a_slot_and_itself_by_the_address_it_was_asked_at() -> None:
+    assert master_of(SLOTS, 99, "asked") == ("10.0.0.1", 1)
+    assert master_of(SLOTS, 100, "asked") == ("asked", 3)
+    assert master_of(SLOTS[:1], 100, "asked") is None
+    assert nodes_of(SLOTS) == [("10.0.0.1", 1), ("10.0.0.2", 2)]
+
+
+def test_the_word_of_a_node_without_the_majority_does_not_count_and_it_is_asked_last() -> None:
+    named = Cluster.parse("redis+cluster://a:1,b:2")
+    assert named
+    nodes = Nodes(named, "{x}", {"retry": Retry(NoBackoff(), 0)})
+    assert nodes._said(("a", 1), ({"cluster_state": "fail"}, [[0, 16383, [b"old", 1]]])) is None
+    nodes._ask_last(("a", 1))
+    assert nodes._in_turn() == (("b", 2), ("a", 1))
+    assert nodes._said(("b", 2), ({"cluster_state": "ok"}, [[0, 16383, [b"new", 9]]])) == ("new", 9)
+    assert nodes._in_turn() == (("b", 2), ("new", 9), ("a", 1))

@@ -19,7 +19,7 @@ from api_client.contract.declared import nearest
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings.file import FILE_NAME, SettingsFile, read_file
 from api_client.contract.settings.groups import declared, name_of, retired
-from api_client.contract.settings.setting_values import Sentinels, model_runners
+from api_client.contract.settings.setting_values import Cluster, Sentinels, model_runners
 from api_client.contract.settings.table import CONSTANTS, RUN_FILE, STATE_DIR, Settings
 
 # Addresses of brokers and stores: shown without their password, and refused where anybody could read and run all.
@@ -27,9 +27,10 @@ from api_client.contract.settings.table import CONSTANTS, RUN_FILE, STATE_DIR, S
 
 def masked(url: str) -> str:
     """An address without its password, fit for a message."""
-    if url.startswith("sentinel://"):
-        login, at, rest = url.removeprefix("sentinel://").rpartition("@")
-        return f"sentinel://{login.partition(':')[0]}:***@{rest}" if at else url
+    scheme, _, rest = url.partition("://")
+    if scheme == "sentinel" or scheme.endswith("+cluster"):  # several nodes
+        login, at, rest = rest.rpartition("@")
+        return f"{scheme}://{login.partition(':')[0]}:***@{rest}" if at else url
     parts = urlsplit(url)
     if parts.password is None:
         return url
@@ -50,8 +51,8 @@ def open_brokers(broker_url: str, store_url: str) -> list[str]:
 
 def _guarded(url: str) -> bool:
     """Return whether a server has a password, or only this machine reaches it. Pure: names are not looked up."""
-    if sentinels := Sentinels.parse(url):
-        return bool(sentinels.password) or all(_is_here(host) for host, _ in sentinels.nodes)
+    if several := Sentinels.parse(url) or Cluster.parse(url):
+        return bool(several.password) or all(_is_here(host) for host, _ in several.nodes)
     parts = urlsplit(url)
     return parts.scheme not in {"redis", "rediss"} or bool(parts.password) or _is_here(parts.hostname or "")
 
@@ -181,9 +182,21 @@ def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
             )
     if settings.files and find_spec("obstore") is None:
         problems.append('HELIX_FILES: obstore is not installed; pip install "helix-turns[s3]"')
+    problems += _cluster_problems(settings)
     if settings.open_broker != "allowed":
         problems += open_brokers(settings.broker_url, settings.store_url)
     return problems
+
+
+def _cluster_problems(settings: Settings) -> Iterator[str]:
+    """What a cluster cannot do: Celery has no transport to it, and all keys of an installation are in one slot."""
+    if Cluster.parse(settings.broker_url or settings.store_url):
+        yield (
+            "HELIX_BROKER_URL: a cluster cannot be Celery's broker; name one plain Redis or Valkey beside it: it"
+            " carries ids only, and to lose it costs seconds, no turn"
+        )
+    if settings.store_is_cluster and settings.shards > 1:
+        yield f"HELIX_SHARDS={settings.shards}: must be 1 in a cluster: all keys of an installation are in one slot"
 
 
 def _models_named(settings: Settings) -> list[tuple[str, str]]:

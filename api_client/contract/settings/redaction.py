@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.setting_values import Sentinels
+from api_client.contract.settings.setting_values import Cluster, Sentinels
 
 MASK = "***"
 #: Shorter values would mask half of every text; no credential worth the name is as short.
@@ -46,8 +46,8 @@ def secrets_of(settings: Settings) -> list[str]:
 def _parts(text: str) -> Iterator[str]:
     if "://" not in text or " " in text:  # a command may name addresses
         yield text
-    elif sentinels := Sentinels.parse(text):
-        yield sentinels.password
+    elif several := Sentinels.parse(text) or Cluster.parse(text):
+        yield several.password
     elif password := urlsplit(text).password:
         yield from (password, unquote(password))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from api_client.contract.notices import KINDS
 from api_client.contract.phases import folder_problem
@@ -54,6 +54,41 @@ class Sentinels:
         return cls(tuple(nodes), master, int(db or 0), login.partition(":")[2])
 
 
+# The address of a Redis Cluster as store.
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Some nodes of a cluster: ``redis+cluster://[user:password@]host:port,...[?option=...]``, ``rediss+`` by TLS.
+
+    Attributes:
+        nodes: to ask first; they name the others. url: the first one, with login and options, as redis-py spells it.
+    """
+
+    nodes: tuple[tuple[str, int], ...]
+    url: str
+    password: str = ""
+
+    @classmethod
+    def parse(cls, url: str) -> Cluster | None:
+        """The nodes an address names; None for an address of another kind.
+
+        Raises:
+            ValueError: it names no node, or a database: a cluster has one.
+        """
+        parts = urlsplit(url)
+        if parts.scheme not in {"redis+cluster", "rediss+cluster"}:
+            return None
+        login, at, hosts = parts.netloc.rpartition("@")
+        nodes = tuple(
+            (node.hostname or "", node.port or 6379) for node in (urlsplit(f"//{h}") for h in hosts.split(","))
+        )
+        if not all(host for host, _ in nodes) or parts.path not in {"", "/", "/0"}:
+            raise ValueError("must look like redis+cluster://host:6379,host:6379 (rediss+cluster:// for TLS)")
+        first = parts._replace(scheme=parts.scheme.removesuffix("+cluster"), netloc=login + at + hosts.split(",")[0])
+        return cls(nodes, urlunsplit(first), unquote(login.partition(":")[2]))
+
+
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
 STREAM_MODES = ("live", "draft", "validated")
 #: Every role a message can have.
@@ -67,9 +102,10 @@ def text(value: str) -> str:
 
 
 def key_prefix(value: str) -> str:
-    """Check a prefix of keys: no braces, which choose the server of a cluster, and no pattern's letters."""
-    if not value or not value.isprintable() or not set(" {}*?[]\\").isdisjoint(value):
-        raise ValueError("must be a word without spaces and without any of {}*?[]\\")
+    """Check a prefix of keys: no pattern's letters; braces, which choose the slot in a cluster, around the whole."""
+    word = value[1:-1] if value.startswith("{") and value.endswith("}") else value
+    if not word or not word.isprintable() or not set(" {}*?[]\\").isdisjoint(word):
+        raise ValueError("must be a word without spaces and without any of {}*?[]\\, or such a word in braces")
     return value
 
 
@@ -136,14 +172,15 @@ def template(value: str) -> str:
 
 
 def store_address(value: str) -> str:
-    """The address of a Redis or Valkey, or of Sentinels."""
-    if Sentinels.parse(value):
+    """The address of a Redis or Valkey, of Sentinels, or of a cluster."""
+    if Sentinels.parse(value) or Cluster.parse(value):
         return value
     parts = urlsplit(value)
     unix = parts.scheme in {"unix", "redis+socket"}
     if not (parts.scheme in {"redis", "rediss"} and parts.hostname) and not (unix and parts.path):
         raise ValueError(
-            "must look like redis://host:6379/0, rediss://..., unix:///path or sentinel://host:port/master"
+            "must look like redis://host:6379/0, rediss://..., unix:///path, sentinel://host:port/master or"
+            " redis+cluster://host:port,host:port"
         )
     _ = parts.port  # raises ValueError when it is not a port
     return value

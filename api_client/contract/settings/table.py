@@ -24,7 +24,7 @@ from api_client.contract.settings.groups import (
     of_the_file,
     spelled,
 )
-from api_client.contract.settings.setting_values import Sentinels
+from api_client.contract.settings.setting_values import Cluster, Sentinels
 
 #: Where a running ``turns up`` writes the address of its broker, under ``HELIX_ROOT``.
 STATE_DIR = ".helix"
@@ -168,6 +168,11 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
     def has_queues(self) -> bool:
         """True if Celery's queues are in the store's own database, so that one command changes both."""
         return self.broker_url == self.store_url and "?" not in self.store_url
+
+    @property
+    def store_is_cluster(self) -> bool:
+        """True if the store is a Redis Cluster, by its address."""
+        return Cluster.parse(self.store_url) is not None
 
     @property
     def redis_url(self) -> str:

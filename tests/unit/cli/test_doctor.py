@@ -191,10 +191,14 @@ def test_an_unpatched_redis_is_told() -> None:
     assert store.version("b", {"redis_version": "8.2.2"}).state == "ok"
 
 
-def test_a_cluster_is_reported_as_unsupported() -> None:
-    (finding,) = store.mode("store", {"redis_mode": "cluster"})
-    assert (finding.state, finding.message) == ("wrong", "Redis Cluster is not supported")
-    assert not [*store.mode("store", {"redis_mode": "standalone", "cluster_enabled": 0})]
+@pytest.mark.parametrize(
+    ("name", "url", "state"),
+    [("store", "redis+cluster://a:1", "ok"), ("store", "redis://a:1", "wrong"), ("broker", "redis://a:1", "wrong")],
+)
+def test_a_cluster_is_to_be_named_as_one_and_no_broker(name: str, url: str, state: str) -> None:
+    (finding,) = store.mode(name, {"redis_mode": "cluster"}, Settings(store_url=url))
+    assert finding.state == state
+    assert not [*store.mode(name, {"redis_mode": "standalone", "cluster_enabled": 0}, Settings(store_url=url))]
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from api_client.contract.keys import UNTRUSTED_PROXY
 from api_client.contract.notices import Entry
 from api_client.contract.settings import Settings, masked
 from api_client.snapshots.objects import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects
+from api_client.store.cluster import slot_of
 from worker.cli.checks.finding import Finding
 from worker.cli.terminal import number_of
 from worker.notices.notifier import NotSent, addresses, targets
@@ -75,6 +76,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
                 info: Info = redis.info()
                 least = _setting(redis, "min-replicas-to-write")
                 synced = _setting(redis, "appendfsync")
+                yield from fail_over(name, _setting(redis, "cluster-node-timeout"), settings)
                 priority = _setting(redis, "replica-priority") if settings.store_url.startswith("sentinel:") else "0"
             except NoPermissionError:
                 fix = "run it with the operator's address: REDIS_URL=redis://operator:...@... (docs/operations.md)"
@@ -87,7 +89,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
         said = f"does not answer at {where}: {error or type(error).__name__}"
         yield Finding(name, "wrong", said, "is REDIS_URL right? is it running?")
         return
-    yield from mode(name, info)
+    yield from mode(name, info, settings)
     yield version(name, info)
     yield from replication(name, info, settings.durability, least, copies=settings.replicas, priority=priority)
     yield persistence(name, info)
@@ -120,11 +122,31 @@ def number_of_shards(settings: Settings) -> Finding:
     return Finding("shards", "ok", f"{number_of(settings.shards, 'shard')}, as the store says")
 
 
-def mode(name: str, info: Info) -> Iterator[Finding]:
-    """Yield whether the server is of a kind that is supported. Pure."""
-    if info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0)):
-        fix = "use one server, or a master with replicas and Sentinel (docs/operations.md)"
-        yield Finding(f"{name} mode", "wrong", "Redis Cluster is not supported", fix)
+def mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
+    """Yield whether a cluster is asked as one. Pure."""
+    if not (info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0))):
+        return
+    if settings.store_is_cluster:
+        yield Finding(f"{name} mode", "ok", f"a cluster; all keys are in slot {slot_of(settings.namespace)}")
+    elif name == "broker":
+        fix = "set HELIX_BROKER_URL to one plain Redis or Valkey (docs/operations.md, Redis Cluster)"
+        yield Finding(f"{name} mode", "wrong", "is a node of a cluster: Celery has no transport to one", fix)
+    else:
+        fix = "set HELIX_STORE_URL=redis+cluster://host:port,... and HELIX_BROKER_URL to one plain Redis or Valkey"
+        yield Finding(f"{name} mode", "wrong", "is a node of a cluster, and is asked as one server", fix)
+
+
+def fail_over(name: str, node_timeout: str | None, settings: Settings) -> Iterator[Finding]:
+    """Yield whether a fail-over of a cluster is over before leases are; ``node_timeout`` in ms. Pure."""
+    if not settings.store_is_cluster or node_timeout is None:
+        return
+    check, seconds = f"{name} node timeout", int(node_timeout) / 1000
+    said = f"cluster-node-timeout is {seconds:g} s, the lease {settings.lease_seconds:g} s"
+    if settings.lease_seconds >= 3 * seconds:
+        yield Finding(check, "ok", said)
+        return
+    fix = f"set HELIX_LEASE_SECONDS={3 * seconds:g} everywhere, or lower cluster-node-timeout on each node"
+    yield Finding(check, "warning", f"{said}: after a fail-over agents begin again", fix)
 
 
 def replication(
