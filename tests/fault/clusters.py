@@ -8,7 +8,7 @@ from pathlib import Path
 
 import redis
 
-from api_client.store.cluster import slot_of
+from api_client.store.cluster import master_of, slot_of
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.processes.broker import find_server
@@ -77,13 +77,13 @@ class ClusterSetUp:
         return found.decode()
 
     def owner(self, namespace: str) -> int:
-        """The port of the master that has an installation's keys; 0 while the nodes do not agree on one."""
+        """The port of the master that has an installation's keys; 0 while the nodes that answer do not agree on one."""
         slot, said = slot_of(namespace), set[int]()
         for port in self.ports:
             with suppress(redis.RedisError):
-                if self.client(port).execute_command("CLUSTER INFO")["cluster_state"] == "ok":
-                    slots = self.client(port).execute_command("CLUSTER SLOTS")
-                    said |= {int(each[2][1]) for each in slots if each[0] <= slot <= each[1]}
+                content = self.client(port).execute_command("CLUSTER INFO")["cluster_state"] == "ok"
+                found = master_of(self.client(port).execute_command("CLUSTER SLOTS"), slot, "")
+                said.add(found[1] if found and content else 0)
         return said.pop() if len(said) == 1 else 0
 
     def in_step(self, port: int) -> bool:

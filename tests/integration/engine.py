@@ -15,6 +15,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, JUDGED_BY, QUEUES, RUN, RUN_QUEUE, Link
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.store.connecting import connect
 from api_client.turns.record import ledger as product
 from tests.blocking import nothing_blocks
 from tests.on_loop import Ledger
@@ -162,7 +163,8 @@ class Bench:
     @cached_property
     def store(self) -> redis.Redis:
         """The store itself."""
-        return redis.Redis.from_url(self.settings.redis_url)
+        made: redis.Redis = connect(self.settings)
+        return made
 
     @property
     def keys(self) -> Keys:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome
+from api_client.store.connecting import connect
 from tests import golden
 from tests.integration.engine import GOOD, Bench, says
 from tests.support import wait_until
@@ -41,7 +41,7 @@ async def bench(settings: Settings) -> AsyncIterator[Bench]:
 
 def restore(settings: Settings, record: dict[str, Any]) -> str:
     """Put a stored turn into this test's store, due now."""
-    store = redis.Redis.from_url(settings.redis_url)
+    store = connect(settings)
     if "keys" in record:
         golden.restore(store, f"{settings.namespace}:", record["keys"])
         store.zadd(keys_of(settings.namespace, record["turn"]).due, {record["turn"]: 1})

@@ -8,6 +8,7 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
+from api_client.store.connecting import connect
 from tests.on_loop import Ledger
 
 
@@ -25,4 +26,5 @@ def ledger(settings: Settings) -> Ledger:
 
 @pytest.fixture
 def store(settings: Settings) -> redis.Redis:
-    return redis.Redis.from_url(settings.redis_url)
+    made: redis.Redis = connect(settings)
+    return made
