@@ -40,6 +40,8 @@ class Situation:
 
 
 _PIECES = ("Here is the answer. ", *(f"Sentence {n} of six. " for n in range(1, 7)), LAST_WORDS)
+#: No two alike: Gemini ends an answer that repeats itself.
+_LINES = [f"Line {n} of the text, about {n * 7919 % 1000}.\n" for n in range(1500)]
 _GOOD = StubReply(pieces=_PIECES)
 #: Answers of which the end is missing.
 _PART = _PIECES[:4]
@@ -59,9 +61,7 @@ def _at_signal(number: signal.Signals) -> Situation:
 _SERVICE = [
     Situation(name="normal answer", truth="whole", replies=(_GOOD,)),
     Situation(name="slow answer", truth="whole", replies=(StubReply(pieces=_PIECES, delay=0.4),)),
-    Situation(
-        name="long answer", truth="whole", replies=(StubReply(pieces=(*["A line of text.\n"] * 1500, LAST_WORDS)),)
-    ),
+    Situation(name="long answer", truth="whole", replies=(StubReply(pieces=(*_LINES, LAST_WORDS)),)),
     Situation(name="unknown tool, then answer", truth="open", replies=_after(_UNKNOWN_TOOL)),
     Situation(name="malformed tool call, then answer", truth="open", replies=_after(_MALFORMED)),
     Situation(name="malformed tool calls only", truth="broken", replies=(_MALFORMED,), seconds=25.0),
