@@ -12,7 +12,7 @@ CLAUDE_VERSION := 2.1.329
 CLAUDE_SDK := 0.2.186
 CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
-.PHONY: chaos-objects help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-box e2e-claude e2e-openwebui e2e-stores alerts lock clean
+.PHONY: chaos-objects chaos-cluster help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-box e2e-claude e2e-openwebui e2e-stores alerts lock clean
 
 help: ## Show this help
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -123,6 +123,9 @@ bench-claude: $(READY) ## Measure the real Claude CLI through us beside the bare
 
 chaos-objects: $(READY) ## Hold chats on hosts without a common folder while everything is killed (CHAOS_ARGS="--claude" asks the real CLI)
 	@$(BIN)/python -m tests.objects.chats $(CHAOS_ARGS)
+
+chaos-cluster: $(READY) ## Run TURNS (150) on a Redis Cluster whose masters die, whose slot moves and whose broker is emptied
+	@$(BIN)/python -m tests.fault.cluster_chaos
 
 chaos-claude: $(READY) ## Hold 500 chats with the real Claude CLI while everything is killed, and judge them (CHAOS_ARGS adds arguments)
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.claude.chats $(CHAOS_ARGS); \

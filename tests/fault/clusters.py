@@ -94,6 +94,10 @@ class ClusterSetUp:
             return info["role"] == "master" and isinstance(slave, dict) and slave.get("state") == "online"
         return False
 
+    def replica_of(self, port: int) -> int:
+        """The port of a master's replica."""
+        return int(self.client(port).info("replication")["slave0"]["port"])
+
     def whole(self) -> bool:
         """Whether every node answers and is content, and every master has its replica in step."""
         with suppress(redis.RedisError):
