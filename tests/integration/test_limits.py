@@ -170,6 +170,22 @@ def test_a_process_that_has_ended_uses_no_memory_also_before_its_parent_has_wait
     child.wait()
 
 
+def test_a_process_that_lives_on_is_weighed_anew_when_it_has_grown_or_after_a_while(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mib, resident, weighed = 2**20, 100, list[int]()
+    monkeypatch.setattr(footprint, "_stat", lambda pid: (1, footprint.Process(int(pid), 1, resident * mib)))
+    monkeypatch.setattr(footprint, "_own_memory", lambda each: weighed.append(each.pid) or 70 * mib)
+    weight = footprint.Weight()
+    assert [weight.of([7]) // mib, len(weighed)] == [70, 1]
+    resident = 110
+    assert [weight.of([7]) // mib, len(weighed)] == [80, 1]
+    resident = 120
+    assert [weight.of([7]) // mib, len(weighed)] == [70, 2]
+    monkeypatch.setattr(footprint, "_WEIGHED_SECONDS", 0.0)
+    assert [weight.of([7]) // mib, len(weighed)] == [70, 3]
+
+
 def test_the_kernel_refuses_twice_the_open_files_at_once(runs: Runs, tmp_path: Path) -> None:
     code = """
 held = []

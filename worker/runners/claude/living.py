@@ -38,7 +38,7 @@ from worker.runners.claude.completion_gate import START, STOP, STOP_FAILURE
 from worker.runners.claude.exchange import Exchange, ProcessFiles, prompt_of
 from worker.runners.guard import box
 from worker.runners.guard.agent_process import Exit
-from worker.runners.guard.footprint import Bounds, Footprint, memory_of
+from worker.runners.guard.footprint import Bounds, Footprint, Weight
 from worker.runners.guard.launch import Begun, Launch, begin, hearing
 from worker.runners.guard.marks import is_stopped, number_inside, of_agent
 from worker.runners.guard.processes import Processes
@@ -177,7 +177,7 @@ class ClaudeLiving:
         self.keepable = False
         self._process, self._held, self._files, self._bounds = begun.supervision.process, held, files, bounds
         self._door, self._base, self._began = begun.door, Base(), 0.0
-        self._pids = {self._process.pid}
+        self._pids, self._weight = {self._process.pid}, Weight()
         self._tip = ""  # the kept transcript that holds all that this process has heard
 
     def belongs(self, order: Order, fixed: str, base: Base, began: float) -> None:
@@ -332,7 +332,7 @@ class ClaudeLiving:
 
     def memory(self) -> int:
         """Return what it holds, in bytes. May block."""
-        return memory_of(self._process.pid)
+        return self._weight.of(self._pids)
 
     def close(self) -> None:
         """End it, and remove what it leaves; returns when it is gone."""

@@ -42,6 +42,21 @@ def _read(path: str) -> bytes:
     return b"".join(pieces)
 
 
+def _stat(pid: int) -> list[bytes]:
+    """The state of a process, its parent, and so on; nothing when it is gone. One read: all are looked at."""
+    try:
+        fd = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return []
+    try:
+        # The name, in brackets, may hold spaces and brackets itself.
+        return os.read(fd, 4096).rpartition(b")")[2].split(maxsplit=2)
+    except OSError:
+        return []
+    finally:
+        os.close(fd)
+
+
 def _mark_in(environ: bytes) -> str:
     _, found, rest = (b"\0" + environ).partition(b"\0" + _PREFIX)
     return rest.partition(b"\0")[0].decode("utf-8", "replace") if found else ""
@@ -49,14 +64,13 @@ def _mark_in(environ: bytes) -> str:
 
 def parent_of(pid: int) -> int:
     """The parent's process id; 0 when the process is gone."""
-    # The name, in brackets, may hold spaces and brackets itself; the state and the parent follow the last one.
-    fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    fields = _stat(pid)
     return int(fields[1]) if fields else 0
 
 
 def is_stopped(pid: int) -> bool:
     """Return whether a process is stopped by a signal or a debugger."""
-    return _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()[:1] in ([b"T"], [b"t"])
+    return _stat(pid)[:1] in ([b"T"], [b"t"])
 
 
 def number_inside(pid: int) -> int:
