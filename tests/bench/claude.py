@@ -2,7 +2,8 @@
 
 Round by round, in one run, the same chats three ways: ``claude -p``, a process a message; ``claude --input-format
 stream-json``, one process a chat; and ours, with its queue, guard, rules and box as set. A stub of the Messages API
-answers at once, so all but the model is measured. ``--also "HELIX_NAME=VALUE ..."`` measures ours under these too.
+answers at once, so all but the model is measured. ``--also HELIX_CLAUDE_WARM_SECONDS=0`` measures ours under
+this setting too: a process a message.
 """
 
 from __future__ import annotations

@@ -234,6 +234,31 @@ def test_a_spare_that_is_not_exactly_of_an_orders_kind_is_left_alone(spare: Agen
     assert there
 
 
+async def test_a_worker_that_starts_has_one_for_a_kind_that_was_wanted_lately(
+    claude_settings: Settings, stub: Stub, worker_process: Callable[..., WorkerProcess]
+) -> None:
+    stub.replies = [says("Fertig.\n\n<!-- STEP: done -->")]
+    settings = replace(claude_settings, box="off", claude_spares=1)
+    noted = settings.sessions_dir / ".spare-kinds" / "kind"
+    noted.parent.mkdir(parents=True)
+    noted.write_text(json.dumps(["helix-consultant", "", True]))
+    worker_process(settings=settings)
+    async with TurnsClient(settings) as client:
+
+        async def waits() -> bool:
+            return any("(spare 1)" in report.kept for report in await client.workers.reported())
+
+        await wait_until(waits)
+        request = TurnRequest(
+            model="helix-consultant", messages=({"role": "user", "content": "Hallo"},), session_id="s"
+        )
+        turn = await client.reader.result(await client.submitter.submit(request), timeout=90)
+        [attempt] = await client.reader.attempts(turn.turn_id)
+        assert attempt.completion["evidence"]["start"] == "spare"
+    (other,) = wait_for(lambda: [each for each in noted.parent.iterdir() if each != noted])
+    assert other.read_text() == noted.read_text(), "its own session is noted for others"
+
+
 def test_there_is_none_in_a_box(spare: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("worker.runners.guard.box.level", lambda *_, **__: box.Level("bubblewrap"))
     assert prepare(spare) == set()

@@ -127,7 +127,7 @@ class Engine:
         #: Whether an operator ended this process, so that the supervisor does not restart it.
         self.stays_down = False
         self._reaper = Reaper(settings, self.name, self.announce, self.let_go, self._lost, self._given_up)
-        kept = KeptAgents(settings, self.name, idle_agents.shared())
+        kept = KeptAgents(settings, self.name, idle_agents.shared(), lambda: self.intake.takes())
         self._watch = Watch(() if alone else (self._reaper, kept, *watchers))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()

@@ -215,6 +215,10 @@ class Ahead(Process):
 class Preparing(Runner):
     ahead: list[Ahead] = field(default_factory=list)
     claims: bool = True
+    elsewhere: list[float] = field(default_factory=list)
+
+    def kinds(self, since: float) -> list[tuple[float, Order]]:
+        return [(at, order("", "")) for at in self.elsewhere if at > since]
 
     def spare_part(self, _: Order) -> str:
         return "kind"
@@ -249,6 +253,25 @@ def test_a_spare_that_refuses_is_closed_and_the_session_starts_cold() -> None:
         idle.prepare(runner, AHEAD, order(name), "kind")
     assert len(runner.opened) == 3
     assert [spare.closed for spare in runner.ahead] == [True, True], "the third is not tried"
+
+
+def test_a_spare_is_there_for_what_came_to_another_worker_lately() -> None:
+    idle, runner = IdleAgents(), Preparing(elsewhere=[time.time() - 61])
+
+    def foreseen(limits: Limits = AHEAD) -> int:
+        idle.foresee(runner, limits)
+        idle._closing.submit(lambda: None).result()
+        return len(runner.ahead)
+
+    assert foreseen() == 0, "that was long ago"
+    runner.elsewhere.append(time.time() - 30)
+    assert foreseen(replace(AHEAD, spares=0)) == 0
+    assert (foreseen(), foreseen()) == (1, 1)
+    ask(idle, runner, order("a"), limits=AHEAD)
+    assert (len(runner.opened), foreseen()) == (0, 1), "the same session is not foreseen twice"
+    runner.elsewhere.append(time.time())
+    assert foreseen() == 2
+    idle.close()
 
 
 @pytest.mark.parametrize("limits", [replace(AHEAD, processes=2), replace(AHEAD, memory_mb=320)])

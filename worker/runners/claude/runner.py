@@ -88,6 +88,13 @@ class ClaudeCliRunner(ProcessRunner):
         except (SettingsError, OSError, BoxError):
             return ""  # a cold start says why
 
+    def kinds(self, since: float) -> list[tuple[float, Order]]:
+        """Return the kinds of which some worker wanted a spare after ``since``, and when. May block."""
+        try:
+            return list(spare.kinds(self._settings, since))
+        except OSError:
+            return []
+
     def open_spare(self, order: Order, part: str, until: float) -> spare.ClaudeSpare | None:
         """Start a process for any new session whose order has this part. May block."""
         settings = self._settings.of_model(order.model)

@@ -9,11 +9,13 @@ session is known: no spare is in one. A CLI that knows nothing of all this ends 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import secrets
 import shutil
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,8 @@ from worker.runners.guard.supervision import Ending
 
 #: Where spares wait, below the sessions' folder. No session's folder begins with a dot.
 SPARES = ".spares"
+#: Beside them: a file for each kind of which one was wanted, as old as that is.
+KINDS = ".spare-kinds"
 #: What a spare of a killed worker leaves is removed when it is this old, in seconds: none may wait longer.
 _OLD = 86_400.0
 #: One that is still starting may take so long to be claimed, in seconds.
@@ -49,10 +53,10 @@ def part_of(settings: Settings, program: str, order: Order) -> str:
     boxed = box.level(settings.box, wanted=True).kind != "none"
     if boxed or order.read_only or order.tools or command.base_of(order).transcript is not None:
         return ""
-    return fixed_part(settings, program, _unowned(order, "", Path("/nowhere")))
+    return fixed_part(settings, program, _unowned(order.model, order.option, "", Path("/nowhere")))
 
 
-def _unowned(order: Order, mark: str, place: Path) -> Order:
+def _unowned(model: str, option: str, mark: str, place: Path, *, recorded: bool = False) -> Order:
     """An order of the same kind, which tells nothing of a session."""
     return Order(
         turn_id=mark,
@@ -63,10 +67,32 @@ def _unowned(order: Order, mark: str, place: Path) -> Order:
         messages=(),
         workdir=place,
         directory=place / "work",
-        model=order.model,
-        option=order.option,
+        model=model,
+        option=option,
         deadline=math.inf,
+        recorded=recorded,
     )
+
+
+def _note(settings: Settings, order: Order) -> None:
+    """Note for all workers that a spare is wanted of this kind now. Raises ``OSError``."""
+    said = json.dumps([order.model, order.option, order.recorded])
+    file = settings.sessions_dir / KINDS / hashlib.sha256(said.encode()).hexdigest()[:32]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(said)
+
+
+def kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
+    """As ``Prepares.kinds``. Raises ``OSError``: the folder cannot be read."""
+    place = settings.sessions_dir / KINDS
+    for file in place.iterdir() if place.is_dir() else ():
+        with contextlib.suppress(OSError, ValueError):
+            at = file.stat().st_mtime
+            model, option, recorded = json.loads(file.read_text()) if at > since else ("", "", False)
+            if model in settings.models:
+                yield at, _unowned(model, option, "", Path("/nowhere"), recorded=recorded)
+            elif time.time() - at > _OLD:
+                file.unlink()
 
 
 @dataclass(frozen=True)
@@ -83,12 +109,13 @@ def opened(
     """Start a spare for orders like this one; None where it cannot be. May block."""
     mark = f"spare-{secrets.token_hex(8)}"
     top = settings.sessions_dir / SPARES / mark
-    own = _unowned(order, mark, top)
+    own = _unowned(order.model, order.option, mark, top)
     files = ProcessFiles(top=top, mark=own.mark, agent=command.session_of(own), spare=True)
     held = contextlib.ExitStack()
     held.callback(_removed, top)
     try:
         _swept(top.parent)
+        _note(settings, order)
         begun = started(
             agents, settings, program, own, files, Base(), _Rest(until), held, "--await-claim", noted=order.recorded
         )

@@ -21,6 +21,11 @@ class Demand:
         """A new session came that could use a spare of this kind."""
         self._came.setdefault(part, deque(maxlen=64)).append(now)
 
+    def foreseen(self, part: str, at: float) -> None:
+        """A new session came to another worker: the next one may come here."""
+        if not (times := self._came.get(part)) or times[-1] < at:
+            self._came[part] = deque((at,), maxlen=64)
+
     def served(self, part: str) -> None:
         """A spare was claimed: they work."""
         self._failures.pop(part, None)

@@ -38,6 +38,7 @@ class IdleAgents:
         self._idle: dict[tuple[str, str], tuple[Living, int, float]] = {}
         self._ended: set[tuple[str, str]] = set()
         self._demand = Demand()
+        self._seen = 0.0  # the newest kind of ``foresee``, in seconds since the epoch
         self._closing = ThreadPoolExecutor(1, "idle-agents")
 
     def __len__(self) -> int:
@@ -96,6 +97,19 @@ class IdleAgents:
                     self._demand.failed(part, time.monotonic())
                 return
             self._put(spare, _SPARE_BYTES, limits)
+
+    def foresee(self, runner: Prepares, limits: Limits) -> None:
+        """Start, soon, the spares that what came to other workers, or before this one, makes likely. Never blocks."""
+        self._closing.submit(self._foresee, runner, limits)
+
+    def _foresee(self, runner: Prepares, limits: Limits) -> None:
+        self._seen = max(self._seen, time.time() - limits.seconds)
+        for at, order in runner.kinds(self._seen) if limits.spares else ():
+            self._seen = max(self._seen, at)
+            if part := runner.spare_part(order):
+                with self._lock:
+                    self._demand.foreseen(part, at - time.time() + time.monotonic())
+                self.prepare(runner, limits, order, part)
 
     def _wants(self, part: str, limits: Limits) -> bool:
         with self._lock:

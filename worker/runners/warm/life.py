@@ -111,6 +111,13 @@ class Prepares(Protocol):
         """Return what an order has in common with all whose spare it may take, as one text; empty: none. May block."""
         ...
 
+    def kinds(self, since: float) -> list[tuple[float, Order]]:
+        """Return orders without an owner, one of each kind of which some worker wanted a spare after ``since``.
+
+        Each with when, in seconds since the epoch. May block.
+        """
+        ...
+
     def open_spare(self, order: Order, part: str, until: float) -> Spare | None:
         """Start one for orders like this one, but without an owner; its guard ends it at ``until``. None: it cannot be.
 

@@ -6,14 +6,17 @@ Whoever runs a message of a session makes the agents worthless that others keep 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import cached_property
 
 from api_client.contract.settings import Settings
 from api_client.store.store import Connection
 from api_client.turns.record.ledger import Ledger
 from worker.agents.ability import never_works
 from worker.agents.registry import build_runner
+from worker.runners.base import Runner
 from worker.runners.warm.idle_agents import IdleAgents
-from worker.runners.warm.life import Opens
+from worker.runners.warm.life import Limits, Opens, Prepares
 
 _LOOK_SECONDS = 2.0
 #: The record of an agent is written when its message has ended: within this time, in seconds.
@@ -22,27 +25,43 @@ _TO_NOTE = 2.0
 
 def keeps_agents(settings: Settings) -> bool:
     """True if agents of some model may wait in a worker process for the next message of their session."""
+    return any(isinstance(runner, Opens) for runner in _runners(settings))
+
+
+def _runners(settings: Settings) -> list[Runner]:
+    """The runners of the models, where agents are kept."""
     if not settings.claude_warm_seconds:
-        return False
-    works = [spec for model, spec in settings.models.items() if not never_works(settings, model)]
-    return any(isinstance(build_runner(spec)[0], Opens) for spec in works)
+        return []
+    works = {spec for model, spec in settings.models.items() if not never_works(settings, model)}
+    return list({runner.name: runner for runner, _ in map(build_runner, works)}.values())
 
 
 class KeptAgents:
     """Looks after the agents of this process, in the second loop. While none is kept, the store is not asked."""
 
-    def __init__(self, settings: Settings, worker: str, agents: IdleAgents) -> None:
+    def __init__(
+        self, settings: Settings, worker: str, agents: IdleAgents, takes: Callable[[], bool] = lambda: True
+    ) -> None:
         self.name = "kept agents"
         self.seconds = _LOOK_SECONDS if settings.claude_warm_seconds else 0.0
-        self._agents, self._worker = agents, worker
+        self._agents, self._worker, self._takes = agents, worker, takes
+        self._settings, self._limits = settings, Limits.of(settings)
         self._ledger = Ledger(settings, worker, Connection(settings, answer_seconds=2.0))
+
+    @cached_property
+    def _prepares(self) -> list[Prepares]:
+        return [runner for runner in _runners(self._settings) if isinstance(runner, Prepares)]
 
     async def poll(self) -> None:
         """Forget the records of agents that are here no more; end those whose record is another's, or gone.
 
+        While this process ``takes`` turns, the spares are started that another one's sessions make likely.
+
         Raises:
             RedisError: the store does not answer.
         """
+        for runner in self._prepares if self._takes() else ():
+            self._agents.foresee(runner, self._limits)
         for _, session_id in self._agents.ended():
             await self._ledger.keep_no_more(session_id)
         known_before = time.monotonic() - _TO_NOTE
