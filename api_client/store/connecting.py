@@ -100,7 +100,10 @@ def _of_address(options: Mapping[str, Any]) -> dict[str, Any]:
     """What an address says; ``?credential_provider=package.module.Class`` is one of redis-py, as for Celery."""
     found = dict(options)
     if name := found.pop("credential_provider", None):
-        found["credential_provider"] = resolve_name(name)()
+        try:
+            found["credential_provider"] = resolve_name(name)()
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            raise SettingsError([f"credential_provider={name}: {error}"]) from error
     return found
 
 

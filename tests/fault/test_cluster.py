@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from redis.credentials import CredentialProvider
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
@@ -17,7 +19,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.store.cluster import slot_of
-from api_client.store.connecting import connect
+from api_client.store.connecting import connect, open_store
 from api_client.store.store import Connection
 from tests.fault.clusters import ClusterSetUp
 from tests.fault.conftest import Meeting, judged
@@ -138,3 +140,41 @@ def test_doctor_knows_a_cluster_and_says_where_the_keys_are(cluster: ClusterSetU
     assert (slow.state, "HELIX_LEASE_SECONDS" in slow.fix) == ("warning", True)
     [wrong] = [each for each in brokers(by_node) if each.check == "store mode"]
     assert (wrong.state, "redis+cluster://" in wrong.fix) == ("wrong", True)
+
+
+def test_a_user_without_config_is_enough_and_doctor_names_what_it_did_not_read(
+    cluster: ClusterSetUp, on_cluster: Settings
+) -> None:
+    for port in cluster.ports:
+        cluster.client(port).acl_setuser("app", enabled=True, passwords=["+geheim"], keys=["*"], channels=["*"])
+        cluster.client(port).execute_command("ACL", "SETUSER", "app", "+@all", "-@admin", "-@dangerous", "+info")
+        cluster.client(port).execute_command("ACL", "SETUSER", "app", "+cluster|slots", "+cluster|info")
+    user = replace(on_cluster, store_url=cluster.url.replace("://", "://app:geheim@"))
+    wait_for(lambda: cluster.owner(on_cluster.namespace))
+    found = {each.check: each for each in brokers(user)}
+    assert found["store"].state == "ok"
+    assert "appendfsync" in found["store settings"].message
+
+
+def test_credentials_come_from_the_provider_that_the_address_names(cluster: ClusterSetUp, on_cluster: Settings) -> None:
+    for port in cluster.ports:
+        cluster.client(port).acl_setuser(
+            "iam", enabled=True, passwords=["+token"], keys=["*"], channels=["*"], commands=["+@all"]
+        )
+    url = f"{cluster.url}?credential_provider={__name__}.Provider"
+    wait_for(lambda: cluster.owner(on_cluster.namespace))
+    with connect(replace(on_cluster, store_url=url)) as store:
+        assert store.acl_whoami() == "iam"
+    asyncio.run(_whoami(replace(on_cluster, store_url=url)))
+
+
+async def _whoami(settings: Settings) -> None:
+    async with open_store(settings) as store:
+        assert await store.acl_whoami() == "iam"
+
+
+class Provider(CredentialProvider):
+    """What a cloud's library is to redis-py."""
+
+    def get_credentials(self) -> tuple[str, str]:
+        return "iam", "token"

@@ -15,10 +15,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
 from api_client.store import Store
 from api_client.store.commands import plain_script
-from api_client.store.connecting import open_store
+from api_client.store.connecting import connect, open_store
 from api_client.store.store import Connection
 from tests.proxy import LossyProxy
 from tests.support import certificate, wait_until
@@ -296,3 +297,11 @@ async def test_redis_py_hands_over_its_transport_and_knows_the_kinds_of_errors(p
     assert isinstance(made._writer.transport, asyncio.WriteTransport)
     assert isinstance(made._parser.parse_error("NOSCRIPT No matching script"), NoScriptError)
     await made.disconnect()
+
+
+@pytest.mark.parametrize("name", ["nowhere.Provider", "redis.Nothing", "redis.credentials.CredentialProvider.x", "%20"])
+def test_a_credential_provider_that_is_not_there_is_named(name: str) -> None:
+    settings = replace(Settings(), store_url=f"redis://localhost?credential_provider={name}")
+    for opened in (open_store, connect):
+        with pytest.raises(SettingsError, match="credential_provider="):
+            opened(settings)

@@ -37,6 +37,9 @@ _FULL = 0.85
 #: An object store says its time in seconds, and does not mind more than this.
 _FILES_SKEW_SECONDS = 60.0
 
+#: Asked of a server by CONFIG GET.
+_ASKED = ("min-replicas-to-write", "appendfsync", "cluster-node-timeout")
+
 Info = Mapping[str, Any]
 
 
@@ -74,9 +77,10 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
             yield clock(name, redis)
             try:
                 info: Info = redis.info()
-                least = _setting(redis, "min-replicas-to-write")
-                synced = _setting(redis, "appendfsync")
-                yield from fail_over(name, _setting(redis, "cluster-node-timeout"), settings)
+                asked = {each: _setting(redis, each) for each in _ASKED}
+                least, synced = asked["min-replicas-to-write"], asked["appendfsync"]
+                yield from fail_over(name, asked["cluster-node-timeout"], settings)
+                yield from unread(name, asked)
                 priority = _setting(redis, "replica-priority") if settings.store_url.startswith("sentinel:") else "0"
             except NoPermissionError:
                 fix = "run it with the operator's address: REDIS_URL=redis://operator:...@... (docs/operations.md)"
@@ -109,6 +113,12 @@ def _setting(redis: Any, name: str) -> str | None:
         return str(redis.config_get(name).get(name, "")) or None
     except RedisError:
         return None
+
+
+def unread(name: str, asked: Mapping[str, str | None]) -> Iterator[Finding]:
+    """Yield which settings a server did not tell: those of managed ones often do not. Pure."""
+    if silent := [each for each, value in asked.items() if value is None]:
+        yield Finding(f"{name} settings", "ok", f"not read, CONFIG GET is refused: {', '.join(silent)}")
 
 
 def number_of_shards(settings: Settings) -> Finding:
