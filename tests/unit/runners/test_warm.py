@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import threading
 import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -272,6 +273,22 @@ def test_a_spare_is_there_for_what_came_to_another_worker_lately() -> None:
     runner.elsewhere.append(time.time())
     assert foreseen() == 2
     idle.close()
+
+
+def test_a_spare_that_is_about_to_start_is_ended_too() -> None:
+    idle, ending = IdleAgents(), threading.Event()
+    end_all = idle.end_all
+    idle.end_all = lambda: (end_all(), ending.set())  # type: ignore[assignment,func-returns-value]
+
+    class Slow(Preparing):
+        def open_spare(self, order: Order, part: str, until: float) -> Ahead | None:
+            ending.wait(0.3)
+            return super().open_spare(order, part, until)
+
+    runner = Slow(elsewhere=[time.time()])
+    idle.foresee(runner, AHEAD)
+    idle.close()
+    assert [spare.closed for spare in runner.ahead] == [True]
 
 
 @pytest.mark.parametrize("limits", [replace(AHEAD, processes=2), replace(AHEAD, memory_mb=320)])

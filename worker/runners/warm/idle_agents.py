@@ -202,7 +202,8 @@ class IdleAgents:
         self._end(found)
 
     def close(self) -> None:
-        """End them all; returns when they are gone."""
+        """End them all, and a spare that is about to start; returns when they are gone."""
+        self._closing.submit(lambda: None).result()
         self.end_all()
         self._closing.submit(lambda: None).result()
 
