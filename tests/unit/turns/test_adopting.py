@@ -1,0 +1,37 @@
+"""Which earlier runs of an attempt a delivery looks at, to adopt one that had finished."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from api_client.contract.tool_calls import WaitingCall
+from api_client.contract.turn import Turn, TurnRequest, TurnState
+from tests.runs import ordered
+from worker.runners.base import Order
+from worker.turns.agent_run import AgentRun
+
+CALL = WaitingCall(call="c", tool="Bash", arguments={"command": "ls"}, digest="d", wait_seconds=60)
+
+
+@pytest.mark.parametrize(("asked_in", "looked_at"), [(0, [4, 3, 2, 1]), (2, [4, 3]), (4, [])])
+def test_a_run_that_ended_with_the_question_is_not_adopted_behind_its_answer(
+    asked_in: int, looked_at: list[int], tmp_path: Path
+) -> None:
+    request = TurnRequest(model="m", messages=(), session_id="s")
+    turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request, delivery=5)
+    if asked_in:
+        turn = replace(turn, question={**CALL.question(asked_in, str).to_dict(), "allowed": "yes", "answered": 4})
+    seen: list[tuple[int, bool]] = []
+
+    def adopt(order: Order) -> None:
+        seen.append((order.delivery, order.recorded))
+
+    nothing: Any = SimpleNamespace()
+    lease: Any = SimpleNamespace(claim=SimpleNamespace(turn=turn))
+    runner: Any = SimpleNamespace(adopt=adopt)
+    run = AgentRun(nothing, lease, [])
+    assert run._finished_before(runner, ordered(tmp_path, turn.turn_id, 5, "Hallo", deadline=1e9)) is None
+    assert seen == [(number, False) for number in looked_at]
