@@ -261,12 +261,12 @@ class Engine:
         except (OperationalError, OSError) as error:
             log.info("probe.not_published", queue=queue, error=type(error).__name__)
 
-    def let_go(self, link: Link, turn_id: str, session_id: str) -> None:
+    def let_go(self, link: Link, turn_id: str, session_id: str) -> bool:
         """Publish the chain of a turn that never ran: it comes from the line, where its owner's turn has come."""
-        self.announce(link, turn_id, session_id, preferred=False)
+        return self.announce(link, turn_id, session_id, preferred=False)
 
-    def announce(self, link: Link, turn_id: str, session_id: str, keeper: str = "", *, preferred: bool = True) -> None:
-        """Publish the chain that carries out ``link``. A failure is logged only: a reaper announces it again.
+    def announce(self, link: Link, turn_id: str, session_id: str, keeper: str = "", *, preferred: bool = True) -> bool:
+        """Publish the chain that carries out ``link``. False, and logged, if it failed: a reaper announces it again.
 
         What was at work before is ``preferred`` to turns that never ran. ``keeper``: the worker process that is to take
         it, soon or never.
@@ -286,6 +286,8 @@ class Engine:
                 expire(self._celery, own_queue(keeper))
         except (OperationalError, OSError) as error:
             log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
+            return False
+        return True
 
     def _lost(self, task_id: str, worker: str) -> None:
         """A reaper took a turn from a dead worker, which cannot report the end of its task."""

@@ -22,9 +22,9 @@ from worker.turns.loops.threads import Threads
 from worker.turns.session_files import SessionFiles, SharedFolder
 
 #: Announces a turn's next link to Celery: the link, the turn's id, its session's. Blocks.
-Announce = Callable[[Link, str, str], None]
+Announce = Callable[[Link, str, str], object]
 #: The same, to the one worker process that is named last.
-Ring = Callable[[Link, str, str, str], None]
+Ring = Callable[[Link, str, str, str], object]
 
 
 class Judging(Protocol):

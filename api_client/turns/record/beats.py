@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -126,22 +127,38 @@ class Clocks:
         return monotonic - self._steady_since >= self._lease
 
 
+@dataclass(frozen=True, slots=True)
+class Looked:
+    """The store's clock, and for how long it has been calm, in seconds.
+
+    ``for_all``: this reaper looks, and the others need not. ``set_back``: the clock was set back since the last look.
+    """
+
+    now: float
+    calm: float
+    for_all: bool
+    set_back: bool
+
+
 class Calm:
     """Tells the store that a reaper looks, and asks it for how long reapers have looked without a pause."""
 
-    def __init__(self, settings: Settings, store: Redis) -> None:
+    def __init__(self, settings: Settings, store: Redis, worker: str) -> None:
         self._key = Keys(settings.namespace).reapers
-        self._longest_pause = max(3 * settings.reap_seconds, settings.lease_seconds / 2)
+        longest_pause = max(3 * settings.reap_seconds, settings.lease_seconds / 2)
+        # Another one takes over before the pause is too long: it asks every ``reap_seconds``.
+        goes_on = 1.5 * settings.reap_seconds
+        self._args: list[str | int] = [int(longest_pause * 1000), worker, int(goes_on * 1000)]
         self._script = store.register_script(_CALM_LUA.read_text())
 
-    async def look(self) -> tuple[float, float]:
-        """The store's clock, and for how long it has been calm. In seconds.
+    async def look(self) -> Looked:
+        """Look, if it is this reaper that looks for all.
 
         Raises:
             RedisError: the store does not answer, or takes no writes: what holders cannot do is not their fault.
         """
-        now, since = map(int, await self._asked())
-        return now / 1000, (now - since) / 1000
+        now, since, for_all, set_back = map(int, await self._asked())
+        return Looked(now / 1000, (now - since) / 1000, bool(for_all), bool(set_back))
 
     async def _asked(self) -> Any:
-        return await self._script(keys=[self._key], args=[int(self._longest_pause * 1000)])
+        return await self._script(keys=[self._key], args=self._args)

@@ -55,8 +55,8 @@ async def test_a_reaper_that_has_just_begun_takes_at_once_what_others_could_have
     ledger = Ledger(short, "holder")
     turn_id = await client.submitter.submit(request())
     claimed(ledger, turn_id)
-    calm = OnLoop(lambda: Calm(short, open_store(short)))
-    await wait_until(lambda: calm.look()[1] >= LEASE_SECONDS and lapsed(store, short, turn_id))
+    calm = OnLoop(lambda: Calm(short, open_store(short), "w"))
+    await wait_until(lambda: calm.look().calm >= LEASE_SECONDS and lapsed(store, short, turn_id))
     reaper(short).look()
     assert (await client.reader.get(turn_id)).strikes == 1
 
@@ -64,16 +64,71 @@ async def test_a_reaper_that_has_just_begun_takes_at_once_what_others_could_have
 async def test_a_pause_of_all_reapers_or_a_clock_set_back_begins_the_time_anew(
     short: Settings, store: redis.Redis
 ) -> None:
-    key, calm = Keys(short.namespace).reapers, OnLoop(lambda: Calm(short, open_store(short)))
-    assert calm.look()[1] == 0.0, "a store that knows of no reaper"
-    await wait_until(lambda: calm.look()[1] > 0)
+    key, calm = Keys(short.namespace).reapers, OnLoop(lambda: Calm(short, open_store(short), "w"))
+    assert calm.look().calm == 0.0, "a store that knows of no reaper"
+    await wait_until(lambda: calm.look().calm > 0)
     pause = 1000 * 3 * short.reap_seconds
     store.hincrbyfloat(key, "seen", -pause - 5000)
-    assert calm.look()[1] == 0.0, "nobody looked for longer than a pause"
-    await wait_until(lambda: calm.look()[1] > 0)
+    assert calm.look().calm == 0.0, "nobody looked for longer than a pause"
+    await wait_until(lambda: calm.look().calm > 0)
     store.hincrby(key, "seen", 60_000)
-    assert calm.look()[1] == 0.0, "the clock was set back"
+    assert calm.look().calm == 0.0, "the clock was set back"
     assert store.pttl(key) > 0
+
+
+async def test_one_reaper_looks_for_all_and_another_takes_over_within_a_pause(
+    client: TurnsClient, settings: Settings, store: redis.Redis
+) -> None:
+    patient = replace(settings, reap_seconds=1.0)
+    first, second = (OnLoop(lambda name=name: Reaper(patient, name, lambda *_: None)) for name in ("a", "b"))  # type: ignore[misc]
+    await client.submitter.submit(request())
+    key = Keys(settings.namespace).reapers
+
+    def looks() -> object:
+        return store.hget(key, "by")
+
+    for reaper in (first, second, first, second):
+        reaper.look()
+        assert looks() == b"a"
+    since = store.hget(key, "calm_since")
+
+    def taken_over() -> bool:
+        second.look()
+        return looks() == b"b"
+
+    await wait_until(taken_over)
+    assert store.hget(key, "calm_since") == since, "that was no pause"
+    first.look()
+    assert looks() == b"b"
+
+
+async def test_turns_are_looked_at_again_by_whoever_sees_that_the_clock_was_set_back(
+    client: TurnsClient, short: Settings, store: redis.Redis
+) -> None:
+    keys = Keys(short.namespace)
+    first, second = (OnLoop(lambda name=name: Reaper(short, name, lambda *_: None)) for name in ("a", "b"))  # type: ignore[misc]
+    turn_id = await client.submitter.submit(request())
+    first.look()
+    second.look()
+    in_an_hour = (store.time()[0] + 3600) * 1000
+    store.zadd(keys.due, {turn_id: in_an_hour})
+    store.hincrby(keys.reapers, "seen", 3_600_000)
+    second.look()
+    assert (store.zscore(keys.due, turn_id) or 0) < in_an_hour
+
+
+async def test_a_reaper_whose_messages_do_not_go_out_lets_another_look(client: TurnsClient, settings: Settings) -> None:
+    quick, sent = replace(settings, lease_seconds=LEASE_SECONDS, announce_seconds=0.2), list[object]()
+    cut_off = OnLoop(lambda: Reaper(quick, "a", lambda *_: False))
+    well = OnLoop(lambda: Reaper(quick, "b", lambda *words: sent.append(words)))
+    claimed(Ledger(quick, "dead"), await client.submitter.submit(request()))
+
+    def announced() -> bool:
+        cut_off.look()
+        well.look()
+        return bool(sent)
+
+    await wait_until(announced)
 
 
 async def test_while_no_turn_is_unfinished_reapers_tell_the_store_nothing(

@@ -1,4 +1,4 @@
-"""The reaper: finds the turns that no worker holds. Every worker process has one; any number do no harm.
+"""The reaper: finds the turns that no worker holds. Every worker process has one, and one of them looks for all.
 
 It announces what was not claimed, takes turns from workers that died or froze, and ends what was cancelled. It takes
 nothing before reapers have looked without a pause for one lease, nor when the store's clock has just jumped: after an
@@ -32,6 +32,8 @@ log = structlog.get_logger()
 
 #: Due turns that are looked at in one look, of each shard, and those of them that are taken, announced or ended.
 _LOOK_AT_MOST, _REAP_AT_MOST = 1000, 100
+#: For so many looks it leaves the others alone: another takes over before the calm ends (``Calm``).
+_STEPS_BACK = 2.0
 #: Idle, it says so often that it knows the line of turns, in seconds (``line.lua``).
 _KNOWN_SECONDS = 600.0
 
@@ -41,14 +43,15 @@ class Reaper:
 
     It reports to ``lost`` the Celery task from which it took a turn, and that task's worker, and to ``ended`` a
     turn that it ended. These two, ``announce`` and ``first`` may block: the latter is for turns that never ran.
+    Where one of these says False, the message was not published, and another reaper is let look for a while.
     """
 
     def __init__(
         self,
         settings: Settings,
         worker: str,
-        announce: Callable[[Link, str, str], None],
-        first: Callable[[Link, str, str], None] | None = None,
+        announce: Callable[[Link, str, str], bool | None],
+        first: Callable[[Link, str, str], bool | None] | None = None,
         lost: Callable[[str, str], object] = lambda task_id, worker: None,
         ended: Callable[[Turn], object] = lambda turn: None,
     ) -> None:
@@ -59,12 +62,12 @@ class Reaper:
         self._threads = Short(1, "reaper")
         self._announce, self._first = announce, first or announce
         self._lost, self._ended = lost, ended
-        self._calm = Calm(settings, store)
+        self._calm = Calm(settings, store, worker)
         self._backlog = Backlog(settings, store)
         self._clocks = Clocks(settings.lease_seconds)
         self._known_shards = 0
-        self._idle = self._left_out = False
-        self._released_at = float("-inf")
+        self._idle = self._left_out = self._another_looks = False
+        self._released_at = self._steps_back_until = float("-inf")
         self._behind: dict[int, str] = {}
 
     async def leave(self) -> None:
@@ -87,13 +90,19 @@ class Reaper:
             await self._ledger.recall(shard)
 
     async def look(self) -> None:
-        """Look once at everything that is due. While nothing is to be done, that is one command a shard.
+        """Look once at everything that is due, unless another reaper does. With nothing to do, one command a shard.
 
         The calm time may begin again with the first turn: the leases of turns that were not there yet end after it.
 
         Raises:
             RedisError: the store does not answer.
         """
+        if time.monotonic() < self._steps_back_until:
+            return
+        looked = await self._calm.look() if self._another_looks else None
+        if looked and not looked.for_all:
+            return
+        self._another_looks = False
         shards = [Keys(self._settings.namespace, shard) for shard in range(await self._shards())]
         self._idle = await self._backlog.empty(shards)
         if self._idle:
@@ -101,16 +110,20 @@ class Reaper:
             if time.monotonic() - self._released_at > _KNOWN_SECONDS:
                 await self._release_all(shards)
             return
-        now, calm_seconds = await self._calm.look()
-        steady = self._clocks.look(time.monotonic(), now)
-        may_take = steady and calm_seconds >= self._settings.lease_seconds
+        looked = looked or await self._calm.look()
+        self._another_looks = not looked.for_all
+        if self._another_looks:
+            self._clocks.rest()
+            return
+        steady = self._clocks.look(time.monotonic(), looked.now)
+        may_take = steady and looked.calm >= self._settings.lease_seconds
         if time.monotonic() - self._released_at > self._settings.announce_seconds:
             await self._release_all(shards)
         for shard, keys in enumerate(shards):
-            if self._clocks.jumped_back:
+            if self._clocks.jumped_back or looked.set_back:
                 log.warning("reaper.clock_set_back", shard=shard)
                 await self._ledger.recall(shard)
-            await self._look_at(keys, int(now * 1000), may_take=may_take)
+            await self._look_at(keys, int(looked.now * 1000), may_take=may_take)
             await self._ledger.fold(shard)
 
     async def _look_at(self, keys: Keys, now: int, *, may_take: bool) -> None:
@@ -136,7 +149,7 @@ class Reaper:
         behind = self._behind.get(shard, "")
         found = await self._ledger.release(shard, behind)
         for link, turn_id, session_id in found.left:
-            await self._threads.do(functools.partial(self._first, link, turn_id, session_id))
+            await self._published(self._first, link, turn_id, session_id)
         self._behind[shard] = found.places[-1] if found.places else ""
         if ended := await self._ledger.ended(found.places):
             log.info("reaper.places_mended", shard=shard, places=len(ended))
@@ -168,4 +181,11 @@ class Reaper:
     async def _announced(self, link: Link, turn_id: str, session_id: str) -> None:
         if link in FIRST_LINKS and await self._ledger.line_up(turn_id, session_id, link) not in TO_ANNOUNCE:
             return
-        await self._threads.do(functools.partial(self._announce, link, turn_id, session_id))
+        await self._published(self._announce, link, turn_id, session_id)
+
+    async def _published(
+        self, publish: Callable[[Link, str, str], bool | None], link: Link, turn_id: str, session_id: str
+    ) -> None:
+        """Publish a message. Where the broker cannot be reached from here, it may be from elsewhere."""
+        if await self._threads.do(functools.partial(publish, link, turn_id, session_id)) is False:
+            self._steps_back_until = time.monotonic() + _STEPS_BACK * self._settings.reap_seconds
