@@ -33,6 +33,7 @@ from api_client.contract.turn import Outcome, TurnRequest, shard_of
 from api_client.turns.record.changes import Claim
 from api_client.turns.record.encoding import Answer, Move, attempt_facts
 from api_client.turns.record.ledger import Ledger
+from tests.bench.turns.costs import store_costs
 from worker.agents.ability import Ability
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.lean import lift_open_files
@@ -85,7 +86,7 @@ class Fleet:
         self._listening = asyncio.create_task(self.listen())
         for worker in self.workers:
             worker.start()
-        await asyncio.sleep(3.0)
+        await asyncio.sleep(10.0)
 
 
 class Pretended:
@@ -168,6 +169,11 @@ def due_by(raw: bytes) -> Due:
     return link, str(kwargs["turn_id"]), str(kwargs["session_id"])
 
 
+def say(name: str, figure: str) -> None:
+    """A line of the table, as soon as it is known."""
+    print(f"| {name} | {figure} |", flush=True)
+
+
 class Server:
     """The store's own figures."""
 
@@ -175,24 +181,21 @@ class Server:
         self._store = redis.Redis.from_url(url)
 
     def look(self) -> tuple[float, dict[str, float]]:
-        """Now, and commands (those in Lua too), CPU seconds, memory in MB and connections."""
-        stats: Any = self._store.info("all")
-        calls = sum(each["calls"] for name, each in stats.items() if name.startswith("cmdstat_"))
-        return time.monotonic(), {
-            "round trips": stats["total_commands_processed"] - 1,
-            "commands": calls,
-            "cpu": stats["used_cpu_user"] + stats["used_cpu_sys"],
-            "memory": stats["used_memory"] / 1e6,
-            "connections": stats["connected_clients"],
-        }
+        """Now, and what it has spent, with its connections."""
+        clients: Any = self._store.info("clients")
+        return time.monotonic(), store_costs(self._store) | {"connections": clients["connected_clients"]}
 
-    async def during(self, seconds: float) -> dict[str, float]:
-        """Commands and CPU a second while so many pass."""
-        (began, before) = self.look()
+    async def during(self, what: str, workers: int, seconds: float) -> dict[str, float]:
+        """Say what it has to do while so many seconds pass; what it has spent then."""
+        began, before = self.look()
         await asyncio.sleep(seconds)
-        (ended, after) = self.look()
-        rates = {name: (after[name] - before[name]) / (ended - began) for name in ("commands", "cpu")}
-        return {**after, **rates}
+        ended, after = self.look()
+        rates = {name: (after[name] - before[name]) / (ended - began) for name in before}
+        each = f"({rates['round_trips'] / workers:.2f} a worker)"
+        say(f"{what}: round trips/s", f"{rates['round_trips']:,.0f} {each}")
+        say(f"{what}: commands/s, those in Lua too", f"{rates['commands']:,.0f}")
+        say(f"{what}: the store's CPU", f"{rates['store_cpu_ms'] / 1e3:.1%} of a core")
+        return after
 
 
 async def submit(settings: Settings, turns: int) -> float:
@@ -241,31 +244,22 @@ async def drained(fleet: Fleet, seconds: float) -> float:
     return done["turns"] / seconds
 
 
-def say(name: str, figure: str) -> None:
-    """A line of the table, as soon as it is known."""
-    print(f"| {name} | {figure} |", flush=True)
-
-
 async def measure(settings: Settings, workers: int, turns: int, seconds: float) -> None:
     """Look at the idle fleet, fill the line, let each worker take a turn, kill half of them, let the others finish."""
     server, fleet = Server(settings.store_url), Fleet(settings, workers)
     await fleet.start()
-    idle = await server.during(seconds)
-    say("idle: commands/s", f"{idle['commands']:,.0f} ({idle['commands'] / workers:.2f} a worker)")
-    say("idle: the store's CPU", f"{idle['cpu']:.1%} of a core")
+    idle = await server.during("idle", workers, seconds)
     say("connections of reaper, heartbeat and ledger", f"{idle['connections'] / workers:.1f} a worker")
     rate = await submit(settings, turns)
     say("submitted", f"{turns:,} turns of {_OWNERS:,} owners, {rate:,.0f} a second")
     _, full = server.look()
-    each = (full["memory"] - idle["memory"]) * 1e3 / turns
-    say("memory of the store", f"{full['memory']:,.0f} MB, {each:.1f} kB a turn")
+    each = (full["memory_bytes"] - idle["memory_bytes"]) / 1e3 / turns
+    say("memory of the store", f"{full['memory_bytes'] / 1e6:,.0f} MB, {each:.1f} kB a turn")
     began = time.monotonic()
     await asyncio.wait([asyncio.create_task(worker.hold_one()) for worker in fleet.workers], timeout=_TO_TAKE)
     held = sum(worker.held is not None for worker in fleet.workers)
     say("at work after", f"{held:,} workers, {time.monotonic() - began:.1f} s")
-    busy = await server.during(seconds)
-    say("at work: commands/s", f"{busy['commands']:,.0f} ({busy['commands'] / workers:.2f} a worker)")
-    say("at work: the store's CPU", f"{busy['cpu']:.1%} of a core")
+    await server.during("at work", workers, seconds)
     times = await recovered(fleet)
     what = f"{len(times)} workers killed: their turns announced again after, p50 / max"
     lease = f"lease {settings.lease_seconds:g} s"
