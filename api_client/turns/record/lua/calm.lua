@@ -1,8 +1,9 @@
 #!lua
--- Note that a reaper looks, and say since when reapers have looked without a pause. One reaper looks for all until it has
--- not looked for a while, or the clock was set back; the others write nothing. Idempotent enough to be repeated.
+-- Note that a reaper looks, and say since when reapers have looked without a pause. One reaper looks for all until it
+-- has not looked for a while, or the clock was set back; the others write nothing. Idempotent enough to be repeated.
 -- KEYS[1] reapers (hash: by, seen, calm_since; ms of this server's clock)
--- ARGV[1] longest pause in ms  ARGV[2] this reaper  ARGV[3] how long the one that looked last goes on to look for all, in ms
+-- ARGV[1] longest pause in ms  ARGV[2] this reaper
+-- ARGV[3] how long the one that looked last goes on to look for all, in ms
 -- answers {now, calm since, 1: it looks for all, else 0, 1: the clock was set back, else 0}
 
 local clock = redis.call('TIME')
