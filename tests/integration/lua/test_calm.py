@@ -16,7 +16,7 @@ from api_client.turns.record.beats import Calm
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger, OnLoop
 from tests.support import wait_until
-from worker.turns.leases.reaper import Reaper
+from worker.turns.leases.reaper import _REAP_AT_MOST, Reaper
 
 LEASE_SECONDS = 0.5
 
@@ -129,6 +129,24 @@ async def test_a_reaper_whose_messages_do_not_go_out_lets_another_look(client: T
         return bool(sent)
 
     await wait_until(announced)
+
+
+async def test_the_turns_of_many_dead_workers_are_announced_in_one_look(
+    client: TurnsClient, short: Settings, store: redis.Redis
+) -> None:
+    sent, number = list[object](), 2 * _REAP_AT_MOST + 1
+    for each in range(number):
+        session = f"s-{each}"
+        claimed(Ledger(short, "dead"), await client.submitter.submit(request(session_id=session)), session_id=session)
+    calm, due = OnLoop(lambda: Calm(short, open_store(short), "w")), Keys(short.namespace).due
+
+    def all_lapsed() -> bool:
+        now = store.time()
+        return calm.look().calm >= LEASE_SECONDS and store.zcount(due, 0, now[0] * 1000) == number
+
+    await wait_until(all_lapsed)
+    OnLoop(lambda: Reaper(short, "w", lambda *words: sent.append(words))).look()
+    assert len(sent) == number
 
 
 async def test_while_no_turn_is_unfinished_reapers_tell_the_store_nothing(

@@ -30,8 +30,8 @@ from worker.turns.loops.threads import Short
 
 log = structlog.get_logger()
 
-#: Due turns that are looked at in one look, of each shard, and those of them that are taken, announced or ended.
-_LOOK_AT_MOST, _REAP_AT_MOST = 1000, 100
+#: Due turns that are read at once, of each shard, and those of them that are taken, announced or ended.
+_READ_AT_MOST, _REAP_AT_MOST = 1000, 100
 #: For so many looks it leaves the others alone: another takes over before the calm ends (``Calm``).
 _STEPS_BACK = 2.0
 #: Idle, it says so often that it knows the line of turns, in seconds (``line.lua``).
@@ -123,18 +123,22 @@ class Reaper:
             if self._clocks.jumped_back or looked.set_back:
                 log.warning("reaper.clock_set_back", shard=shard)
                 await self._ledger.recall(shard)
-            await self._look_at(keys, int(looked.now * 1000), may_take=may_take)
+            # 100,000 turns may wait, and hundreds of workers die at once; but others must see that it looks.
+            until = time.monotonic() + self._settings.reap_seconds
+            while await self._look_at(keys, int(looked.now * 1000), may_take=may_take) and time.monotonic() < until:
+                pass
             await self._ledger.fold(shard)
 
-    async def _look_at(self, keys: Keys, now: int, *, may_take: bool) -> None:
-        """Look at what is due in a shard. Those whose announcements still wait hold up no other."""
-        due = await self._backlog.due(keys, now, _LOOK_AT_MOST)
+    async def _look_at(self, keys: Keys, now: int, *, may_take: bool) -> bool:
+        """Look at what is due in a shard; True if more may be. Those whose announcements wait hold up no other."""
+        due = await self._backlog.due(keys, now, _READ_AT_MOST)
         others = await self._backlog.put_off(keys, due, now)
         for turn_id in [turn_id for turn_id, _ in due if turn_id in others][:_REAP_AT_MOST]:
             try:
                 await self._handle(turn_id, await self._ledger.reap(turn_id, may_take=may_take))
             except (ResponseError, ValueError) as error:
                 await self._ledger.put_aside(turn_id, error)
+        return len(due) == _READ_AT_MOST or len(others) > _REAP_AT_MOST
 
     async def _release_all(self, shards: Sequence[Keys]) -> None:
         for keys in shards:
