@@ -20,7 +20,7 @@ from api_client.contract.policy import check_decision
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
 from api_client.contract.worker_reports import ProcessExit, WorkerOrder
-from api_client.figures.figures import FigureReader
+from api_client.figures.metrics import FigureReader
 from api_client.index.lists import Found, Search, TurnLists
 from api_client.index.selection import DeadLetters, select
 from api_client.notices import Notices
@@ -31,7 +31,7 @@ from api_client.relay_state import Allowances, OpenQuestions, OpenWebUISeen, Sig
 from api_client.snapshots import SnapshotReader
 from api_client.store import Store
 from api_client.store.audit import Audit
-from api_client.tracing.unsent import UnsentSpans
+from api_client.tracing.spans import UnsentSpans
 from api_client.turns.inbox import Canceller, Inbox
 from api_client.turns.reader import Sessions, TurnReader
 from api_client.turns.submitter import Submitter, replayed

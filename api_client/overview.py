@@ -18,8 +18,7 @@ from api_client.contract.issues import StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.contract.notices import Notice
 from api_client.contract.turn import Turn, TurnState
-from api_client.figures.figures import SPANS, Figures
-from api_client.figures.metrics import Account
+from api_client.figures.metrics import SPANS, Account, Figures
 from api_client.index.lists import LOOK_AT_MOST, UNFINISHED, Found, Search, line_of
 from api_client.pauses import BREAKER, Pause
 from api_client.store.module_log import ModuleLog

@@ -1,7 +1,8 @@
-"""The names of the folders of sessions and of deliveries below HELIX_ROOT. Workers write there, relays read there."""
+"""The folders of sessions and deliveries below HELIX_ROOT, which workers write and relays read, and their template."""
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from functools import lru_cache
@@ -36,3 +37,19 @@ def repaired_name(delivery: str) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+# Session templates (ADR-034, templates/consultant/session.md.j2): ours, and how settings name one.
+
+#: What a setting may say besides a path: a shipped one, by language, or no template at all.
+SHIPPED = ("de", "en")
+NONE = "none"
+
+_FOLDER = Path(__file__).with_name("templates")
+
+
+@functools.cache
+def shipped(locale: str) -> str:
+    """The text of our template in this language; in English for one that we do not speak."""
+    name = locale if locale in SHIPPED else "en"
+    return (_FOLDER / f"session.{name}.md.j2").read_text(encoding="utf-8")

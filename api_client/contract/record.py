@@ -200,7 +200,7 @@ def decode_attempts(stored: Mapping[bytes, bytes], asked: str = "") -> list[Atte
 
 
 def read_facts(stored: Mapping[bytes, bytes]) -> dict[int, dict[str, str]]:
-    """Return what is stored about each attempt, by its number: texts by name. Raises as ``decode_attempts``."""
+    """Return the stored texts of each attempt by name, by its number. Raises as ``decode_attempts``."""
     by_number: dict[int, dict[str, str]] = {}
     for key, value in stored.items():
         number, _, name = key.decode().partition(":")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,9 @@ from typing import Any, NamedTuple, TypeAlias
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
 from api_client.contract.issues import ValidationIssue, error_codes
+from api_client.contract.keys import Keys
 from api_client.contract.turn import Outcome, Turn
+from api_client.store import Store
 
 #: Version 00 is this and no more; a later version may have more behind it.
 _HEADER = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]{0,200})?")
@@ -329,3 +332,124 @@ def _note(event: Event) -> Note:
 
 def _given(attributes: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in attributes.items() if value}
+
+
+# The finished turns still to be sent as traces: those that ended since the time noted in the store.
+#
+# The time moves on after the receiver took the spans: none is left out, and a sender killed in between sends the same
+# spans once more. Nothing here is in the way of a turn: the list of finished turns is there anyway.
+
+#: When the store's clock was set back, turns of so long before are sent again, in ms.
+_OVERLAP_MS = 60_000
+#: Where nothing ends, the time is noted so often.
+_IDLE_MS = 30_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Turns of one shard that ended before ``until`` (ms of the store's clock), and after the batch before."""
+
+    shard: int
+    turn_ids: tuple[str, ...]
+    until: int
+
+
+class UnsentSpans:
+    """Reads and notes how far it has come. Each method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._redis, self._ask = store.redis, store.ask
+        self._keys = store.shards
+        self._life = int(store.settings.retention_seconds)
+
+    async def begin(self, since_seconds: float | None = None) -> None:
+        """Begin with turns that ended so long ago or later; None: where it left off, at first with those from now."""
+        now = await self._now()
+        for keys in self._keys:
+            if since_seconds is None:
+                await self._ask(self._redis.set(keys.traced, now, nx=True, ex=self._life))
+            else:
+                await self._note(keys, now - round(since_seconds * 1000))
+
+    async def next(self, size: int) -> Batch | None:
+        """About ``size`` turns that come next; None when none waits."""
+        now = await self._now()
+        for shard, keys in enumerate(self._keys):
+            since = int(await self._ask(self._redis.get(keys.traced)) or now)
+            if since > now:
+                since = now - _OVERLAP_MS
+            # Up to now, exclusively: a turn that ends in this very millisecond must not be left out.
+            found = await self._ask(
+                self._redis.zrangebyscore(keys.finished, since, f"({now}", start=0, num=size, withscores=True)
+            )
+            if not found:
+                if now - since > _IDLE_MS:
+                    await self._note(keys, now)
+                continue
+            last = int(found[-1][1])
+            # All that ended in the same millisecond as the last of them, so that the next batch begins after it.
+            same = await self._ask(self._redis.zrangebyscore(keys.finished, last, last))
+            ids = dict.fromkeys([turn_id.decode() for turn_id, _ in found] + [turn_id.decode() for turn_id in same])
+            return Batch(shard=shard, turn_ids=tuple(ids), until=last + 1)
+        return None
+
+    async def sent(self, batch: Batch) -> None:
+        """Note that a batch is done."""
+        await self._note(self._keys[batch.shard], batch.until)
+
+    async def waiting(self, longer_than: float) -> int | None:
+        """Count turns that ended longer ago than that (seconds) and are not sent; None where nothing was ever sent."""
+        until = await self._now() - round(longer_than * 1000)
+        found = None
+        for keys in self._keys:
+            if since := await self._ask(self._redis.get(keys.traced)):
+                found = (found or 0) + int(await self._ask(self._redis.zcount(keys.finished, int(since), f"({until}")))
+        return found
+
+    async def _note(self, keys: Keys, until: int) -> None:
+        """It lives as long as turns do: where traces were given up, nothing waits to be sent any more."""
+        await self._ask(self._redis.set(keys.traced, until, ex=self._life))
+
+    async def _now(self) -> int:
+        seconds, microseconds = await self._ask(self._redis.time())
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
+
+# The switch of traces: on where OpenTelemetry is installed and its own variables name a receiver.
+
+_INSTALL = 'pip install ".[otel]" in the checkout'
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+
+
+def endpoint(environ: Mapping[str, str]) -> str:
+    """The receiver the standard's variables name; empty when they name none, or switch traces off."""
+    off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    exporters = environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",")
+    if off or not {"", "otlp"} & set(exporters):
+        return ""
+    return _first(environ, _ENDPOINTS)
+
+
+def why_off(environ: Mapping[str, str]) -> str:
+    """Return why nothing is sent, and what to do about it; empty when turns are sent."""
+    if not endpoint(environ):
+        return "no receiver: set OTEL_EXPORTER_OTLP_ENDPOINT=http://host:4318 (docs/operations.md)"
+    protocol = _first(environ, _PROTOCOLS)
+    if protocol not in ("", "http/protobuf"):
+        return f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: only http/protobuf is spoken here, port 4318 of most receivers"
+    if not _installed():
+        return f"OpenTelemetry is not installed: {_INSTALL}"
+    return ""
+
+
+def _installed() -> bool:
+    try:
+        names = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
+        return all(importlib.util.find_spec(name) for name in names)
+    except ModuleNotFoundError:  # of a package above
+        return False
+
+
+def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((value for name in names if (value := environ.get(name, "").strip())), "")

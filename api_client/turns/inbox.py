@@ -1,4 +1,4 @@
-"""The inbox: parked turns, which wait for a person, and what was decided on them."""
+"""The turns that wait: in line for their owner (``store/lua/line.lua``), or parked for a person, who decides."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from api_client.broker.celery_message import Announcer
+from api_client.broker.celery_message import Announcer, Stamp, announcement
 from api_client.contract.issues import BadRequest, NotParked, TurnNotFound, issues_data
+from api_client.contract.keys import keys_of
 from api_client.contract.phases import phases_folder
 from api_client.contract.policy import check_decision
 from api_client.contract.record import AttemptRecord
@@ -16,10 +17,45 @@ from api_client.contract.tasks import Link
 from api_client.contract.tool_calls import Answerer
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
-from api_client.store.commands import CANCEL, Word
+from api_client.store.commands import CANCEL, LINE_UP, RELEASE, Released, Word, line_script, queue_in, release_keys
 from api_client.store.module_log import ModuleLog
-from api_client.turns.line import TurnLine
 from api_client.turns.reader import TurnReader
+
+
+class TurnLine:
+    """Has turns start when their owner's turn has come. Each method may raise ``StoreUnavailable``."""
+
+    def __init__(self, store: Store, announcer: Announcer) -> None:
+        self._store = store
+        self._announcer = announcer
+        self._line_up = store.command(LINE_UP)
+        self._release = line_script(RELEASE, store.settings)
+
+    async def up(self, turn_id: str, session_id: str, since: float = 0.0) -> None:
+        """Line up a turn that leads its session now. One that has run before, or is gone, is left to the reapers.
+
+        ``since``: when the turn before it came, in seconds since the epoch: the session has waited since then.
+        """
+        key = keys_of(self._store.namespace, turn_id).turn(turn_id)
+        if not (link := await self._store.ask(self._store.redis.hget(key, "next"))):
+            return
+        values: dict[str, str | bytes | int] = {"message": "", "channel": "", "event": "", "since": int(since * 1000)}
+        if self._store.has_queues:
+            made = announcement(self._store.settings, Link.parse(link.decode()), turn_id, session_id, Stamp())
+            values |= {"message": made.message, "channel": made.channel, "event": made.event}
+        [said] = await self._store.change(self._line_up, turn_id, session_id, values)
+        if said == b"announce":
+            await self._announcer.announce(Link.parse(link.decode()), turn_id, session_id)
+        elif not self._store.has_queues:
+            await self.release(turn_id)
+
+    async def release(self, turn_id: str) -> None:
+        """Announce the turns of this one's shard that may go now."""
+        keys = release_keys(keys_of(self._store.namespace, turn_id), queue_in(self._store.settings))
+        found = Released.read(await self._store.run(self._release, keys, ["", ""]))
+        for link, each, session_id in found.left:
+            await self._announcer.announce(link, each, session_id)
+
 
 log = ModuleLog(__name__)
 

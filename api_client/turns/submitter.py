@@ -47,8 +47,7 @@ from api_client.policies.kept import KeptTemplates, Prompts, keep
 from api_client.store import Store
 from api_client.store.commands import Word
 from api_client.store.module_log import ModuleLog
-from api_client.turns.inbox import Canceller
-from api_client.turns.line import TurnLine
+from api_client.turns.inbox import Canceller, TurnLine
 
 # Refusals before anything is written: requests that can never work.
 

@@ -21,9 +21,7 @@ from api_client.contract.phases import phases_folder
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
-from api_client.snapshots import SnapshotReader, contents
-from api_client.snapshots.manifest import Snapshot
-from api_client.snapshots.objects import Objects
+from api_client.snapshots import Objects, Snapshot, SnapshotReader, contents
 
 #: Files listed of a turn, how deep in folders, and entries looked at in each of its folders.
 MOST_FILES = 200

@@ -23,7 +23,7 @@ from api_client.contract.error_codes import ERROR_CODES, sentence, words_of
 from api_client.contract.messages import spoken
 from api_client.contract.phases import PhaseError
 from api_client.pauses import clock_time
-from api_client.snapshots.objects import FilesLost, FilesUnavailable
+from api_client.snapshots import FilesLost, FilesUnavailable
 from api_client.turns.turn_files import FileMissing
 
 # Every sentence of the relay that a user may read while a turn goes on: one table, ``words.toml``.

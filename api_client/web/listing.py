@@ -11,7 +11,7 @@ from typing import Any
 from starlette.responses import Response
 
 from api_client.contract.owners import owner_named
-from api_client.figures.figures import seconds_of
+from api_client.figures.metrics import seconds_of
 from api_client.index.lists import SORTS, STATUSES, Cursor, Search
 from api_client.web.errors import bad_request, shown
 

@@ -10,7 +10,7 @@ import pytest
 from tests.agents.running import Agent
 from tests.runs import Asked
 from worker.runners.base import AgentEvent, Order, ToolOrders
-from worker.runners.command.rule import read_command
+from worker.runners.command.runner import read_command
 from worker.runners.guard.processes import Processes
 from worker.runners.programs.declaration import DeclarationError
 

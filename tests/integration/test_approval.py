@@ -235,7 +235,7 @@ async def test_an_expired_a_foreign_and_a_changed_link_are_refused_and_noted(
         assert set(await lines(bench, turn)) == {("answer", "chat link", True)}
         assert (await said(http, link, "edit", text="x"))[0] == 400
         late = float(until) + 1
-        monkeypatch.setattr("api_client.web.relay.question_links.time.time", lambda: late)
+        monkeypatch.setattr("api_client.web.relay.time.time", lambda: late)
         status, text = await said(http, link, "approve")
         assert (status, "waits for no answer" in text) == (409, True)
     assert (await lines(bench, turn))[-1] == ("approve", "chat link", True)

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from api_client.contract.settings import Settings
-from api_client.sending import providers_of
 from tests.http_service import Asked, HttpService, Reply
 from tests.installation import run
 from tests.integration.engine import Bench
 from worker.cli.checks.agents import models
+from worker.cli.figures.traces import providers_of
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 
 KEY = "right"

@@ -8,9 +8,7 @@ import time
 from pathlib import Path
 
 from api_client.contract.settings import Settings
-from api_client.snapshots import snapshot_at
-from api_client.snapshots.manifest import Snapshot
-from api_client.snapshots.objects import Objects
+from api_client.snapshots import Objects, Snapshot, snapshot_at
 from tests.objects.seaweedfs import REGION, seaweedfs
 from worker.files.safe_io import opened
 from worker.files.snapshots import bring, packed

@@ -10,8 +10,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
-from api_client.snapshots import contents
-from api_client.snapshots.manifest import SnapshotManifest
+from api_client.snapshots import SnapshotManifest, contents
 from tests.fault.matrix import Runs, Stage, resume
 from tests.installation import asked
 from tests.objects.seaweedfs import REGION, ObjectServer

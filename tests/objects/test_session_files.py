@@ -24,9 +24,7 @@ from api_client.contract.keys import session_digest
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Outcome, Turn
-from api_client.snapshots import snapshot_at
-from api_client.snapshots.garbage import clear_objects
-from api_client.snapshots.objects import FilesUnavailable, Objects
+from api_client.snapshots import FilesUnavailable, Objects, clear_objects, snapshot_at
 from tests.installation import web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, says
 from tests.objects.seaweedfs import READER

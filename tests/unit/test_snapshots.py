@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_client.snapshots.garbage import unneeded
-from api_client.snapshots.manifest import (
+from api_client.snapshots import (
     FolderState,
     FoundFile,
     Pointer,
     Snapshot,
     SnapshotManifest,
     StoredFile,
+    StoredObject,
     digest_of,
     pack,
+    unneeded,
 )
-from api_client.snapshots.objects import StoredObject
 
 _FOLDERS = st.dictionaries(st.sampled_from(["a", "b/c", "b/d", "e"]), st.binary(max_size=64))
 

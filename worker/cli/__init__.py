@@ -101,7 +101,7 @@ COMMANDS = {
         "Look for the faults: settings, broker, workers, sessions, disk, the agent's CLI.",
     ),
     "certify-runner": (
-        "worker.cli.checks.certifying:certify_runner",
+        "worker.cli.checks.agents:certify_runner",
         "Drive a runner's real program through good and bad endings; say what its word is worth.",
     ),
     "notices": ("worker.cli.nouns:notices", "Calls for help to webhooks and your command: list, dead, resend, test."),

@@ -103,7 +103,7 @@ def whoami() -> str:
 
 def span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
     """Read an option that is a span of time."""
-    from api_client.figures.figures import seconds_of
+    from api_client.figures.metrics import seconds_of
 
     try:
         return seconds_of(value) if value else 0.0

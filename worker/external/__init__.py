@@ -3,6 +3,146 @@
 Your own process calls ``provide()`` once; workers, ``turns validate`` and ``turns replay-policy`` do it by themselves.
 """
 
-from worker.external.machine import Machine, provide
+from __future__ import annotations
+
+import functools
+import secrets
+import tempfile
+import time
+from pathlib import Path, PurePosixPath
+
+import structlog
+
+from api_client.contract.issues import SettingsError
+from api_client.contract.settings import Settings, load
+from worker.agents.registry import build_runner
+from worker.enforcement.child import lifted
+from worker.enforcement.validators import codes
+from worker.enforcement.validators.codes import CannotRun, Ended, JudgingCost, JudgingProgram, ModelReply, Question
+from worker.runners.base import AgentEvent, Order, RunResult, Verdict
+from worker.runners.guard.box import Bind
+from worker.verification.gates.gate_program import Fence, ProgramLimits, Stopping, run_program
 
 __all__ = ["Machine", "provide"]
+
+
+log = structlog.get_logger()
+
+
+class Machine:
+    """Used by many threads at once.
+
+    Args:
+        settings: in place of the environment's.
+    """
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        self._given = settings
+
+    @functools.cached_property
+    def _settings(self) -> Settings:
+        return self._given or load()
+
+    def run(self, program: JudgingProgram) -> Ended:
+        """As ``Services.run``: in the box; with ``HELIX_BOX=off``, which says that the container is the box, without.
+
+        Raises:
+            CannotRun: there is no box, it did not start, or it went over a limit.
+        """
+        fence = Fence.of(self._settings)
+        if self._settings.box != "off" and (problem := fence.obstacle or fence.shared):
+            raise CannotRun(f"no box, {problem}")
+        with tempfile.TemporaryDirectory(prefix="rule-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            work = folder / "files"
+            work.mkdir()
+            for path, text in program.files.items():
+                _lay(work, path, text)
+            limits = ProgramLimits(seconds=program.seconds, memory_mb=program.memory_mb)
+            with lifted():
+                ran = run_program(
+                    program.argv,
+                    work,
+                    limits=limits,
+                    stdin=program.stdin.encode("utf-8", "replace"),
+                    mark=f"rule-{secrets.token_hex(8)}",
+                    home=folder / "home",
+                    fence=fence,
+                    own=Bind(folder, writable=True),
+                )
+        if ran.error or ran.cause or ran.code is None:
+            raise CannotRun(f"{program.argv[0]}: {ran.error or ran.problem or 'it left no exit code'}")
+        return Ended(ran.code, ran.lines)
+
+    def ask(self, question: Question) -> ModelReply:
+        """As ``Services.ask``: one run of the model's runner, which may read and nothing else.
+
+        Raises:
+            CannotRun: the model is not configured, or did not finish in time.
+        """
+        settings = self._settings
+        if question.model not in settings.models:
+            known = ", ".join(settings.models)
+            raise CannotRun(f"the model {question.model!r} is not in HELIX_MODELS ({known})")
+        try:
+            runner, option = build_runner(settings.models[question.model])
+        except SettingsError as error:
+            raise CannotRun(str(error)) from None
+        with tempfile.TemporaryDirectory(prefix="judge-", ignore_cleanup_errors=True) as name:
+            folder = Path(name)
+            (folder / "run" / "output").mkdir(parents=True)
+            order = Order(
+                turn_id=f"judge-{secrets.token_hex(8)}",
+                session_id="",
+                attempt=1,
+                delivery=1,
+                prompt=question.prompt,
+                messages=({"role": "user", "content": question.prompt},),
+                workdir=folder,
+                directory=folder / "run",
+                model=question.model,
+                option=option,
+                locale="en",
+                deadline=time.monotonic() + question.seconds,
+                idle_seconds=question.seconds,
+                kill_grace_seconds=settings.kill_grace_seconds,
+                read_only=True,
+            )
+            with lifted():
+                ran = runner.run(order, _ignore, Stopping())
+        if ran.completion.verdict is not Verdict.COMPLETE:
+            raise CannotRun(f"{question.model} gave no verdict: {ran.completion.reason}")
+        return _reply(ran)
+
+
+def provide(settings: Settings | None = None) -> None:
+    """Have the rules of this process run programs and ask models on this machine."""
+    codes.provide(Machine(settings))
+
+
+def _reply(ran: RunResult) -> ModelReply:
+    amounts = {name: ran.usage.get(name) for name in ("input_tokens", "output_tokens", "cost_usd")}
+    known = {name: value for name, value in amounts.items() if isinstance(value, int | float) and value >= 0}
+    spent = JudgingCost(
+        input_tokens=int(known.get("input_tokens", 0)),
+        output_tokens=int(known.get("output_tokens", 0)),
+        cost_usd=float(known.get("cost_usd", 0.0)),
+    )
+    return ModelReply(text=ran.text, spent=spent)
+
+
+def _lay(folder: Path, path: str, text: str) -> None:
+    """Write a text below a folder; a name that leads out of it, or that no file can have, is left out."""
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts or "\0" in path:
+        return
+    try:
+        target = folder.joinpath(*parts)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8", errors="replace", newline="")
+    except OSError as error:  # a name that is too long, a file where a folder is needed
+        log.warning("rule.file_left_out", path=path[:200], reason=str(error)[:200])
+
+
+def _ignore(event: AgentEvent) -> None:
+    """Nobody asked to hear it."""

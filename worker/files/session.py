@@ -28,9 +28,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import structlog
 
+from api_client.contract.folders import NONE, SHIPPED, shipped
 from api_client.contract.issues import SettingsError
 from api_client.contract.marker import page_text
-from api_client.contract.prompts import NONE, SHIPPED, shipped
 from api_client.contract.turn import Turn
 from worker.enforcement.documents.splice import extract_state_from_messages, marker_spans
 from worker.files.safe_io import made, opened, read

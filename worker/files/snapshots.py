@@ -17,9 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 from api_client.contract.issues import HelixError
-from api_client.snapshots import contents
-from api_client.snapshots.manifest import FolderState, FoundFile, Snapshot, SnapshotManifest, StoredFile, pack
-from api_client.snapshots.objects import Objects
+from api_client.snapshots import FolderState, FoundFile, Objects, Snapshot, SnapshotManifest, StoredFile, contents, pack
 from worker.files import recording
 from worker.files.safe_io import DIRECTORY, made, read
 from worker.files.session import KEPT

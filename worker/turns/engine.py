@@ -22,8 +22,7 @@ from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Lin
 from api_client.contract.turn import Turn
 from api_client.contract.worker_reports import WorkerOrder
 from api_client.turns.record.ledger import Ledger
-from worker.agents.ability import Ability
-from worker.agents.registry import build_runner
+from worker.agents.registry import Ability, build_runner
 from worker.runners.guard import processes
 from worker.runners.warm import idle_agents
 from worker.turns import folders

@@ -18,7 +18,7 @@ from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import JUDGED_BY
 from api_client.contract.turn import Turn
-from api_client.snapshots.objects import FilesLost, FilesUnavailable
+from api_client.snapshots import FilesLost, FilesUnavailable
 from api_client.turns.record.changes import Claim
 from api_client.turns.record.encoding import Accepted, Move, judged, policy_of
 from worker.enforcement.attempt import best, kept_files, latest_set

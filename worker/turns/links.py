@@ -30,7 +30,7 @@ from api_client.contract.tasks import (
     Link,
 )
 from api_client.contract.turn import Failing, Turn, TurnState
-from api_client.snapshots.objects import FilesUnavailable
+from api_client.snapshots import FilesUnavailable
 from api_client.turns.record.changes import Claim, JudgingPaused
 from api_client.turns.record.encoding import Accepted, Move, asked_anew, judged, policy_of
 from worker.enforcement.attempt import Attempt

@@ -47,7 +47,7 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import Failing, Outcome, Turn, shard_of
 from api_client.contract.worker_reports import WorkerReport, worker_of
-from api_client.snapshots.objects import FilesLost, FilesUnavailable
+from api_client.snapshots import FilesLost, FilesUnavailable
 from api_client.store.commands import TO_ANNOUNCE
 from api_client.turns.record.changes import Claim, Committed, Fenced, JudgingPaused, Refusal
 from api_client.turns.record.encoding import Move

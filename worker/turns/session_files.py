@@ -20,9 +20,7 @@ from api_client.contract.failpoints import reach
 from api_client.contract.folders import session_directory
 from api_client.contract.keys import session_digest
 from api_client.contract.settings import Settings
-from api_client.snapshots import snapshot_at
-from api_client.snapshots.manifest import Snapshot
-from api_client.snapshots.objects import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects
+from api_client.snapshots import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects, Snapshot, snapshot_at
 from api_client.turns.record.ledger import Ledger
 from worker.files.safe_io import opened
 from worker.files.snapshots import bring, packed

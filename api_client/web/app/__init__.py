@@ -38,12 +38,11 @@ from api_client.web.errors import (
 )
 from api_client.web.identity.access import InProgress, is_loopback, needs_key
 from api_client.web.listing import JSON
-from api_client.web.pages import answer, render, turn, turn_list
 from api_client.web.pages import operators as operators_pages
+from api_client.web.pages import render, turn, turn_list
 from api_client.web.pages.render import error_page
-from api_client.web.relay import Pack, Relay, RelayOf, relay_of
-from api_client.web.relay.readers import Readers
-from api_client.web.routes import completions, exposition, inbox, operators, phases, responses, turn_files, turns
+from api_client.web.relay import Pack, Readers, Relay, RelayOf, relay_of
+from api_client.web.routes import completions, exposition, operators, phases, responses, turns
 
 log = structlog.get_logger(__name__)
 
@@ -136,10 +135,10 @@ def create_app(
     )
     app.state.relay = relay
     app.include_router(health)
-    for module in (completions, responses, turns, turn_files, phases, inbox, operators, exposition):
+    for module in (completions, responses, turns, phases, operators, exposition):
         app.include_router(module.router, dependencies=[InProgress])
-    app.include_router(turn_files.signed)
-    for page in (render, turn_list, turn, answer, operators_pages):
+    app.include_router(turns.signed)
+    for page in (render, turn_list, turn, operators_pages):
         app.include_router(page.router)
     app.add_middleware(HeadRequests)
     app.add_middleware(RequestId, locale=settings.locale)

@@ -26,8 +26,7 @@ from api_client.contract.keys import UNTRUSTED_PROXY
 from api_client.web.errors import ApiError, bad_request, internal_error, shown_text, where
 from api_client.web.identity.access import needs_key
 from api_client.web.listing import JSON
-from api_client.web.relay import Relay
-from api_client.web.relay.readers import network_of
+from api_client.web.relay import Relay, network_of
 
 log = structlog.get_logger(__name__)
 

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from api_client.contract.error_codes import ERROR_CODES, sentence, words_of
 from api_client.contract.events import TurnFinished
 from api_client.contract.issues import TurnError, ValidationIssue, error_codes
+from api_client.contract.marker import fence_after
 from api_client.web.errors import say
-from api_client.web.marker import fence_after
 
 _TICKS = "````"
 _OPEN, _CLOSE = f"{_TICKS}yaml\n", f"\n{_TICKS}"

@@ -15,7 +15,7 @@ from api_client.client import order_worker
 from api_client.contract.issues import BadRequest, TurnNotFound
 from api_client.contract.owners import owner_named
 from api_client.contract.worker_reports import WorkerOrder
-from api_client.figures.figures import SPANS, seconds_of
+from api_client.figures.metrics import SPANS, seconds_of
 from api_client.nouns import PAUSES, SHEETS, WORKERS, Button, Noun, Sheet, Sight
 from api_client.pauses import Pause
 from api_client.store.audit import grouped

@@ -27,7 +27,7 @@ import api_client
 from api_client.contract.error_codes import StoreRefusal
 from api_client.contract.issues import HelixError, StoreUnavailable
 from api_client.contract.turn import Turn, TurnState
-from api_client.figures.figures import SPANS
+from api_client.figures.metrics import SPANS
 from api_client.figures.stats import RuleRow, Slice
 from api_client.nouns import SHEETS
 from api_client.overview import overview

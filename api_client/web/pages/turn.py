@@ -20,24 +20,24 @@ from starlette.responses import Response
 from api_client.client import Change, act, deaths, decide, export
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
-from api_client.contract.issues import NotFinished, error_codes, read_issues
+from api_client.contract.issues import BadRequest, NotFinished, NotParked, error_codes, read_issues
 from api_client.contract.messages import handed_over, is_hand_over
-from api_client.contract.policy import DecisionKind
+from api_client.contract.policy import DEFAULTS, DecisionKind
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings.setting_values import TRACE_ID
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
 from api_client.index.lists import find_turn, neighbours
-from api_client.snapshots.objects import FilesLost, FilesUnavailable
+from api_client.snapshots import FilesLost, FilesUnavailable
+from api_client.store.audit import HOLDER
 from api_client.tracing.spans import trace_id
 from api_client.turns.inbox import proposal
 from api_client.turns.turn_files import LinkedFile
-from api_client.web.errors import ApiError, shown_text
-from api_client.web.identity.access import needs_token, require_operator
+from api_client.web.errors import ApiError, say, shown_text
+from api_client.web.identity.access import needs_key, needs_token, require_local, require_operator
 from api_client.web.intake.submitting import replay
-from api_client.web.pages.render import page_router, see_other, visited
-from api_client.web.pages.visitor import Form, LongForm, Visitor, VisitorOf, others_need_token
-from api_client.web.relay import Relay, RelayOf
-from api_client.web.relay.file_links import linked_files, whole
+from api_client.web.pages.render import page, page_router, see_other, visited
+from api_client.web.pages.visitor import Form, LongForm, Visitor, VisitorOf, form_of, others_need_token
+from api_client.web.relay import Asked, Relay, RelayOf, asked_by, linked_files, whole
 from api_client.workers.reports import read_exits
 
 # The changes of an attempt against the one before: lines, and the words within changed lines. Pure.
@@ -483,3 +483,76 @@ async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: Lo
         parked_at=whole(form.get("parked", "")) / 1000,
     )
     return see_other(f"/turns/{turn_id}")
+
+
+# Yes or no by a link in a chat: a page that asks, and its form, which answers once.
+#
+# Reading the page changes nothing, because chats and mail programs read the links that they show.
+
+
+@router.get("/answer/{turn_id}")
+async def ask(
+    request: Request, turn_id: str, relay: RelayOf, parked: str = "", until: str = "", signature: str = ""
+) -> Response:
+    """Ask, or say that nobody is asked any more."""
+    if not needs_key(relay):
+        require_local(request)
+    asked = await asked_by(relay, turn_id, parked, until, signature)
+    return _shown(asked, "" if asked.waits else _over(asked))
+
+
+@router.post("/answer/{turn_id}")
+async def answer(
+    request: Request, turn_id: str, relay: RelayOf, parked: str = "", until: str = "", signature: str = ""
+) -> Response:
+    """Answer, and say so; who comes second reads what the first one said."""
+    if not needs_key(relay):
+        require_local(request)
+    form = await form_of(request)
+    asked, kind = await asked_by(relay, turn_id, parked, until, signature), form.get("decision", "")
+    if kind not in DEFAULTS:
+        raise BadRequest("a tool call is answered by approve or reject", param="decision")
+    audit = relay.client.audit
+    try:
+        if not asked.waits:
+            async with audit.noted(kind, by=HOLDER, turn_id=turn_id, detail="link"):
+                raise NotParked(turn_id, "the question waits for no answer any more")
+        await decide(
+            relay.client,
+            turn_id,
+            kind,
+            by=HOLDER,
+            note=form.get("note", "").replace("\r\n", "\n"),
+            owner=asked.turn.request.owner,
+            parked_at=asked.parked_ms / 1000,
+            how="link",
+        )
+    except NotParked:
+        return _shown(asked, _over(await asked_by(relay, turn_id, parked, until, signature)), 409)
+    return _shown(asked, say(f"said_{kind}", asked.turn.request.locale))
+
+
+def _over(asked: Asked) -> str:
+    """The words for a question that nobody can answer any more."""
+    turn, locale = asked.turn, asked.turn.request.locale
+    decision = turn.decision
+    if decision is None or decision.timed_out or round(turn.parked_at * 1000) != asked.parked_ms:
+        return say("waits_no_more", locale)
+    word = say("yes" if decision.kind is DecisionKind.APPROVE else "no", locale)
+    return say("said_before", locale, what=word, who=decision.who)
+
+
+def _shown(asked: Asked, said: str, status: int = 200) -> Response:
+    """The page: the question and its form, or what is said instead of them."""
+    return page(
+        "answer.html",
+        status,
+        say=say,
+        locale=asked.turn.request.locale,
+        turn=asked.turn,
+        said=said,
+        until=asked.until,
+        visitor=None,
+        refresh=0,
+        path="",
+    )

@@ -26,9 +26,7 @@ from api_client.web.listing import DONE, JSON, PING, SSE_HEADERS, data_frame
 from api_client.web.openwebui.answers import lost_text
 from api_client.web.openwebui.attached import asking, attached, noted
 from api_client.web.openwebui.background import answer_task
-from api_client.web.relay import Relay
-from api_client.web.relay.file_links import linked_files
-from api_client.web.relay.question_links import question_link
+from api_client.web.relay import Relay, linked_files, question_link
 from api_client.web.streaming.reply import PageReply, Payload, Reply, TurnUsage, opening, page_of, pieces
 from api_client.workers.reason import NOBODY_CAN
 

@@ -22,11 +22,10 @@ from api_client.contract.events import (
     TurnRetrying,
 )
 from api_client.contract.issues import TurnError, ValidationIssue
-from api_client.contract.marker import Span, answer_text, page_text, read_spans
+from api_client.contract.marker import Span, VisibleText, answer_text, page_text, read_spans
 from api_client.contract.messages import ENDED, GIVEN_UP, ending, line_of
 from api_client.web.bodies.models import StreamMode
 from api_client.web.errors import NO_RETRY, ApiError, say
-from api_client.web.marker import VisibleText
 from api_client.web.openwebui.answers import GrowingHeader, failure_text, fenced
 from api_client.web.openwebui.status import StatusLine
 

@@ -14,8 +14,7 @@ from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
 from tests.inline.runner import InlineRunner
 from worker.agents import registry
-from worker.agents.ability import Ability
-from worker.agents.registry import build_runner
+from worker.agents.registry import Ability, build_runner
 from worker.runners.base import MOST_CHARS, Completion, Sent, Verdict
 from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level

@@ -12,10 +12,10 @@ from api_client.api_keys import make_token, read_token
 from api_client.contract.issues import SettingsError
 from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
+from api_client.web import relay as module
 from api_client.web.app import serve
 from api_client.web.pages.visitor import COOKIE
-from api_client.web.relay import readers as module
-from api_client.web.relay.readers import Guesses
+from api_client.web.relay import Guesses
 from tests.html import Document
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with

@@ -15,11 +15,10 @@ from openai.types.responses import Response, ResponseUsage
 
 from api_client.contract.events import KINDS, RESET, Event
 from api_client.contract.issues import TurnError
-from api_client.contract.marker import PATTERN, read_spans
+from api_client.contract.marker import PATTERN, VisibleText, read_spans
 from api_client.web.bodies.models import StreamMode
 from api_client.web.errors import ApiError
 from api_client.web.listing import data_frame, encode, event_frame
-from api_client.web.marker import VisibleText
 from api_client.web.openwebui.answers import GrowingHeader, fenced, unfenced
 from api_client.web.streaming.reply import LivePage, PageReply, Payload, Reply, TurnUsage, opening, page_of, turn_error
 from tests.growth import assert_linear

@@ -7,6 +7,7 @@ import http
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.error
@@ -14,6 +15,9 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
 
 from api_client.client import TurnsClient
 from api_client.contract.issues import HelixError, SettingsError
@@ -25,8 +29,12 @@ from api_client.workers.fleet import START, QueueProbe
 from api_client.workers.reason import Reason
 from api_client.workers.reports import Standing
 from worker.cli.checks.finding import Finding, State
-from worker.cli.terminal import number_of
+from worker.cli.terminal import number_of, write_json
 from worker.turns.loops.loop import SLOW_SHARE
+
+if TYPE_CHECKING:
+    from worker.certification.trial import Trial
+
 
 # Every model of HELIX_MODELS: is there a runner for it, and can that runner work.
 
@@ -40,8 +48,7 @@ _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the
 
 def models(settings: Settings) -> Iterator[Finding]:
     """A finding for each model. Asks services that models name for their list of models, once each."""
-    from worker.agents.ability import lacking, listed_name, never_works
-    from worker.agents.registry import runner_names
+    from worker.agents.registry import lacking, listed_name, never_works, runner_names
 
     asked: dict[tuple[str, str], Finding | frozenset[str] | None] = {}
     for model, spec in settings.models.items():
@@ -64,7 +71,7 @@ def models(settings: Settings) -> Iterator[Finding]:
 
 def problems(settings: Settings) -> list[str]:
     """Return why models of these settings can never work, a line each."""
-    from worker.agents.ability import never_works
+    from worker.agents.registry import never_works
 
     found = ((model, never_works(settings, model)) for model in settings.models)
     return [f"model {model!r}: {problem}" for model, problem in found if problem]
@@ -388,3 +395,96 @@ def traces(untraced: int | None) -> Iterator[Finding]:
         yield Finding("traces", "warning", f"{untraced} finished turns wait to be sent", fix)
     elif untraced is not None:
         yield Finding("traces", "ok", "all finished turns are sent")
+
+
+# ``turns certify-runner``: drive a runner's real program through situations, and print what its word is worth.
+
+#: The kit leads every call to its own service: these only have to be there.
+_NEEDED = {
+    "HELIX_CLAUDE_API_URL": "http://certify.invalid",
+    "HELIX_CLAUDE_API_KEY": "sk-certify",
+    "HELIX_OPENAI_URL": "http://certify.invalid/v1",
+    "HELIX_OPENAI_API_KEY": "sk-certify",
+}
+
+
+@click.command("certify-runner")
+@click.argument("name")
+@click.option("--only", multiple=True, metavar="TEXT", help="Only situations with this in their names; repeatable.")
+@click.option("--jobs", type=click.IntRange(1, 16), default=3, show_default=True, help="Situations at a time.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON; the table goes to stderr.")
+def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> None:
+    """Drive a runner's real program through situations that end well or badly, and print what its verdicts are worth.
+
+    NAME is a model of HELIX_MODELS, or a runner with its option as it would be written there, such as
+    openai_http:stub. No real service is asked: the door leads to a stub, whatever the settings say. Exit code 1:
+    something was taken for complete falsely, a whole answer was thrown away, or the agent passed the door by.
+    """
+    from api_client.contract.settings import Settings, load
+    from worker.agents.registry import build_runner
+    from worker.certification.situations import SITUATIONS
+    from worker.certification.trial import tried
+    from worker.logs import configure_logging
+    from worker.runners.guard import processes
+
+    configure_logging(Settings(log_level="error"))  # the table says it
+    os.environ.update({key: value for key, value in _NEEDED.items() if not os.environ.get(key)})
+    models = load().models
+    runner, option = build_runner(models.get(name, name))
+    wanted = [each for each in SITUATIONS if not only or any(text in each.name for text in only)]
+    if not wanted:
+        raise click.UsageError(f"no situation has {', '.join(only)} in its name")
+    try:
+        rows = []
+        for row in tried(runner, option, name, wanted, jobs):
+            rows.append(row)
+            for line in [*_HEAD, _line(row)] if len(rows) == 1 else [_line(row)]:
+                click.echo(line, err=as_json)  # beside JSON the lines are progress
+    finally:
+        processes.shared().stop()
+    counts = _counts(rows)
+    if as_json:
+        write_json({"runner": name, "counts": counts, "situations": [row.to_dict() for row in rows]})
+    else:
+        click.echo()
+        for line in (*_summary(counts), *(f"{row.situation.name}: {row.problem}" for row in rows if row.problem)):
+            click.echo(line)
+    sys.exit(1 if any(row.problem for row in rows) else 0)
+
+
+_HEAD = (
+    "| Situation | Truth | The agent says | Without the witness | Verdict | Reason |",
+    "| --- | --- | --- | --- | --- | --- |",
+)
+
+
+def _line(row: Trial) -> str:
+    without = "complete" if row.without else "not complete"
+    reason = " ".join(row.result.completion.reason.split())[:90]
+    agents = f"{row.agent_says}{' (done)' if row.agents else ''}"
+    cells = [row.situation.name, row.situation.truth, agents, without, row.said, reason]
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _counts(rows: Sequence[Trial]) -> dict[str, dict[str, int]]:
+    """How often each of the three words is wrong, and how many true ends it keeps."""
+    found = {}
+    for whose in ("agents", "without", "ours"):
+        said = [(row, bool(getattr(row, whose))) for row in rows]
+        whole = [complete for row, complete in said if row.true_end]
+        found[whose] = {
+            "situations": len(rows),
+            "false_complete": sum(row.false(complete) for row, complete in said),
+            "true_ends": len(whole),
+            "kept": sum(whole),
+        }
+    return found
+
+
+def _summary(counts: dict[str, dict[str, int]]) -> Iterator[str]:
+    names = {"agents": "the agent's own word", "without": "our gate without the witness", "ours": "our verdict"}
+    for whose, found in counts.items():
+        yield (
+            f"{names[whose]}: {found['false_complete']} of {found['situations']} taken for complete falsely, "
+            f"{found['kept']} of {found['true_ends']} true ends kept"
+        )

@@ -17,7 +17,7 @@ from api_client.contract.issues import HelixError, SettingsError
 from api_client.contract.keys import UNTRUSTED_PROXY
 from api_client.contract.notices import Entry
 from api_client.contract.settings import Settings, masked
-from api_client.snapshots.objects import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects
+from api_client.snapshots import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects
 from api_client.store.cluster import slot_of
 from worker.cli.checks.finding import Finding
 from worker.cli.terminal import number_of

@@ -19,7 +19,7 @@ from api_client.contract.phases import Phase, input_file
 from api_client.contract.settings import RUN_FILE, Settings, load, require_store
 from api_client.index.lists import Search, TurnLists
 from api_client.index.selection import clear
-from api_client.snapshots.garbage import Cleared, clear_objects
+from api_client.snapshots import Cleared, clear_objects
 from worker.backup import backup as restoring
 from worker.backup import backup as saving
 from worker.cli import NO

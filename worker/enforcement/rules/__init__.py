@@ -7,8 +7,7 @@ from worker.enforcement.rules.claims import Claims
 from worker.enforcement.rules.external import CommandRule, LlmJudge
 from worker.enforcement.rules.markdown import Citations, CodeBlocks, Language, LinksRule, Structure
 from worker.enforcement.rules.rule import Rule, option
-from worker.enforcement.rules.structured import JsonSchema, PydanticModel
-from worker.enforcement.rules.texts import Forbidden, Length, Regex
+from worker.enforcement.rules.texts import Forbidden, JsonSchema, Length, PydanticModel, Regex
 
 #: The rules by the names that a policy file gives them.
 RULES: dict[str, type[Rule]] = {

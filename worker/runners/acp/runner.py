@@ -20,8 +20,7 @@ from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
 from worker.runners.permit import permit_of
-from worker.runners.programs.declaration import AgentProgram, program_of, read_declaration
-from worker.runners.programs.declaration_file import load
+from worker.runners.programs.declaration import AgentProgram, load, program_of, read_declaration
 from worker.runners.programs.lines import ChildLines
 from worker.runners.programs.runner import Heard, ProgramRunner, Run
 

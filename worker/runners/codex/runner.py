@@ -1,14 +1,161 @@
-"""Runs Codex: ``codex exec --json``, one process a run, in a fresh HOME with the session's state."""
+"""Runs Codex: ``codex exec --json``, one process a run, in a fresh HOME with the session's state.
+
+Measured with 0.169.0 (docs/agents.md): complete only with exit code 0, ``turn.completed`` as the last end of a turn,
+and a message of the agent. An ``error`` event alone says nothing: it is also how a reconnect is reported.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from api_client.contract.settings import Settings
-from worker.runners.codex.codex_events import CodexOutput
+from worker.enforcement.claims.journal import Journal, JournalWriter
+from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong, Completion, ErrorKind, Verdict, Why
 from worker.runners.guard import box
+from worker.runners.guard.supervision import Ending
 from worker.runners.programs.declaration import AgentProgram
 from worker.runners.programs.runner import ProgramRunner, Run
+
+_SHELL = re.compile(r"\S*\b(?:ba|z)?sh -l?c ")
+_ENDS = frozenset({"turn.completed", "turn.failed"})
+#: Items that are the use of a tool -> what of them is shown.
+_TOOLS = {"command_execution": "command", "mcp_tool_call": "tool", "web_search": "query", "file_change": "status"}
+
+
+class CodexOutput:
+    """Reads the events of one run. ``continues``: it was asked to go on in a session it had before."""
+
+    def __init__(self, *, continues: bool) -> None:
+        self._continues = continues
+        self._messages: list[str] = []
+        self._length = 0
+        self._begun = False
+        self._end = ""
+        self._words = ""
+        self._skipped = 0
+        self._journal = JournalWriter()
+        self.session = ""
+        self.usage: Mapping[str, Any] = {}
+
+    @property
+    def text(self) -> str:
+        """The agent's messages, a blank line between two."""
+        return "\n\n".join(self._messages)
+
+    @property
+    def journal(self) -> Journal:
+        """The commands that it ran, and the files that it changed."""
+        return self._journal.journal
+
+    @property
+    def said(self) -> Mapping[str, Any]:
+        """The last end of a turn, and its words about it."""
+        return {"turn_end": self._end, "said": self._words, "skipped_lines": self._skipped}
+
+    def take_line(self, line: bytes) -> Iterable[AgentEvent]:
+        """Read one event. Raises ``AnswerTooLong``."""
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            event = None
+        if not isinstance(event, dict):
+            self._skipped += 1
+            return ()
+        kind, item = event.get("type"), event.get("item")
+        if kind == "thread.started":
+            self.session = _text(event.get("thread_id"))
+        elif kind == "turn.started":
+            self._begun, self._end = True, ""
+        elif kind in _ENDS:
+            self._end = str(kind)
+            self._note(event)
+        elif kind == "error":
+            self._words = _text(event.get("message"))[:300]
+        elif isinstance(item, dict):
+            return self._item(str(kind), item)
+        return ()
+
+    def _note(self, event: Mapping[str, Any]) -> None:
+        error, usage = event.get("error"), event.get("usage")
+        self._words = _text(error.get("message"))[:300] if isinstance(error, dict) else ""
+        if isinstance(usage, dict):
+            named = {name: usage.get(name) for name in ("input_tokens", "output_tokens")}
+            self.usage = {name: value for name, value in named.items() if isinstance(value, int)}
+
+    def _item(self, kind: str, item: Mapping[str, Any]) -> Iterable[AgentEvent]:
+        what = item.get("type")
+        if what == "agent_message" and kind == "item.completed":
+            text = _text(item.get("text"))
+            self._length += len(text)
+            if self._length > MAX_ANSWER:
+                raise AnswerTooLong
+            between = "\n\n" if self._messages else ""
+            self._messages.append(text)
+            return (AgentEvent(kind="output", text=between + text),)
+        self._note_tool(kind, item)
+        if what in _TOOLS and kind == "item.started":
+            return (AgentEvent(kind="tool", text=str(what), detail=_text(item.get(_TOOLS[str(what)]))[:300]),)
+        return ()
+
+    def _note_tool(self, kind: str, item: Mapping[str, Any]) -> None:
+        name, status, code = str(item.get("id")), item.get("status"), item.get("exit_code")
+        code = code if isinstance(code, int) else None
+        ok = status == "completed" and not code if kind == "item.completed" else None
+        match item.get("type"):
+            case "command_execution":
+                self._journal.begin(name, "run", _unwrapped(_text(item.get("command"))))
+                output = _text(item.get("aggregated_output"))
+                self._journal.end(name, ok=ok, ran=status != "declined", output=output, code=code)
+            case "file_change":
+                changes = item.get("changes")
+                for number, change in enumerate(changes if isinstance(changes, list) else ()):
+                    if isinstance(change, dict) and change.get("kind") != "delete":
+                        self._journal.begin(f"{name}:{number}", "write", _text(change.get("path")))
+                        self._journal.end(f"{name}:{number}", ok=ok, new=change.get("kind") == "add")
+            case "mcp_tool_call":
+                self._journal.begin(name, "other", _text(item.get("tool")))
+                self._journal.end(name, ok=ok)
+
+    def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
+        """The verdict by its own evidence."""
+        code, why, kind = ending.exit.code, Why.BROKE_OFF, None
+        if self._continues and not self._begun and code not in {None, 0} and "no rollout found" in ending.stderr:
+            kind, reason = ErrorKind.SESSION_LOST, "Codex does not know the session that it was to continue"
+            return Completion(verdict=Verdict.ERROR, kind=kind, reason=reason, evidence=evidence)
+        if code is None or code < 0:
+            why = Why.KILLED if code else why
+            reason = f"Codex was killed by signal {-code}" if code else "nobody knows how Codex ended"
+        elif self._end == "turn.failed":
+            reason = f"Codex says that its turn failed: {self._words}"
+        elif code:
+            reason = f"Codex ended with exit code {code}"
+        elif self._end != "turn.completed":
+            reason = "the output of Codex ended without turn.completed"
+        elif not self.text.strip():
+            why, reason = Why.SILENT, "Codex finished but said nothing"
+        else:
+            return Completion(verdict=Verdict.COMPLETE, reason="exit code 0 and turn.completed", evidence=evidence)
+        return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
+
+
+def _unwrapped(command: str) -> str:
+    """A command without the shell around it: ``/bin/bash -lc 'pytest -q'``."""
+    found = _SHELL.match(command)
+    try:
+        inside = shlex.split(command[found.end() :]) if found else []
+    except ValueError:
+        inside = []
+    return inside[0] if len(inside) == 1 else command
+
+
+def _text(value: object) -> str:
+    # A lone surrogate can be written in JSON, but in no file, message or key.
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
+
 
 _CONFIG = """\
 model = "{model}"

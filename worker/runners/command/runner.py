@@ -3,18 +3,199 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.declared import Findings, Kind, each, mapping, one_of, record, whole, word
 from api_client.contract.settings import Settings
 from worker.files.safe_io import opened, read
-from worker.runners.base import MAX_ANSWER, Completion
-from worker.runners.command.rule import CommandOutput, CommandRules, read_command
+from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong, Completion, Verdict, Why
 from worker.runners.guard.supervision import Ending
-from worker.runners.programs.declaration import AgentProgram
-from worker.runners.programs.declaration_file import load
+from worker.runners.programs.declaration import AgentProgram, below_home, load, program_of, read_declaration
 from worker.runners.programs.runner import ProgramRunner, Run
+
+#: How a command gets its prompt.
+PROMPTS = ("stdin", "argument", "file")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompleteRule:
+    """All of these must hold.
+
+    Attributes:
+        exit_codes: the exit codes of a run that finished.
+        last_line: paths in the last line of output, which must be a JSON object, each with its value; empty: any line.
+        marker: a file in the delivery's folder that must be there; empty: none.
+    """
+
+    exit_codes: tuple[int, ...] = (0,)
+    last_line: Mapping[str, Any] = field(default_factory=dict)
+    marker: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerRule:
+    """Where the answer is: in the output as it comes, else in JSON lines, else in a file.
+
+    Attributes:
+        path: the path of a text in each JSON line that has the values of ``where``; the texts are joined.
+        file: a file in the delivery's folder.
+    """
+
+    path: str = ""
+    where: Mapping[str, Any] = field(default_factory=dict)
+    file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandRules:
+    """One declared command."""
+
+    program: AgentProgram
+    prompt: str
+    complete: CompleteRule
+    answer: AnswerRule
+
+
+def _record(made: type[Any], kinds: Mapping[str, Kind], noun: str) -> Kind:
+    read = record(kinds, noun=noun)
+    return lambda value: made(**read(value))
+
+
+def _complete(value: Any) -> CompleteRule:
+    kinds = {"exit_codes": each(whole(0, 255), "exit codes"), "last_line": mapping, "marker": below_home}
+    rule: CompleteRule = _record(CompleteRule, kinds, "a rule")(value)
+    found = Findings()
+    if not rule.exit_codes:
+        found.wrong("must name at least one exit code", "exit_codes")
+    found.end()
+    return rule
+
+
+def _answer(value: Any) -> AnswerRule:
+    kinds = {"path": word, "where": mapping, "file": below_home}
+    rule: AnswerRule = _record(AnswerRule, kinds, "an answer")(value)
+    found = Findings()
+    if bool(rule.path) == bool(rule.file):
+        found.wrong("give 'path' (in JSON lines) or 'file', one of the two")
+    found.end()
+    return rule
+
+
+_KINDS: Mapping[str, Kind] = {"prompt": one_of(PROMPTS), "complete": _complete, "answer": _answer}
+
+
+def read_command(text: str, source: str) -> CommandRules:
+    """A declared command.
+
+    Raises:
+        DeclarationError: the declaration is wrong; a line for each problem.
+    """
+    found = read_declaration(text, source, _KINDS, ("complete",))
+    return CommandRules(
+        program=program_of(found),
+        prompt=found.get("prompt", "stdin"),
+        complete=found["complete"],
+        answer=found.get("answer", AnswerRule()),
+    )
+
+
+def value_at(path: str, line: Mapping[str, Any]) -> Any:
+    """Return what a JSON object has at a path such as ``result.text``; None where there is nothing."""
+    found: Any = line
+    for step in path.split("."):
+        found = found.get(step) if isinstance(found, Mapping) else None
+    return found
+
+
+def has(line: Mapping[str, Any], values: Mapping[str, Any]) -> bool:
+    """Return whether a JSON object has these values at these paths. ``1`` is not ``true``."""
+    found = [(value_at(path, line), value) for path, value in values.items()]
+    return all(type(there) is type(wanted) and there == wanted for there, wanted in found)
+
+
+class CommandOutput:
+    """Reads a command's output by its rules."""
+
+    usage: Mapping[str, Any] = {}
+    journal = None
+
+    def __init__(self, command: CommandRules, read_file: Callable[[str], str | None]) -> None:
+        """``read_file``: the text of a file in the delivery's folder; None without one."""
+        self._command = command
+        self._read_file = read_file
+        self._pieces: list[str] = []
+        self._length = 0
+        self._last: bytes = b""
+
+    @property
+    def text(self) -> str:
+        """The answer, or its beginning."""
+        rule = self._command.answer
+        return (self._read_file(rule.file) or "").strip() if rule.file else "".join(self._pieces).strip()
+
+    @property
+    def session(self) -> str:
+        """Its state is its session: it names none."""
+        return "kept"
+
+    @property
+    def said(self) -> Mapping[str, Any]:
+        """Nothing."""
+        return {}
+
+    def take_line(self, line: bytes) -> Iterable[AgentEvent]:
+        """Read one line. Raises ``AnswerTooLong``."""
+        if line.strip():
+            self._last = line
+        rule = self._command.answer
+        if rule.file:
+            return ()
+        said: Any = line.decode("utf-8", "replace").replace("\0", "\ufffd") + "\n"
+        if rule.path:
+            found = _object(line)
+            said = value_at(rule.path, found) if found is not None and has(found, rule.where) else None
+        if not isinstance(said, str) or not said:
+            return ()
+        said = said.encode("utf-8", "replace").decode()
+        self._length += len(said)
+        if self._length > MAX_ANSWER:
+            raise AnswerTooLong
+        self._pieces.append(said)
+        return (AgentEvent(kind="output", text=said),)
+
+    def completion(self, code: int | None, evidence: dict[str, Any]) -> Completion:
+        """The verdict over a run that ended by itself: what the rule does not declare complete is incomplete."""
+        rule, why, reason = self._command.complete, Why.BROKE_OFF, ""
+        if code is None or code < 0:
+            why = Why.KILLED if code else why
+            reason = f"the command was killed by signal {-code}" if code else "nobody knows how the command ended"
+        elif code not in rule.exit_codes:
+            reason = f"the command ended with exit code {code}; its rule takes {_listed(rule.exit_codes)}"
+        elif rule.last_line and not has(_object(self._last) or {}, rule.last_line):
+            reason = f"its last line is not the one that its rule takes: {_listed(rule.last_line)}"
+        elif rule.marker and self._read_file(rule.marker) is None:
+            reason = f"there is no {rule.marker}, which its rule takes"
+        elif not self.text:
+            why, reason = Why.SILENT, "the command finished but said nothing"
+        if reason:
+            return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
+        return Completion(verdict=Verdict.COMPLETE, reason="its declared rule takes this end", evidence=evidence)
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _listed(values: Sequence[int] | Mapping[str, Any]) -> str:
+    return ", ".join(map(str, values)) if isinstance(values, Sequence) else json.dumps(dict(values))
 
 
 class _Heard(CommandOutput):

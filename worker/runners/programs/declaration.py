@@ -1,17 +1,18 @@
 """The declaration of an agent's program: its start, its files and variables, and the state that is kept of it.
 
-Pure. Ours are beside the runners; users write their own in YAML (docs/agents.md).
+Ours are beside the runners; users write their own in YAML (docs/agents.md).
 """
 
 from __future__ import annotations
 
+import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from api_client.contract.declared import Invalid, Kind, each, mapping, one_of, record, word
 from api_client.contract.issues import HelixError
@@ -144,3 +145,34 @@ def read_declaration(text: str, source: str, more: Mapping[str, Kind], needed: t
 def program_of(found: Mapping[str, Any]) -> AgentProgram:
     """The program of what ``read_declaration`` found."""
     return AgentProgram(**{name: found[name] for name in KINDS if name in found})
+
+
+# The file, read when it has changed.
+
+#: Largest file of a declaration, in bytes.
+MAX_BYTES = 256 * 2**10
+T = TypeVar("T")
+
+
+def load(path: Path, read: Callable[[str, str], T]) -> T:
+    """What a file declares, by ``read``, which gets its text and name. One that has not changed is not read again.
+
+    Raises:
+        DeclarationError: it cannot be read, or is wrong.
+    """
+    try:
+        facts = path.stat()
+        found: T = _load(path, read, facts.st_mtime_ns, facts.st_size)
+    except OSError as error:
+        raise DeclarationError(f"{path}: {error.strerror or error}") from error
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _load(path: Path, read: Callable[[str, str], Any], _modified: int, size: int) -> Any:
+    if size > MAX_BYTES:
+        raise DeclarationError(f"{path}: larger than {MAX_BYTES} bytes")
+    try:
+        return read(path.read_text(encoding="utf-8"), str(path))
+    except UnicodeDecodeError as error:
+        raise DeclarationError(f"{path}: not UTF-8: {error}") from error

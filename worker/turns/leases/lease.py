@@ -17,7 +17,7 @@ import structlog
 from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
-from api_client.snapshots.manifest import Snapshot
+from api_client.snapshots import Snapshot
 from api_client.store.connecting import connect
 from api_client.turns.record.beats import Beats
 from api_client.turns.record.changes import Claim
