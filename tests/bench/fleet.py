@@ -273,7 +273,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=100_000)
     parser.add_argument("--seconds", type=float, default=_LOOK_SECONDS, help="how long each look takes")
     asked = parser.parse_args()
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     lift_open_files()
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as broker:
         settings = Settings(root=Path(folder), broker_url=broker.url, store_url=broker.url)
