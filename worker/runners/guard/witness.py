@@ -292,7 +292,9 @@ class Framing:
                 try:
                     self._left = int(line.partition(b";")[0], 16)
                 except ValueError:
-                    raise Broken("a chunk has no size") from None
+                    self._left = -1
+                if self._left < 0:
+                    raise Broken("a chunk has no size")
                 self._trailers = not self._left
         self.surplus = at < len(data)
 
