@@ -385,11 +385,7 @@ class Event:
 
     @classmethod
     def decode(cls, wire: str | bytes) -> Event:
-        """Read the wire form.
-
-        Raises:
-            ValueError: not an event.
-        """
+        """Read the wire form. Raises ``ValueError``: not an event."""
         try:
             raw = json.loads(wire)
             return cls(

@@ -334,11 +334,7 @@ class Phase:
 
     @classmethod
     def from_dict(cls, data: object) -> Phase:
-        """Read one phase.
-
-        Raises:
-            PhaseError: it is wrong; names every problem.
-        """
+        """Read one phase. Raises ``PhaseError``: it is wrong; names every problem."""
         found = Findings()
         found.read(PHASE, data)
         if found.problems:

@@ -358,11 +358,7 @@ _TEXTS = {"by": "by", "for_": "for", "note": "note", "text": "text"}
 
 
 def check_escalation(escalation: Escalation, models: Mapping[str, str]) -> None:
-    """Refuse what can never work.
-
-    Raises:
-        BadRequest: names the field.
-    """
+    """Refuse what can never work. Raises ``BadRequest``: names the field."""
     if escalation.model and escalation.model not in models:
         known = ", ".join(models)
         message = f"escalation: unknown model {escalation.model[:80]!r}; known: {known}"

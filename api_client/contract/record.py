@@ -249,11 +249,7 @@ class FieldChanges(Generic[T]):
 
     @classmethod
     def from_texts(cls, record: Callable[..., T], texts: Mapping[str, str]) -> FieldChanges[T]:
-        """The other way round.
-
-        Raises:
-            ValueError: a text is not of its field's type.
-        """
+        """The other way round. Raises ``ValueError``: a text is not of its field's type."""
         types = _types(record)
         return cls(record, {name: _READ[types[name]](text) if name in types else text for name, text in texts.items()})
 

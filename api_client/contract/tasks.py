@@ -51,11 +51,7 @@ class Link(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Link:
-        """Read ``turn.run/1``.
-
-        Raises:
-            ValueError: the text names no known task.
-        """
+        """Read ``turn.run/1``. Raises ``ValueError``: the text names no known task."""
         task, _, attempt = text.partition("/")
         if task not in QUEUES or not attempt.isdecimal():
             raise ValueError(f"not a link of a turn's chain: {text[:80]!r}")

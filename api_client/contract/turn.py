@@ -318,11 +318,7 @@ class Failing:
 
     @classmethod
     def from_json(cls, text: str) -> Failing | None:
-        """Read a stored one; None for an empty text or object.
-
-        Raises:
-            ValueError: the text is not one.
-        """
+        """Read a stored one; None for an empty text or object. Raises ``ValueError``: the text is not one."""
         data = json.loads(text or "{}")
         known = {name: str(data[name]) for name in ("code", "reason", "why") if name in data}
         return cls(outcome=Outcome(data.get("outcome", Outcome.FAILED)), **known) if data else None
@@ -471,11 +467,7 @@ def new_session_id() -> str:
 
 
 def shard_of(turn_id: str) -> int:
-    """The shard a turn id names.
-
-    Raises:
-        ValueError: not a turn id.
-    """
+    """The shard a turn id names. Raises ``ValueError``: not a turn id."""
     match = _TURN_ID.fullmatch(turn_id)
     if match is None:
         raise ValueError(f"not a turn id: {turn_id[:80]!r}")

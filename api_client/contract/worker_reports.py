@@ -198,11 +198,7 @@ class ProcessExit:
 
     @classmethod
     def from_entry(cls, entry: bytes, fields: Mapping[bytes, bytes]) -> ProcessExit:
-        """Read an entry of the stream.
-
-        Raises:
-            KeyError, ValueError: not a known exit.
-        """
+        """Read an entry of the stream. Raises ``KeyError``, ``ValueError``: not a known exit."""
         return cls(
             worker=fields[b"worker"].decode("utf-8", "replace"),
             pid=int(fields[b"pid"]),

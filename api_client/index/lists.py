@@ -128,11 +128,7 @@ class Cursor(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Cursor:
-        """Read what ``str`` wrote.
-
-        Raises:
-            ValueError: this is not a place.
-        """
+        """Read what ``str`` wrote. Raises ``ValueError``: this is not a place."""
         part, (at, _, turn_id) = text[:1], text[1:].partition(".")
         if part not in {"u", "f"} or not (at.isascii() and at.isdecimal() and len(at) <= 15):
             raise ValueError(f"not a place in the list: {text[:80]!r}")

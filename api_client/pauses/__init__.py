@@ -102,11 +102,7 @@ def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
 
 
 def check_place(what: str, name: str, settings: Settings) -> None:
-    """Refuse what cannot be paused.
-
-    Raises:
-        BadRequest: names the field.
-    """
+    """Refuse what cannot be paused. Raises ``BadRequest``: names the field."""
     if what not in WHATS:
         raise BadRequest(f"what must be one of {', '.join(WHATS)}, not {what[:80]!r}", param="what")
     if bool(name) == (what == "intake"):

@@ -119,7 +119,15 @@ class TurnReader:
         turn = await self.get(turn_id, owner=owner)
         key = keys_of(self._store.namespace, turn_id).attempts(turn_id)
         found = decode_attempts(await self._ask(self._redis.hgetall(key)), turn.request.prompt)
-        return found if owner is None else [_without_instructions(each) for each in found]
+        # The instructions are the operator's, and name folders of the machine.
+        return (
+            found
+            if owner is None
+            else [
+                replace(each, sent={name: value for name, value in each.sent.items() if name != "system"})
+                for each in found
+            ]
+        )
 
     async def events(self, turn_id: str, *, owner: str | None = None) -> list[Event]:
         """Every event of the turn up to now, without waiting for more."""
@@ -197,11 +205,6 @@ class TurnReader:
             async for _ in self.follow(turn_id, owner=owner):
                 pass
         return await self.get(turn_id, owner=owner)
-
-
-def _without_instructions(attempt: AttemptRecord) -> AttemptRecord:
-    """As an owner sees it: the instructions are the operator's, and name folders of the machine."""
-    return replace(attempt, sent={name: value for name, value in attempt.sent.items() if name != "system"})
 
 
 # Sessions: their unfinished turns, and where a turn that waits is among them.

@@ -374,17 +374,17 @@ def replayed(
     if not model or model == request.model:
         return request, frozenset((*_FILLED, "locale"))
     before, now = settings.of_model(request.model), settings.of_model(model)
-    unnamed = [name for name, setting in _FILLED.items() if _unnamed(request, name, getattr(before, setting))]
+    unnamed = [
+        name
+        for name, setting in _FILLED.items()
+        if (name in request.applied.filled if request.applied else getattr(request, name) == getattr(before, setting))
+    ]
     changes: dict[str, Any] = {name: getattr(now, _FILLED[name]) for name in unnamed}
     if request.escalation == escalation_of(before):
         changes["escalation"] = None
     return replace(request, model=model, applied=None, template="", **changes), frozenset((*_FILLED, "locale")) - {
         *unnamed
     }
-
-
-def _unnamed(request: TurnRequest, name: str, default: object) -> bool:
-    return name in request.applied.filled if request.applied else getattr(request, name) == default
 
 
 log = ModuleLog(__name__)
@@ -441,7 +441,9 @@ class Submitter:
         reach("policy.kept")
         turn_id = own_id = turn_id or self.new_id(request.session_id)
         if idempotency_key and self._settings.shards > 1:
-            turn_id = await self._reserve(request, idempotency_key, own_id)
+            body = digest(request, self._settings)
+            keep_ms = keep_key_ms(request, self._settings)
+            turn_id = await self._reservations.reserve(request.owner, idempotency_key, own_id, body, keep_ms=keep_ms)
         keys = keys_of(self._settings.namespace, turn_id)
         interrupted = await self._waiting(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
         link = first_link(request)
@@ -556,11 +558,6 @@ class Submitter:
         return self._policies.apply(
             replace(request, applied=None, policy={}), owner=request.key, named={*named, "locale"}
         )
-
-    async def _reserve(self, request: TurnRequest, key: str, turn_id: str) -> str:
-        body = digest(request, self._settings)
-        keep_ms = keep_key_ms(request, self._settings)
-        return await self._reservations.reserve(request.owner, key, turn_id, body, keep_ms=keep_ms)
 
     async def _waiting(self, turn_id: str, request: TurnRequest) -> list[str]:
         """The other unfinished turns of the request's session."""

@@ -86,11 +86,7 @@ def reports_of(stored: Mapping[bytes, bytes], alive: Iterable[bytes] = ()) -> li
 
 
 async def note_exit(settings: Settings, ended: ProcessExit) -> None:
-    """Remember how a process ended.
-
-    Raises:
-        SettingsError: no store is set. RedisError: it does not answer.
-    """
+    """Remember how a process ended. Raises ``SettingsError``: no store is set. ``RedisError``: it does not answer."""
     key = Keys(settings.namespace).exits
     async with open_store(settings) as redis:
         both: Any = redis.pipeline()
@@ -397,11 +393,7 @@ async def _read_facts(store: Store, prober: Prober) -> tuple[Facts, list[WorkerR
 
 
 async def _refusal(prober: Prober) -> StoreRefusal | None:
-    """Return why the store takes no write; None when it took one.
-
-    Raises:
-        StoreUnavailable: it does not answer.
-    """
+    """Return why the store takes no write; None when it took one. Raises ``StoreUnavailable``: it does not answer."""
     try:
         await prober.writable()
     except StoreUnavailable as error:

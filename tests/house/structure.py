@@ -88,11 +88,11 @@ def names_twice(trees: Mapping[Path, ast.Module]) -> dict[str, list[str]]:
 def keys_on_both_sides(trees: Mapping[Path, ast.Module]) -> tuple[list[str], int]:
     """The store keys that code of ``api_client`` and code of ``worker`` names, and how many keys there are."""
     keys = {
-        each.name
+        name
         for node in trees.get(_KEYS, ast.Module([], [])).body
         if isinstance(node, ast.ClassDef)
         for each in node.body
-        if isinstance(each, ast.FunctionDef) and not each.name.startswith("_")
+        if (name := _key_name(each)) and not name.startswith("_")
     }
     sides: dict[str, set[str]] = defaultdict(set)
     for path, tree in trees.items():
@@ -100,6 +100,13 @@ def keys_on_both_sides(trees: Mapping[Path, ast.Module]) -> tuple[list[str], int
             if isinstance(node, ast.Attribute) and node.attr in keys and "key" in ast.unparse(node.value).lower():
                 sides[node.attr].add(path.parts[0])
     return sorted(key for key, found in sides.items() if len(found) > 1), len(keys)
+
+
+def _key_name(part: ast.stmt) -> str:
+    """The name of the key that a part of the class of keys makes: by a method, or by its name alone."""
+    if isinstance(part, ast.Assign) and isinstance(part.targets[0], ast.Name):
+        return part.targets[0].id
+    return part.name if isinstance(part, ast.FunctionDef) else ""
 
 
 def places_of_limits(trees: Mapping[Path, ast.Module]) -> dict[str, int]:

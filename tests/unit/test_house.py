@@ -131,7 +131,7 @@ def test_the_table_of_imports_allows_no_circle() -> None:
 
 def test_a_store_key_that_both_sides_name_is_counted(tmp_path: Path) -> None:
     modules = {
-        "api_client/contract/keys.py": "class Keys:\n    def turn(self): ...\n    def due(self): ...\n",
+        "api_client/contract/keys.py": "class Keys:\n    def turn(self): ...\n    due = _Named()\n",
         "api_client/turns.py": "self._keys.turn(x); keys.due(y)\n",
         "worker/record.py": "keys.turn(x); other.due(y)\n",
     }

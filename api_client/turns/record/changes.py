@@ -105,12 +105,6 @@ def hash_of(pairs: Any) -> dict[bytes, bytes]:
     return dict(pairs) if isinstance(pairs, dict) else dict(zip(pairs[::2], pairs[1::2], strict=True))
 
 
-def written_by_lua(pairs: Any) -> dict[bytes, bytes]:
-    """Fields that a command wrote, as the record has them: Lua answers its numbers as such."""
-    values = [value if isinstance(value, bytes) else b"%d" % value for value in pairs[1::2]]
-    return dict(zip(pairs[::2], values, strict=True))
-
-
 # A claim of a turn, and what the ledger's commands answer.
 
 
@@ -366,7 +360,9 @@ class Changes:
         def read(reply: Any) -> Behind | Paused | Claim | Committed:
             if reply[0] not in {b"went_on", b"claimed"}:
                 return _not_done(reply) or _committed(reply)
-            turn = with_changes(claim.turn, written_by_lua(reply[2]))
+            pairs = reply[2]
+            values = [value if isinstance(value, bytes) else b"%d" % value for value in pairs[1::2]]
+            turn = with_changes(claim.turn, dict(zip(pairs[::2], values, strict=True)))
             following = Claim(turn, move.next or claim.link, claim.token, taken_at, _seconds_left(turn, reply))
             following.outbox = claim.outbox
             if claim.attempts is not None:

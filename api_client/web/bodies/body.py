@@ -212,11 +212,7 @@ def _uncollected(work: Callable[[], _T]) -> _T:
 
 @asynccontextmanager
 async def in_time() -> AsyncIterator[None]:
-    """The time a client has to send its body.
-
-    Raises:
-        ApiError: 408 ``request_timeout``.
-    """
+    """The time a client has to send its body. Raises ``ApiError``: 408 ``request_timeout``."""
     try:
         async with asyncio.timeout(BODY_SECONDS):
             yield

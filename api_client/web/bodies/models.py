@@ -305,11 +305,7 @@ def _allowed(field: dict[str, Any]) -> str:
 
 
 def read_model(model: Any, settings: Settings) -> str:
-    """The model that is asked for.
-
-    Raises:
-        ApiError: 400 when it is not a name; as ``known_model``.
-    """
+    """The model that is asked for. Raises ``ApiError``: 400 when it is not a name; as ``known_model``."""
     if not isinstance(model, str) or not model:
         allowed = ", ".join(settings.models)
         raise bad_request(f"model: must be one of {allowed}; got {shown(model)}", param="model")
@@ -317,11 +313,7 @@ def read_model(model: Any, settings: Settings) -> str:
 
 
 def known_model(model: str, settings: Settings) -> str:
-    """The model, if it is offered here.
-
-    Raises:
-        ApiError: 404 ``model_not_found``.
-    """
+    """The model, if it is offered here. Raises ``ApiError``: 404 ``model_not_found``."""
     if model not in settings.models:
         message = f"the model {shown(model)} does not exist here; there is: {', '.join(settings.models)}"
         raise ApiError(404, message, param="model", code="model_not_found")

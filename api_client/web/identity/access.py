@@ -258,11 +258,7 @@ async def caller_of(request: Request, holder: Annotated[Caller, Depends(holder_o
 
 
 def caller_for(holder: Caller, request: Request) -> Caller:
-    """The user that the holder of a key speaks for in this request.
-
-    Raises:
-        ApiError: 403 ``user_required``.
-    """
+    """The user that the holder of a key speaks for in this request. Raises ``ApiError``: 403 ``user_required``."""
     return replace(holder, owner=owner_of_user(holder.owner, _user(request.headers, relay_of(request).settings)))
 
 

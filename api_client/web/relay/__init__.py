@@ -272,13 +272,9 @@ async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[Li
         return []
     attempts = await relay.client.reader.attempts(turn_id, owner=owner)
     kept = await kept_files(relay.client.snapshots, turn)
-    return await _linked(relay, turn_id, await asyncio.to_thread(files_of, relay.settings, turn, attempts, kept))
-
-
-async def _linked(relay: Relay, turn_id: str, files: Sequence[TurnFile]) -> list[LinkedFile]:
     until = int(time.time() + relay.settings.link_seconds)
     found = []
-    for file in files:
+    for file in await asyncio.to_thread(files_of, relay.settings, turn, attempts, kept):
         signature = await relay.client.links.sign(_FILE, turn_id, file.path, until=until)
         link = f"/files/{turn_id}/{quote(file.path)}?until={until}&signature={signature}"
         found.append(LinkedFile(file, link, until))

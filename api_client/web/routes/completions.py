@@ -71,11 +71,7 @@ async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
 
 
 async def _whole(request: Request, relay: Relay, reply: Reply) -> Response:
-    """The reply in one piece, after the turn's end.
-
-    Raises:
-        ApiError: ``stream_lost``.
-    """
+    """The reply in one piece, after the turn's end. Raises ``ApiError``: ``stream_lost``."""
     turn_id = reply.turn_id
     headers = {"x-turn-id": turn_id}
     turn, used = await result(request, relay, turn_id, reply.owner, reply.locale)

@@ -78,11 +78,7 @@ class Vitals:
 
 
 async def read_vitals(relay: Relay) -> Vitals:
-    """Look at store, disk and relay.
-
-    Raises:
-        StoreUnavailable: the store does not answer.
-    """
+    """Look at store, disk and relay. Raises ``StoreUnavailable``: the store does not answer."""
     client = relay.client
     pauses = dict.fromkeys([*WHATS, BREAKER, LIMIT], 0)
     for pause in await client.pauses.in_force():

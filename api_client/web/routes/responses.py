@@ -164,11 +164,7 @@ async def stream(
 
 
 async def _turn(relay: Relay, response_id: str, owner: str | None) -> Turn:
-    """The turn of a response.
-
-    Raises:
-        TurnNotFound: not a response of this owner.
-    """
+    """The turn of a response. Raises ``TurnNotFound``: not a response of this owner."""
     if not response_id.startswith(PREFIX):
         raise TurnNotFound(response_id)
     whole = await find_turn(relay.client.lists, response_id.removeprefix(PREFIX), owner=owner)

@@ -119,11 +119,7 @@ async def result(request: Request, relay: Relay, turn_id: str, owner: str, local
 
 
 async def _wait_for(relay: Relay, request: Request, waiting: Coroutine[Any, Any, _T]) -> _T:
-    """The result of ``waiting``.
-
-    Raises:
-        ClientDisconnect: the caller left. RelayStopping: the relay stops.
-    """
+    """The result of ``waiting``. Raises ``ClientDisconnect``: the caller left. ``RelayStopping``: the relay stops."""
     task = asyncio.create_task(waiting)
     stopping, gone = asyncio.create_task(relay.stopping.wait()), asyncio.create_task(_gone(request))
     try:
@@ -140,11 +136,7 @@ async def _gone(request: Request) -> None:
 
 
 async def _first(task: asyncio.Future[Any], stopping: asyncio.Task[Any], *gone: asyncio.Task[None]) -> Any:
-    """The result of ``task``.
-
-    Raises:
-        ClientDisconnect, RelayStopping: something else happened first.
-    """
+    """The result of ``task``. Raises ``ClientDisconnect``, ``RelayStopping``: something else happened first."""
     await asyncio.wait({task, stopping, *gone}, return_when=asyncio.FIRST_COMPLETED)
     if task.done():
         return task.result()
