@@ -105,8 +105,7 @@ COUNTERS = {
 def counter(name: str, *labels: str) -> str:
     """The field of a counter. Labels come in the order of ``COUNTERS``.
 
-    Raises:
-        KeyError, ValueError: there is no such counter, or it has other labels.
+    Raises ``KeyError``, ``ValueError``: there is no such counter, or it has other labels.
     """
     wanted = COUNTERS[name].labels
     if len(labels) != len(wanted):

@@ -37,8 +37,7 @@ ERROR_CODES: Mapping[str, ErrorCode] = {
 def words_of(code: str, locale: str) -> tuple[str, str]:
     """Return what happened and what to do, in ``de`` or ``en``; any other locale is English.
 
-    Raises:
-        KeyError: no such code.
+    Raises ``KeyError``: no such code.
     """
     entry = ERROR_CODES[code]
     return entry.de if locale == "de" else entry.en
@@ -47,8 +46,7 @@ def words_of(code: str, locale: str) -> tuple[str, str]:
 def sentence(code: str, locale: str, **values: object) -> str:
     """Return what a user reads of an error: what happened, then what to do.
 
-    Raises:
-        KeyError: no such code, or a value of its template is missing.
+    Raises ``KeyError``: no such code, or a value of its template is missing.
     """
     return " ".join(filter(None, words_of(code, locale))).format(**values)
 
@@ -135,10 +133,5 @@ def refusal_of(error: BaseException) -> StoreRefusal | None:
         word = "WRONGPASS" if "invalid" in text.lower() else "NOAUTH"
     if word not in REFUSALS:
         return None
-    return StoreRefusal(word, *REFUSALS[word], said=_own_words(text, word))
-
-
-def _own_words(text: str, word: str) -> str:
-    """The server's text without its word, on one line; what a pipeline says before it is left out."""
     rest = text.rpartition("caused error: ")[2].removeprefix(word).strip()
-    return " ".join(rest.split())[:_MOST]
+    return StoreRefusal(word, *REFUSALS[word], said=" ".join(rest.split())[:_MOST])

@@ -12,6 +12,7 @@ older version may have written the log, and a log must stay readable.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -333,6 +334,7 @@ Body: TypeAlias = (
 
 #: The kind of an event that is in no log; see ``LogReset``.
 RESET = LogReset.KIND
+_EVENT_ID = re.compile(r"(\d{1,15})-([a-zA-Z0-9]+)(?:-(\d{1,15}))?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -420,7 +422,7 @@ def end_of(turn: Turn) -> Event:
     """A finished turn's last event, from its record: for a reader that cannot read the one in its log."""
     said = TurnFinished(
         outcome=turn.outcome or "",
-        success=bool(turn.outcome and turn.outcome.success),
+        success=turn.success,
         attempts=turn.attempt,
         deliveries=turn.delivery,
         response=turn.response,
@@ -435,19 +437,11 @@ def end_of(turn: Turn) -> Event:
 def read_event_id(text: str) -> tuple[int, str, int]:
     """Split an event id into sequence number, epoch, and time in milliseconds: 0 in an id of an earlier version.
 
-    Raises:
-        ValueError: not an event id.
+    Raises ``ValueError``: not an event id.
     """
-    seq, _, rest = text.partition("-")
-    epoch, dash, at = rest.partition("-")
-    numbers = [seq, at] if dash else [seq]
-    if not (all(_is_number(number) for number in numbers) and epoch.isascii() and epoch.isalnum()):
+    if not (found := _EVENT_ID.fullmatch(text)):
         raise ValueError(f"not an event id: {text[:80]!r}")
-    return int(seq), epoch, int(at or 0)
-
-
-def _is_number(text: str) -> bool:
-    return text.isascii() and text.isdecimal() and len(text) <= 15
+    return int(found[1]), found[2], int(found[3] or 0)
 
 
 def body_of(kind: str, data: Mapping[str, Any]) -> Body:
@@ -499,10 +493,9 @@ _TYPED = {
 }
 
 
-def _documented(kind: type[Any]) -> str:
-    said = str(kind.__doc__).replace("``", "`")
-    return f"{said} data: {', '.join(wire for wire, *_ in _WIRES[kind.KIND])}"
-
-
 #: kind -> what it says, for people. A reader must ignore kinds it does not know: new ones may be added.
-KINDS = {name: _documented(kind) for name, kind in _CLASSES.items() if kind is not LogReset}
+KINDS = {
+    name: f"{kind.__doc__} data: {', '.join(wire for wire, *_ in _WIRES[name])}".replace("``", "`")
+    for name, kind in _CLASSES.items()
+    if kind is not LogReset
+}

@@ -115,9 +115,7 @@ _points = _armed(os.environ.get("HELIX_FAILPOINT", ""))
 def reach(name: str) -> None:
     """Pass a failpoint.
 
-    Raises:
-        FailpointError: it is armed with ``raise``.
-        ValueError: it is armed with something else.
+    Raises ``FailpointError``: it is armed with ``raise``. ``ValueError``: it is armed with something else.
     """
     if _points is not None and (action := _points.action(name)):
         _fire(name, action)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import re
 from functools import lru_cache
 from pathlib import Path
+
+from api_client.contract.keys import session_digest
 
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 
@@ -15,14 +16,13 @@ _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 def session_directory(sessions_dir: Path, session_id: str) -> Path:
     """The session's folder. An id that is not a plain name is hashed: it never leads elsewhere."""
     plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")
-    return sessions_dir / (session_id if plain else f"session-{_digest(session_id)}")
+    return sessions_dir / (session_id if plain else f"session-{session_digest(session_id)}")
 
 
 def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
     """The name of a delivery's folder. Turns of one session count their attempts alike, so the turn is part of it.
 
-    Raises:
-        ValueError: the turn id is not a plain name.
+    Raises ``ValueError``: the turn id is not a plain name.
     """
     name = f"{turn_id}-{attempt}-{delivery}"
     if not _SAFE_NAME.fullmatch(name):
@@ -33,10 +33,6 @@ def delivery_name(turn_id: str, attempt: int, delivery: int) -> str:
 def repaired_name(delivery: str) -> str:
     """The folder beside a delivery's with the files of its accepted answer that its agent did not write so."""
     return f"{delivery}.repaired"
-
-
-def _digest(text: str) -> str:
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
 # Session templates (ADR-034, templates/consultant/session.md.j2): ours, and how settings name one.

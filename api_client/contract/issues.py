@@ -299,8 +299,7 @@ class TurnError:
     def from_json(cls, text: str) -> TurnError | None:
         """As ``from_dict``, from the text in a turn's record; None for an empty one.
 
-        Raises:
-            ValueError: the text is not JSON.
+        Raises ``ValueError``: the text is not JSON.
         """
         return cls.from_dict(json.loads(text or "{}"))
 

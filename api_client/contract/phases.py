@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import os
@@ -27,6 +26,7 @@ from api_client.contract.declared import (
     yes,
 )
 from api_client.contract.issues import HelixError
+from api_client.contract.keys import session_digest
 from api_client.contract.policy import MAX_ATTEMPTS
 from api_client.contract.turn import TurnRequest
 
@@ -345,8 +345,7 @@ class Phase:
     def stored(cls, data: object) -> Phase:
         """The phase of a stored turn. It was checked then: what is checked more strictly since does not stop it.
 
-        Raises:
-            PhaseError: this version cannot read it, for example because a newer one wrote it.
+        Raises ``PhaseError``: this version cannot read it, for example because a newer one wrote it.
         """
         try:
             return _read(data)
@@ -358,8 +357,7 @@ class Phase:
 def read_phases(data: object) -> tuple[Phase, ...]:
     """Read the content of a phases.yaml: a list of phases, or a mapping with the list under ``phases``.
 
-    Raises:
-        PhaseError: it is wrong; names every problem.
+    Raises ``PhaseError``: it is wrong; names every problem.
     """
     try:
         return checked_phases(data)
@@ -433,12 +431,13 @@ LOCAL_OWNER = "local"
 PHASES = "phases"
 #: The private places, relative to HELIX_ROOT.
 PRIVATE = "projects/phases"
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFREG: "a plain file", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe"}
 
 
 def phase_session(directory: str, owner: str = LOCAL_OWNER) -> str:
     """The session of an owner's phases in a directory: they run one at a time, in order."""
     whose = directory if owner == LOCAL_OWNER else f"{owner}\n{directory}"
-    return f"phases-{hashlib.sha256(whose.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
+    return f"phases-{session_digest(whose)}"
 
 
 def phases_folder(request: TurnRequest) -> PurePosixPath:
@@ -501,7 +500,7 @@ def kind_at(root: Path, path: str) -> str:
             return ""
         place /= part
         try:
-            kind = _kind_of(os.lstat(place).st_mode)
+            kind = _KINDS.get(stat.S_IFMT(os.lstat(place).st_mode), "a device or socket")
         except FileNotFoundError:
             return ""
         except OSError as error:
@@ -509,8 +508,3 @@ def kind_at(root: Path, path: str) -> str:
         if kind == "a link":
             return kind
     return kind
-
-
-def _kind_of(mode: int) -> str:
-    kinds = {stat.S_IFDIR: "a folder", stat.S_IFREG: "a plain file", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe"}
-    return kinds.get(stat.S_IFMT(mode), "a device or socket")

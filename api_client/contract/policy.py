@@ -343,8 +343,7 @@ class InboxDecision:
     def from_json(cls, text: str) -> InboxDecision | None:
         """Read a stored one, which ``turn.lua`` wrote; None for an empty text or object.
 
-        Raises:
-            ValueError: the text is not JSON.
+        Raises ``ValueError``: the text is not JSON.
         """
         data = json.loads(text or "{}")
         if not data:
@@ -379,8 +378,7 @@ def check_decision(
 ) -> DecisionKind:
     """The kind of a decision that makes sense; ``question``: a person is asked whether a tool call may run.
 
-    Raises:
-        BadRequest: names the field.
+    Raises ``BadRequest``: names the field.
     """
     if kind not in list(DecisionKind):
         known = ", ".join(DecisionKind)

@@ -147,10 +147,7 @@ def _turn_values(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
 def decode_turn(stored: Mapping[bytes, bytes], *, request: TurnRequest | None = None) -> Turn:
     """The turn in a stored record: the fields of its hash, and those of its texts that are wanted.
 
-    ``request`` is for readers that have it already.
-
-    Raises:
-        ValueError: it is not a turn's record.
+    ``request`` is for readers that have it already. Raises ``ValueError``: it is not a turn's record.
     """
     try:
         if request:
@@ -193,8 +190,7 @@ def elsewhere(name: str) -> str:
 def decode_attempts(stored: Mapping[bytes, bytes], asked: str = "") -> list[AttemptRecord]:
     """The attempts in a stored hash, oldest first; ``asked`` is the user's message.
 
-    Raises:
-        ValueError: a field is not what we write.
+    Raises ``ValueError``: a field is not what we write.
     """
     return attempts_of(read_facts(stored), asked)
 

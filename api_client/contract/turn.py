@@ -56,8 +56,7 @@ class Image:
 def read_image(url: str) -> Image:
     """The image in a ``data:`` address. Nothing is ever fetched from another address.
 
-    Raises:
-        ValueError: the address has no base64 content, or the content is too large, or of another kind.
+    Raises ``ValueError``: the address has no base64 content, or the content is too large, or of another kind.
     """
     head = _DATA_URL.match(url)
     if head is None:
@@ -259,8 +258,7 @@ class TurnRequest:
     def from_json(cls, text: str | bytes) -> TurnRequest:
         """Read a stored request; fields of a newer version are left alone.
 
-        Raises:
-            ValueError: the text is not a request.
+        Raises ``ValueError``: the text is not a request.
         """
         data = json.loads(text)
         known = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
@@ -417,6 +415,11 @@ class Turn(Progress):
             name = fell["next"]
         return ", ".join([*said, name])
 
+    @property
+    def success(self) -> bool:
+        """True when it has ended with an accepted answer."""
+        return self.outcome is not None and self.outcome.success
+
     def ended_with(self, seq: int, at_ms: int = 0) -> bool:
         """True when the turn has finished, with the event of this number and time (0: not known) as its last."""
         finished = self.state is TurnState.FINISHED and seq == self.seq
@@ -440,7 +443,7 @@ class Turn(Progress):
         data["max_attempts"] = self.allowed or self.request.max_attempts
         data["phase"] = (self.request.phase or {}).get("id", "")
         data["directory"] = self.request.directory
-        data["success"] = bool(self.outcome and self.outcome.success)
+        data["success"] = self.success
         return data
 
 
@@ -452,10 +455,7 @@ def new_turn_id(shard: int = 0) -> str:
 def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
     """The id of a turn's replay, by another ``model`` or with another ``prompt`` if these are given.
 
-    Derived, so that replaying twice makes one turn.
-
-    Raises:
-        ValueError: not a turn id.
+    Derived, so that replaying twice makes one turn. Raises ``ValueError``: not a turn id.
     """
     changed = f"\0{model}\0{prompt}" if model or prompt else ""
     return f"t{shard_of(turn_id)}-{hashlib.sha256(f'replay of {turn_id}{changed}'.encode()).hexdigest()[:32]}"

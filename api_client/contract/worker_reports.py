@@ -87,8 +87,7 @@ class WorkerReport:
     def from_json(cls, name: str, text: str | bytes) -> WorkerReport:
         """Read a stored report. What is missing, or of another type, is empty: another version may have written it.
 
-        Raises:
-            ValueError: the text is not a JSON object.
+        Raises ``ValueError``: the text is not a JSON object.
         """
         data = json.loads(text)
         if not isinstance(data, dict):
