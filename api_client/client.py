@@ -94,9 +94,8 @@ class TurnsClient:
         """Submit a finished turn again, as a new turn of its session; returns the new id. Twice makes one turn.
 
         With ``model`` another model is asked, with ``prompt`` another message is sent; each is a separate replay.
-
-        Raises:
-            NotFinished: it is still going on. BadRequest: as ``submit``. TurnNotFound, StoreUnavailable: as ``get``.
+        Raises ``NotFinished``: it is still going on. ``BadRequest``: as ``submit``. ``TurnNotFound``,
+        ``StoreUnavailable``: as ``get``.
         """
         turn = await self.reader.get(turn_id)
         if turn.state is not TurnState.FINISHED:
@@ -164,9 +163,8 @@ async def act(
 ) -> Done:
     """Write the audit line, then act. Twice makes no difference to the turn.
 
-    Raises:
-        TurnNotFound: no such turn, or not this owner's: nothing was written. NotFinished: a replay of a turn that goes
-            on, a drop of a turn that is not a dead letter. BadRequest: a replay that can never work.
+    Raises ``TurnNotFound``: no such turn, or not this owner's: nothing was written. ``NotFinished``: a replay of a turn
+    that goes on, a drop of a turn that is not a dead letter. ``BadRequest``: a replay that can never work.
     """
     before = await client.reader.get(turn_id, owner=owner)
     detail = ", ".join(filter(None, (detail, str(change))))
@@ -203,10 +201,8 @@ async def decide(
     """Write the audit line, then decide, as ``TurnsClient.decide``.
 
     ``by`` is who acts; ``name`` is whatever they say about that, and proves nothing. ``how`` is for the audit log.
-
-    Raises:
-        TurnNotFound, BadRequest: nothing was written. NotParked: the turn waits for no decision. StoreUnavailable: as
-            ever.
+    Raises ``TurnNotFound``, ``BadRequest``: nothing was written. ``NotParked``: the turn waits for no decision.
+    ``StoreUnavailable``: as ever.
     """
     turn = await client.reader.get(turn_id, owner=owner)
     asked = turn.state is TurnState.PARKED and turn.asked is not None
@@ -246,10 +242,8 @@ async def act_on_all(
 ) -> AsyncGenerator[Done]:
     """Act on one turn after the other; one that changed meanwhile is passed over, and reported.
 
-    Killed half-way, it can simply be asked for again: what was done is no longer selected, or answers as before.
-
-    Raises:
-        StoreUnavailable: the store went away; what was yielded is done.
+    Killed half-way, it can simply be asked for again: what was done is no longer selected, or answers as before. Raises
+    ``StoreUnavailable``: the store went away; what was yielded is done.
     """
     for turn in turns:
         try:

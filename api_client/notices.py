@@ -117,8 +117,7 @@ class Notices:
     async def send_again(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
         """Try notices that were given up for another day, with the same ids; all where none is named. Returns the ids.
 
-        Raises:
-            BadRequest: one was not given up.
+        Raises ``BadRequest``: one was not given up.
         """
         entries = await self._chosen(notice_ids)
         await self._audit.note("resend notices", by=by, detail=" ".join(notice_ids) or "all")

@@ -54,8 +54,7 @@ class Policies:
     def check(self) -> None:
         """Read every file.
 
-        Raises:
-            SettingsError: with all problems of all files, each with file, line and column.
+        Raises ``SettingsError``: with all problems of all files, each with file, line and column.
         """
         problems: list[str] = []
         for path in self._settings.policies:
@@ -84,8 +83,7 @@ class Policies:
     def of(self, model: str, owner: str = "", flow: str = "") -> PolicyFile | None:
         """The policy of a model's, owner's and flow version's turns, as its file says now; None where no file is named.
 
-        Raises:
-            SettingsError: the file was never usable.
+        Raises ``SettingsError``: the file was never usable.
         """
         path = self._settings.policy_of(model, owner, flow)
         return self.read(path) if path else None
@@ -167,8 +165,7 @@ class CallersPolicy:
     def askable(self, model: str) -> tuple[str, ...]:
         """The rules that a request for the model may name; empty where no policy file says.
 
-        Raises:
-            SettingsError: the file was never usable.
+        Raises ``SettingsError``: the file was never usable.
         """
         found = (self.policies.of(model, self.owner, flow) for flow in self.flows)
         return tuple(dict.fromkeys(name for file in found if file for name in file.askable))
@@ -215,8 +212,7 @@ def apply(request: TurnRequest, file: PolicyFile, *, owner: str, route: str, nam
 def read_named(text: str, name: str) -> PolicyFile:
     """Read a policy file; ``name`` is the file's, for messages.
 
-    Raises:
-        SettingsError: it cannot be used; a line for each problem, with the file's name, line and column.
+    Raises ``SettingsError``: it cannot be used; a line for each problem, with the file's name, line and column.
     """
     # Here, because a program that names no policy file needs none of the rules: they take a tenth of a second.
     from worker.enforcement.policies import PolicyError, read_policy
@@ -314,17 +310,6 @@ def _place(session_id: str, version: str) -> float:
     return (int.from_bytes(digest[:6], "big") + 0.5) / 2**48
 
 
-def read_notes(stored: Mapping[bytes, bytes]) -> dict[str, RolledBack]:
-    """Decode the notes on versions that were rolled back or resumed."""
-    found = {}
-    for version, text in stored.items():
-        try:
-            found[version.decode()] = RolledBack.from_json(text)
-        except (ValueError, TypeError) as error:  # of a later release, or damaged: the settings hold
-            log.warning("flow.unreadable", flow=version.decode(errors="replace"), error=str(error)[:200])
-    return found
-
-
 class Flows:
     """The versions of HELIX_FLOW_VERSION. Each method that asks the store raises ``StoreUnavailable``."""
 
@@ -358,10 +343,8 @@ class Flows:
     async def roll_back(self, version: str, *, by: str, why: str = "") -> Mapping[str, int]:
         """Give a version no more turns, from ``FRESH_SECONDS`` from now on; returns the versions that get them instead.
 
-        Turns that have it keep it. Doing it again changes nothing.
-
-        Raises:
-            BadRequest: the settings name no such version, or no other one is left.
+        Turns that have it keep it. Doing it again changes nothing. Raises ``BadRequest``: the settings name no such
+        version, or no other one is left.
         """
         known = {*await self.rolled_back(), self._known(version)}
         if not set(self._versions) - known:
@@ -391,4 +374,10 @@ class Flows:
     async def said(self) -> dict[str, RolledBack]:
         """Return what is noted of versions that were rolled back or resumed, of the settings' and of others."""
         stored: Mapping[bytes, bytes] = await self._store.ask(self._store.redis.hgetall(self._key))
-        return read_notes(stored)
+        found = {}
+        for version, text in stored.items():
+            try:
+                found[version.decode()] = RolledBack.from_json(text)
+            except (ValueError, TypeError) as error:  # of a later release, or damaged: the settings hold
+                log.warning("flow.unreadable", flow=version.decode(errors="replace"), error=str(error)[:200])
+        return found

@@ -136,8 +136,7 @@ class StoredPolicies:
     def known(self, turn: Turn) -> PolicyFile | None:
         """The policy of a turn that was loaded; None for a turn without one.
 
-        Raises:
-            ValueError: the store has none of this hash, or this worker cannot read it.
+        Raises ``ValueError``: the store has none of this hash, or this worker cannot read it.
         """
         if turn.request.applied is None:
             return None
@@ -156,8 +155,6 @@ log = ModuleLog(__name__)
 
 #: Longest template, in bytes.
 MAX_BYTES = 65_536
-#: So often a template that is in use is put into the store again.
-_AGAIN_SECONDS = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +181,7 @@ class Prompts:
     def of(self, model: str, flow: str, locale: str) -> Prompt:
         """The template of a turn of this model and flow version; where they name none, ours in the turn's language.
 
-        Raises:
-            SettingsError: its file was never readable.
+        Raises ``SettingsError``: its file was never readable.
         """
         named = self._settings.template_of(model, flow)
         if named == NONE:
@@ -195,8 +191,7 @@ class Prompts:
     def check(self) -> None:
         """Read the template of each model and flow version.
 
-        Raises:
-            SettingsError: with a line for each that cannot be read.
+        Raises ``SettingsError``: with a line for each that cannot be read.
         """
         problems: dict[str, None] = {}
         for model in self._settings.models:
@@ -225,20 +220,6 @@ class Prompts:
             return seen[1]
         self._seen[path] = stamp, prompt
         return prompt
-
-
-class KeptTemplates:
-    """Puts templates into the store, each once in a while: what a turn names is never older than a finished turn."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._kept_at: dict[str, float] = {}
-
-    async def keep(self, template_hash: str, text: str) -> None:
-        """As ``keep``."""
-        if time.monotonic() - self._kept_at.get(template_hash, -_AGAIN_SECONDS) >= _AGAIN_SECONDS:
-            await keep(self._store, template_hash, text)
-            self._kept_at[template_hash] = time.monotonic()
 
 
 # Results of ``turns replay-policy``, kept for the page ``/policies``: the last few results, newest first.

@@ -72,8 +72,7 @@ class Script:
     def words(self, turn_id: str, values: dict[str, Word], rest: Sequence[Word] = ()) -> tuple[Word, ...]:
         """ARGV for these arguments.
 
-        Raises:
-            TypeError: an argument is missing, or unknown to the command's header.
+        Raises ``TypeError``: an argument is missing, or unknown to the command's header.
         """
         if wrong := values.keys() ^ self.arguments or (rest and not self.rest):
             named = ", ".join(sorted(wrong)) if isinstance(wrong, set) else "no rest"
@@ -260,10 +259,7 @@ def _literal(value: object) -> str:
 def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") -> tuple[str, ...]:
     """KEYS[1..20] of every command, in the order ``lua/record.lua`` and ``lua/line.lua`` name them.
 
-    ``queue``: ``Settings.run_list``.
-
-    Raises:
-        ValueError: ``turn_id`` has the wrong form.
+    ``queue``: ``Settings.run_list``. Raises ``ValueError``: ``turn_id`` has the wrong form.
     """
     keys = keys_of(namespace, turn_id)
     return (*_own_keys(keys, turn_id, session_id), *line_keys(keys, queue))

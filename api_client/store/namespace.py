@@ -66,10 +66,8 @@ def _literal(namespace: str) -> str:
 def copy_keys(source: redis.Redis, target: redis.Redis, namespace: str, digest: str) -> int:
     """Copy every key of the namespace from a backup's server into the store; returns how many.
 
-    The store says from the first key to the last which backup, by its digest, it is being restored from.
-
-    Raises:
-        RestoreRefused: the store's server does not read the keys.
+    The store says from the first key to the last which backup, by its digest, it is being restored from. Raises
+    ``RestoreRefused``: the store's server does not read the keys.
     """
     keys = Keys(namespace)
     target.hset(keys.installation, connecting.RESTORING, digest)

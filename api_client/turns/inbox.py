@@ -99,10 +99,9 @@ class Inbox:
 
         A worker carries it out; the turn's record is returned as it is then. Safe to repeat with the same
         ``decision_id``: it is decided once. ``by`` says who decided, ``name`` for whom they say they did; the record
-        has both. ``parked_at`` says which question is meant, by ``Turn.parked_at``; 0: whatever waits now.
-
-        Raises:
-            BadRequest: the decision can never work. NotParked: the turn waits for none. TurnNotFound: no such turn.
+        has both. ``parked_at`` says which question is meant, by ``Turn.parked_at``; 0: whatever waits now. Raises
+        ``BadRequest``: the decision can never work. ``NotParked``: the turn waits for none. ``TurnNotFound``: no such
+        turn.
         """
         turn = await self._reader.get(turn_id, owner=owner)
         asked = turn.asked if turn.state is TurnState.PARKED else None
@@ -151,8 +150,7 @@ class Canceller:
     async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
         """Call the turn off, whatever it is doing; returns its record. Idempotent; a finished turn stays as it is.
 
-        Raises:
-            TurnNotFound: no such turn, or not this owner's. StoreUnavailable: the store does not answer.
+        Raises ``TurnNotFound``: no such turn, or not this owner's. ``StoreUnavailable``: the store does not answer.
         """
         turn = await self._reader.get(turn_id, owner=owner)
         if turn.state is not TurnState.FINISHED:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from api_client.contract.events import Event, end_of
 from api_client.contract.issues import TurnNotFound
@@ -20,8 +19,6 @@ from api_client.store.commands import line_script, queue_in, release_keys
 from api_client.turns.stream import Bells, EndUnreadable, Position, follow, read_log
 from api_client.workers.reports import waiting_messages
 
-# A turn's events without the pieces of its answers: what a page shows, however much the agent wrote.
-
 #: Entries of the log one command looks at: few enough to hold the store up for a millisecond only.
 _BATCH = 1000
 
@@ -32,19 +29,6 @@ class LogOutline:
 
     events: tuple[Event, ...]
     pieces: int
-
-
-async def read_outline(ask: Callable[[int, int], Awaitable[Any]]) -> LogOutline:
-    """Read the whole log; ``ask`` calls ``outline.lua`` with (behind this number, how many entries)."""
-    events: list[Event] = []
-    position, looked, pieces = 0, _BATCH, 0
-    while looked == _BATCH:
-        last, looked, skipped, *wires = await ask(position, _BATCH)
-        position, pieces = int(last), pieces + int(skipped)
-        for wire in wires:
-            with suppress(ValueError):  # a damaged entry hides no other
-                events.append(Event.decode(wire))
-    return LogOutline(events=tuple(events), pieces=pieces)
 
 
 #: Ends that are known to be confirmed.
@@ -139,7 +123,15 @@ class TurnReader:
         """The turn's events so far, without the pieces of its answers."""
         await self.get(turn_id, owner=owner)
         log_key, ask = keys_of(self._store.namespace, turn_id).log(turn_id), self._ask
-        return await read_outline(lambda after, count: ask(self._outline(keys=[log_key], args=[after, count])))
+        events: list[Event] = []
+        position, looked, pieces = 0, _BATCH, 0
+        while looked == _BATCH:
+            last, looked, skipped, *wires = await ask(self._outline(keys=[log_key], args=[position, _BATCH]))
+            position, pieces = int(last), pieces + int(skipped)
+            for wire in wires:
+                with suppress(ValueError):  # a damaged entry hides no other
+                    events.append(Event.decode(wire))
+        return LogOutline(events=tuple(events), pieces=pieces)
 
     async def close(self) -> None:
         """Give the connection of the bells back; readers that still follow hear that it was lost."""
@@ -168,10 +160,8 @@ class TurnReader:
         beyond the turn's last, belongs to another history: everything is sent again from the start. An event
         ``log.reset`` says the same of what was read so far: the store lost it, and all events follow again. ``after``,
         ``epoch`` and ``at_ms`` are the parts of an event id (``read_event_id``). ``new``: the caller has just submitted
-        it, so its log is there, and the record need not be asked.
-
-        Raises:
-            StoreUnavailable: the store was away for longer than a minute.
+        it, so its log is there, and the record need not be asked. Raises ``StoreUnavailable``: the store was away for
+        longer than a minute.
         """
         behind, ping = Position(0), ping_seconds or self._store.settings.ping_seconds
         if not new:
@@ -197,9 +187,8 @@ class TurnReader:
     async def result(self, turn_id: str, *, owner: str | None = None, timeout: float | None = None) -> Turn:  # noqa: ASYNC109
         """Wait for the turn's end and return its record.
 
-        Raises:
-            TimeoutError: it did not end within ``timeout`` seconds.
-            StoreUnavailable: the store was away for longer than a minute.
+        Raises ``TimeoutError``: it did not end within ``timeout`` seconds. ``StoreUnavailable``: the store was away for
+        longer than a minute.
         """
         async with asyncio.timeout(timeout):
             async for _ in self.follow(turn_id, owner=owner):

@@ -61,11 +61,8 @@ async def follow(
     """Every event behind ``after``, once and in order, to the last. ``None`` after ``ping_seconds`` of silence.
 
     A ``log.reset`` among them says that the store no longer has what this reader saw: all events follow from the start.
-
-    Raises:
-        StoreUnavailable: the store was away for longer than a minute.
-        TurnNotFound: the store no longer has the turn.
-        EndUnreadable: nothing more can be read.
+    Raises ``StoreUnavailable``: the store was away for longer than a minute. ``TurnNotFound``: the store no longer has
+    the turn. ``EndUnreadable``: nothing more can be read.
     """
     position, away_since = after, 0.0
     while True:
@@ -182,8 +179,7 @@ class Ear:
     async def next(self, seconds: float) -> bytes | None:
         """Return what was heard next: an event, or ``LOOK``; None when nothing was within ``seconds``.
 
-        Raises:
-            RedisError, OSError: the connection was lost, and what was rung meanwhile too.
+        Raises ``RedisError``, ``OSError``: the connection was lost, and what was rung meanwhile too.
         """
         if not self._heard and self._lost is None:
             self._rung.clear()
@@ -229,8 +225,7 @@ class Bells:
     async def listen(self, name: str) -> AsyncIterator[Ear]:
         """Hear a channel; from the beginning of the block on no event of it is missed silently.
 
-        Raises:
-            RedisError, OSError: the store does not answer.
+        Raises ``RedisError``, ``OSError``: the store does not answer.
         """
         line = self._line
         if line is None or not line.usable:

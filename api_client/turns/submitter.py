@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import secrets
+import time
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -43,7 +44,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link, first_link
 from api_client.contract.turn import DoubleText, Priority, SlotShare, TurnRequest, new_turn_id
 from api_client.policies.files import Flows, Policies
-from api_client.policies.kept import KeptTemplates, Prompts, keep
+from api_client.policies.kept import Prompts, keep
 from api_client.store import Store
 from api_client.store.commands import Word
 from api_client.store.module_log import ModuleLog
@@ -79,8 +80,7 @@ def completed(request: TurnRequest, settings: Settings) -> TurnRequest:
 def check(request: TurnRequest, settings: Settings) -> None:
     """Refuse what can never work, before anything is written.
 
-    Raises:
-        BadRequest: names the field. PhaseError: names everything that is wrong with the phase.
+    Raises ``BadRequest``: names the field. ``PhaseError``: names everything that is wrong with the phase.
     """
     if request.model not in settings.models:
         known = ", ".join(settings.models)
@@ -154,8 +154,7 @@ _COMMAND = "command"
 def folder_of(directory: str) -> str:
     """The folder of a phases.yaml as it is stored, relative to HELIX_ROOT.
 
-    Raises:
-        BadRequest: phases cannot have it, by its name alone.
+    Raises ``BadRequest``: phases cannot have it, by its name alone.
     """
     if problem := folder_problem(directory):
         raise BadRequest(f"directory: {problem}", param="directory")
@@ -187,10 +186,8 @@ def requests_of(
     """One request per phase; which turn each comes ``after`` is known only when that turn is stored.
 
     ``deadline_seconds`` counts for each phase from its own first start. ``operator``: the caller has an operator's
-    right, so that gates may run programs also on a worker without a box.
-
-    Raises:
-        BadRequest: phases cannot have the folder, by its name alone.
+    right, so that gates may run programs also on a worker without a box. Raises ``BadRequest``: phases cannot have the
+    folder, by its name alone.
     """
     folder, share = folder_of(directory), share or SlotShare()
     return [
@@ -222,41 +219,6 @@ def requests_of(
 def runs_commands(phase: Phase) -> bool:
     """True when a gate of the phase runs a command that its author names."""
     return any(gate.options.get(_COMMAND) for gate in phase.quality_gates)
-
-
-# One idempotency key, one turn, also where sessions are in several shards.
-#
-# ``submit.lua`` looks a key up in the shard of its turn. With one shard that is all there is to do. With more, the
-# same key could come with a session of another shard, and make another turn there; so a key is first reserved for a
-# turn id in a shard that follows from the key alone. A client that dies between that and the submit leaves a
-# reservation: a repeat submits the turn it names. A turn that is refused because its session is busy keeps its key,
-# too.
-
-
-class Reservations:
-    """Reserved idempotency keys."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._redis, self._ask = store.redis, store.ask
-
-    async def reserve(self, owner: str, key: str, turn_id: str, body: str, *, keep_ms: int) -> str:
-        """The turn the key represents: ``turn_id`` from now on, or the one it was reserved for with the same body.
-
-        ``body`` is the request's hash, ``keep_ms`` how long the reservation lives.
-
-        Raises:
-            IdempotencyConflict: the key was used with another body. StoreUnavailable: the store does not answer.
-        """
-        shard = shard_for(f"{owner}\0{key}", self._store.settings.shards)
-        name = Keys(self._store.namespace, shard).reserved(owner, key)
-        found = await self._ask(self._redis.set(name, f"{turn_id} {body}", nx=True, get=True, px=keep_ms))
-        if not found:
-            return turn_id
-        earlier, _, known = found.decode().partition(" ")
-        if known != body:
-            raise IdempotencyConflict(key)
-        return str(earlier)
 
 
 # The arguments of ``submit.lua``. Pure but for the turn's epoch, which is drawn.
@@ -389,6 +351,8 @@ def replayed(
 
 log = ModuleLog(__name__)
 
+#: So often a template that is in use is put into the store again: none that a turn names is older than a finished turn.
+_AGAIN_SECONDS = 60.0
 _SUBMIT = Path(__file__).with_name("lua") / "submit.lua"
 
 
@@ -409,12 +373,11 @@ class Submitter:
         self._store = store
         self._flows = flows
         self._prompts = prompts
-        self._templates = KeptTemplates(store)
+        self._kept_at: dict[str, float] = {}  # when each template was put into the store
         self._policies = policies
         self._settings = store.settings
         self._line = TurnLine(store, announcer)
         self._canceller = canceller
-        self._reservations = Reservations(store)
         self._submit = store.command(_SUBMIT)
 
     def new_id(self, session_id: str) -> str:
@@ -427,23 +390,17 @@ class Submitter:
         """Store a turn and announce it; returns its id, or the earlier turn's for a repeated idempotency key.
 
         Safe to repeat with the same ``turn_id``. Once this returns the turn survives any process's death; with
-        ``HELIX_DURABILITY=power`` also a loss of power.
-
-        Raises:
-            BadRequest: the request can never work.
-            IdempotencyConflict: the key was used with another body.
-            BudgetExceeded: a budget of today that the turn counts for is spent.
-            IntakePaused: an operator paused the intake; what was stored before goes on.
-            SessionBusy: ``double_text`` is ``reject`` and the session has an unfinished turn.
-            StoreUnavailable: the store does not answer or refuses writes; repeat later.
+        ``HELIX_DURABILITY=power`` also a loss of power. Raises ``BadRequest``: the request can never work.
+        ``IdempotencyConflict``: the key was used with another body. ``BudgetExceeded``: a budget of today that the turn
+        counts for is spent. ``IntakePaused``: an operator paused the intake; what was stored before goes on.
+        ``SessionBusy``: ``double_text`` is ``reject`` and the session has an unfinished turn. ``StoreUnavailable``: the
+        store does not answer or refuses writes; repeat later.
         """
         request = await self._ready(request, replay=bool(replay_of))
         reach("policy.kept")
         turn_id = own_id = turn_id or self.new_id(request.session_id)
         if idempotency_key and self._settings.shards > 1:
-            body = digest(request, self._settings)
-            keep_ms = keep_key_ms(request, self._settings)
-            turn_id = await self._reservations.reserve(request.owner, idempotency_key, own_id, body, keep_ms=keep_ms)
+            turn_id = await self._reserved(request, idempotency_key, own_id)
         keys = keys_of(self._settings.namespace, turn_id)
         interrupted = await self._waiting(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
         link = first_link(request)
@@ -529,6 +486,24 @@ class Submitter:
             request = await self._with_kept_policy(request, request.applied)
         return await self._with_flow(request)
 
+    async def _reserved(self, request: TurnRequest, key: str, turn_id: str) -> str:
+        """The turn that a key is reserved for: ``turn_id`` from now on, or that of an earlier request of the same body.
+
+        ``submit.lua`` looks a key up in the shard of its turn, but the same key could come with a session of another
+        shard, and make another turn there: so it is reserved first, in a shard that the key alone names. A client that
+        dies between that and the submit leaves a reservation: a repeat submits the turn it names. A turn that is
+        refused because its session is busy keeps its key, too. Raises ``IdempotencyConflict``: of another body.
+        """
+        body, keep_ms = digest(request, self._settings), keep_key_ms(request, self._settings)
+        shard = shard_for(f"{request.owner}\0{key}", self._settings.shards)
+        name = Keys(self._store.namespace, shard).reserved(request.owner, key)
+        redis = self._store.redis
+        found = await self._store.ask(redis.set(name, f"{turn_id} {body}", nx=True, get=True, px=keep_ms))
+        earlier, _, known = (found or f"{turn_id} {body}".encode()).decode().partition(" ")
+        if known != body:
+            raise IdempotencyConflict(key)
+        return str(earlier)
+
     async def _with_kept_policy(self, request: TurnRequest, applied: Applied) -> TurnRequest:
         """The request, its policy being in the store. A replay whose policy is gone gets the one of today."""
         policy = applied.hash
@@ -545,8 +520,10 @@ class Submitter:
             return await self._flows.given(request)
         flow = request.flow or await self._flows.of(request)
         prompt = self._prompts.of(request.model, flow, request.locale)
-        if prompt.text:
-            await self._templates.keep(prompt.hash, prompt.text)
+        now = time.monotonic()
+        if prompt.text and now - self._kept_at.get(prompt.hash, -_AGAIN_SECONDS) >= _AGAIN_SECONDS:
+            await keep(self._store, prompt.hash, prompt.text)
+            self._kept_at[prompt.hash] = now
         return replace(request, flow=flow, template=prompt.hash)
 
     async def _anew(self, request: TurnRequest) -> TurnRequest:

@@ -167,10 +167,9 @@ def open_file(
 ) -> tuple[TurnFile, int]:
     """One of these files, and a descriptor of it, which is to be closed.
 
-    Raises:
-        FileMissing: there is none; also for anything but a regular file with a single name, and for a path that leads
-            through a link or out of the folder.
-        FilesLost, FilesUnavailable: the object store has it not, or does not answer.
+    Raises ``FileMissing``: there is none; also for anything but a regular file with a single name, and for a path that
+    leads through a link or out of the folder. ``FilesLost``, ``FilesUnavailable``: the object store has it not, or does
+    not answer.
     """
     if _shown(path.split("/")) and path != _ANSWER:
         for place in _places(settings, turn, attempts):
@@ -188,7 +187,7 @@ def type_of(path: str) -> str:
 
 def _places(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -> Iterator[_Place]:
     """Where the files of an answer may lie; the first one that has a file counts."""
-    if not (turn.outcome and turn.outcome.success):
+    if not turn.success:
         return
     by_code_or_person = turn.outcome in {Outcome.PASSED_BY_FALLBACK, Outcome.PASSED_BY_HUMAN}
     accepted = (turn.best if by_code_or_person else 0) or turn.attempt

@@ -230,8 +230,8 @@ MUTANTS = [
     EngineMutant(
         "the first forgotten command is left out",
         _RECORD + "changes.py",
-        "self.commands[known : number - 1]",
-        "self.commands[known + 1 : number - 1]",
+        "claim.outbox[said.known : number - 1]",
+        "claim.outbox[said.known + 1 : number - 1]",
         _UNIT + "test_queue.py",
         "test_what_a_store_has_forgotten_is_sent_again_in_order",
     ),

@@ -18,7 +18,6 @@ from api_client.contract.keys import keys_of
 from api_client.contract.tasks import PHASE_RUN, RUN, VALIDATE, Link
 from api_client.contract.turn import TurnRequest
 from api_client.store.commands import turn_keys
-from api_client.turns.record.changes import Outbox
 from api_client.turns.record.encoding import flat
 from tests.fault import rules, scripts
 from tests.fault.aftermath import judge_end
@@ -46,7 +45,7 @@ class Run:
     link: Link
     token: str
     #: Command, its arguments, its events; of every link of this claim.
-    sent: Outbox[tuple[str, tuple[Any, ...], list[Body]]] = field(default_factory=Outbox)
+    sent: list[tuple[str, tuple[Any, ...], list[Body]]] = field(default_factory=list)
     #: How many of them were sent when the link began.
     before: int = 0
 
@@ -221,14 +220,14 @@ class Schedule:
 
     def _numbered(self, name: str, run: Run, more: list[Any], events: list[Body]) -> Ask:
         """A numbered command, and before it what the store has forgotten, as ``Changes._numbered`` does it."""
-        number = run.sent.number
+        number = len(run.sent) + 1
         own = more if name == "commit" else flat(events)
-        run.sent.add((name, (run.token, number, *own), events))
-        reply = yield from self._do(name, run.turn, *run.sent.commands[-1][1])
+        run.sent.append((name, (run.token, number, *own), events))
+        reply = yield from self._do(name, run.turn, *run.sent[-1][1])
         while reply[0] == b"behind":
-            for earlier, args, _ in run.sent.between(reply[1], number):
+            for earlier, args, _ in run.sent[reply[1] : number - 1]:
                 yield from self._do(earlier, run.turn, *args)
-            reply = yield from self._do(name, run.turn, *run.sent.commands[-1][1])
+            reply = yield from self._do(name, run.turn, *run.sent[-1][1])
         return reply
 
     def _forget(self, turn: PretendTurn) -> Ask:
@@ -275,11 +274,11 @@ class Schedule:
         self._runs.remove(run)
         goes_on = reply[0] in {b"went_on", b"claimed"}
         if goes_on or reply[0] == b"done":
-            said = [event for _, _, events in run.sent.commands[run.before :] for event in events]
+            said = [event for _, _, events in run.sent[run.before :] for event in events]
             rules.told_whole(run.turn, said if run.link.task in RUNS else None, goes_on)
         if goes_on:
             link = Link.parse(move.next)
-            self._runs.append(Run(run.turn, link, run.token, run.sent, len(run.sent.commands)))
+            self._runs.append(Run(run.turn, link, run.token, run.sent, len(run.sent)))
         elif reply[0] == b"done":
             self._go_on(run, move, reply)
 

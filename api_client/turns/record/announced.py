@@ -114,8 +114,7 @@ class Backlog:
     async def empty(self, shards: Sequence[Keys]) -> bool:
         """Return whether nothing is to be done: there is no unfinished turn, and all that was counted is folded.
 
-        Raises:
-            RedisError: the store does not answer.
+        Raises ``RedisError``: the store does not answer.
         """
         pipe = self._store.pipeline(transaction=False)
         for keys in shards:
@@ -125,8 +124,7 @@ class Backlog:
     async def due(self, keys: Keys, now: int, limit: int) -> list[tuple[str, float]]:
         """Turns that somebody must look at, with their scores, the longest waiting first. ``now`` in ms.
 
-        Raises:
-            RedisError: the store does not answer.
+        Raises ``RedisError``: the store does not answer.
         """
         found: list[Any] = await self._store.zrangebyscore(keys.due, "-inf", now, 0, limit, withscores=True)
         return [(turn_id.decode(), score) for turn_id, score in found]
@@ -134,8 +132,7 @@ class Backlog:
     async def put_off(self, keys: Keys, due: Sequence[tuple[str, float]], now: int) -> set[str]:
         """Put off the turns of a shard whose announcements still wait in their queues; returns the others' ids.
 
-        Raises:
-            RedisError: the store does not answer.
+        Raises ``RedisError``: the store does not answer.
         """
         others = {turn_id for turn_id, _ in due}
         turns = [turn for turn in await self._announced(keys, due) if turn]

@@ -38,8 +38,7 @@ class Beats:
     def open(self) -> None:
         """Connect, and give the server the command: the first round is then as quick as any other.
 
-        Raises:
-            RedisError: the store does not answer.
+        Raises ``RedisError``: the store does not answer.
         """
         self._redis.script_load(self._script.script)
 
@@ -154,11 +153,7 @@ class Calm:
     async def look(self) -> Looked:
         """Look, if it is this reaper that looks for all.
 
-        Raises:
-            RedisError: the store does not answer, or takes no writes: what holders cannot do is not their fault.
+        Raises ``RedisError``: the store does not answer, or takes no writes: what holders cannot do is not their fault.
         """
-        now, since, for_all, set_back = map(int, await self._asked())
+        now, since, for_all, set_back = map(int, await self._script(keys=[self._key], args=self._args))
         return Looked(now / 1000, (now - since) / 1000, bool(for_all), bool(set_back))
-
-    async def _asked(self) -> Any:
-        return await self._script(keys=[self._key], args=self._args)

@@ -76,30 +76,6 @@ class Command(Generic[T]):
 Exchange: TypeAlias = Generator[Command[Any], Any, T]
 
 
-@dataclass(slots=True)
-class Outbox(Generic[T]):
-    """The commands of one claim, numbered 1, 2, 3, ..."""
-
-    commands: list[T] = field(default_factory=list)
-
-    @property
-    def number(self) -> int:
-        """The number of the next command."""
-        return len(self.commands) + 1
-
-    def add(self, command: T) -> None:
-        """Keep a command. It is sent again with the same number."""
-        self.commands.append(command)
-
-    def between(self, known: int, number: int) -> list[T]:
-        """The commands behind number ``known`` and before ``number``, in order."""
-        return self.commands[known : number - 1]
-
-    def clear(self) -> None:
-        """Forget them: the turn is given back. Each knows its claim, and the claim them: a circle else."""
-        self.commands.clear()
-
-
 def hash_of(pairs: Any) -> dict[bytes, bytes]:
     """A hash: connections give it as a mapping, or flat as it comes over the wire."""
     return dict(pairs) if isinstance(pairs, dict) else dict(zip(pairs[::2], pairs[1::2], strict=True))
@@ -130,7 +106,8 @@ class Claim:
         records: those attempts as they are read, by number, as far as somebody asked.
         left_behind: facts such as ``2:text~TOKEN`` that an earlier holder wrote and did not come to name: the next
             commit removes them.
-        outbox: the numbered commands the holder sent, those of links before this one too.
+        outbox: the commands the holder sent, those of links before this one too, numbered 1, 2, 3, ...: each is sent
+            again with its number. Emptied when the turn is given back: each knows its claim, and the claim them.
     """
 
     turn: Turn
@@ -142,7 +119,7 @@ class Claim:
     attempts: dict[int, dict[str, str]] | None = None
     records: dict[int, AttemptRecord] = field(default_factory=dict)
     left_behind: list[str] = field(default_factory=list)
-    outbox: Outbox[Command[Any]] = field(default_factory=Outbox)
+    outbox: list[Command[Any]] = field(default_factory=list)
 
     def facts(self, attempt: int) -> dict[str, str]:
         """Return the stored facts of an attempt, as far as known: texts by name."""
@@ -261,10 +238,8 @@ class Changes:
         """Take the turn for ``link``. ``token`` is new and unique; ``taken_at`` is now, by ``time.monotonic()``.
 
         ``task`` is the id of the Celery task as which it is carried out; ``models`` are ``Ability.labels``; ``lack`` is
-        why this worker cannot carry out the link: then the record keeps that, and the turn is left to others.
-
-        Raises:
-            ValueError: ``turn_id`` has the wrong form, or the record is damaged.
+        why this worker cannot carry out the link: then the record keeps that, and the turn is left to others. Raises
+        ``ValueError``: ``turn_id`` has the wrong form, or the record is damaged.
         """
         values: dict[str, Word] = {"link": str(link), "token": token, "alone": int(alone), "task": task}
         values |= {"worker": self._worker, "models": models, "lack": lack[:_LONGEST_LACK]}
@@ -330,7 +305,7 @@ class Changes:
 
     def append(self, claim: Claim, events: list[Body]) -> Exchange[None]:
         """Add events to the turn's log, in order, each exactly once. Reading raises ``Fenced``."""
-        numbered: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number}
+        numbered: dict[str, Word] = {"token": claim.token, "nth": len(claim.outbox) + 1}
         command = self._command("append", *_ids(claim), _not_done, numbered, flat(events))
         yield from self._numbered(claim, command)
 
@@ -379,7 +354,7 @@ class Changes:
     def _commit(
         self, claim: Claim, sent: EncodedMove, read: Callable[[Any], T], files: str, *, keep: bool, task: str = ""
     ) -> Command[T]:
-        words: dict[str, Word] = {"token": claim.token, "nth": claim.outbox.number, "keep": int(keep), "task": task}
+        words: dict[str, Word] = {"token": claim.token, "nth": len(claim.outbox) + 1, "keep": int(keep), "task": task}
         words |= {"left": " ".join(claim.left_behind), "files": files}
         words |= self._breakers(claim.turn.stage_model or claim.turn.request.model)
         words |= sent.arguments()
@@ -395,17 +370,17 @@ class Changes:
 
     def _numbered(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
         """Send a numbered command, and again what the store has forgotten of those before it."""
-        number = claim.outbox.number
-        claim.outbox.add(command)
+        claim.outbox.append(command)
+        number = len(claim.outbox)
         said: Any = yield from self._sent(claim, command)
         while isinstance(said, Behind):
             log.error("store.forgot", turn_id=claim.turn.turn_id, commands=number - 1 - said.known, hint=_FORGOT)
-            for forgotten in claim.outbox.between(said.known, number):
+            for forgotten in claim.outbox[said.known : number - 1]:
                 if (yield from self._sent(claim, forgotten)) == Paused():
                     raise Fenced  # judged before the pause, and forgotten since: who takes the turn next finds it so
             said = yield from self._sent(claim, command)
         if said == Paused():
-            claim.outbox.commands.pop()
+            claim.outbox.pop()
             raise JudgingPaused
         return said
 

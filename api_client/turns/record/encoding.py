@@ -142,23 +142,22 @@ def again(turn: Turn, attempt: int) -> Link:
 
 def judged(records: Sequence[AttemptRecord]) -> list[Attempt]:
     """A turn's stored attempts as the policy sees them."""
-    return [_judged(record, asked_anew(records[:at])) for at, record in enumerate(records)]
+    return [
+        Attempt(
+            number=record.number,
+            text=record.text,
+            answer=record.answer,
+            complete=record.completion.get("verdict") == Verdict.COMPLETE.value,
+            issues=record.issues,
+            fresh=asked_anew(records[:at]),
+        )
+        for at, record in enumerate(records)
+    ]
 
 
 def asked_anew(before: Sequence[AttemptRecord]) -> bool:
     """True when the attempt after these was asked by a person, or of another model, not by the policy's feedback."""
     return bool(before) and before[-1].decision == "escalate"
-
-
-def _judged(record: AttemptRecord, fresh: bool) -> Attempt:
-    return Attempt(
-        number=record.number,
-        text=record.text,
-        answer=record.answer,
-        complete=record.completion.get("verdict") == Verdict.COMPLETE.value,
-        issues=record.issues,
-        fresh=fresh,
-    )
 
 
 def retrying(
@@ -335,10 +334,8 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
 def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str]) -> Move:
     """An ending move again, from ``EncodedMove.to_dict`` and its events; also as records of version 1 have it.
 
-    ``stored`` are the facts of its attempt: long texts are read from there.
-
-    Raises:
-        ValueError: it is not a move that ends a turn.
+    ``stored`` are the facts of its attempt: long texts are read from there. Raises ``ValueError``: it is not a move
+    that ends a turn.
     """
     texts = {**stored, **data["facts"]}
     facts = _with_texts(data["facts"], texts)
@@ -431,8 +428,7 @@ class Accepted:
     def from_json(cls, text: str, stored: Callable[[int], Mapping[str, str]]) -> Accepted:
         """Read it again; ``stored`` returns the facts of an attempt, by its number.
 
-        Raises:
-            ValueError: the text is not one.
+        Raises ``ValueError``: the text is not one.
         """
         data = json.loads(text)
         events = [body_of(kind, facts) for kind, facts in data["events"]]

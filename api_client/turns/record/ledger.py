@@ -60,8 +60,7 @@ class Patience:
     def after(self, error: RedisError) -> float:
         """Return how long to wait before the next try, in seconds.
 
-        Raises:
-            RedisError: ``error`` itself: the store stayed away for two minutes, or refused for another reason.
+        Raises ``RedisError``: ``error`` itself: the store stayed away for two minutes, or refused for another reason.
         """
         # MISCONF: the disk is full, and the script was refused before its first write.
         full = isinstance(error, ResponseError) and str(error).startswith("MISCONF")
@@ -137,18 +136,15 @@ class Ledger:
     async def beat(self, claim: Claim) -> str:
         """Renew the lease, asking once. Returns why the turn has to stop, or an empty text.
 
-        Raises:
-            Fenced: this worker no longer holds the turn.
+        Raises ``Fenced``: this worker no longer holds the turn.
         """
         return await self._do(self._changes.beat(claim))
 
     async def confirm(self, claim: Claim) -> float:
         """Check that this worker still holds the turn, and renew its lease.
 
-        Returns the time of the question, by ``time.monotonic()``.
-
-        Raises:
-            Fenced: this worker no longer holds the turn.
+        Returns the time of the question, by ``time.monotonic()``. Raises ``Fenced``: this worker no longer holds the
+        turn.
         """
         patience: Patience | None = None
         while True:
@@ -163,10 +159,8 @@ class Ledger:
     async def append(self, claim: Claim, events: list[Body]) -> None:
         """Add events to the turn's log, in order, each exactly once.
 
-        Earlier events that the store has forgotten are added again first. Not for two tasks with one claim.
-
-        Raises:
-            Fenced: this worker no longer holds the turn.
+        Earlier events that the store has forgotten are added again first. Not for two tasks with one claim. Raises
+        ``Fenced``: this worker no longer holds the turn.
         """
         await self._exchange(self._changes.append(claim, events))
 
@@ -177,26 +171,22 @@ class Ledger:
     async def seal(self, claim: Claim, accepted: str, files: str = "") -> bool:
         """Accept an answer before it is published; False when the turn was stopped first. ``files``: as ``commit``.
 
-        From then on the turn can only end with ``accepted``, under any holder.
-
-        Raises:
-            Fenced: this worker no longer holds the turn; nothing may be published.
+        From then on the turn can only end with ``accepted``, under any holder. Raises ``Fenced``: this worker no longer
+        holds the turn; nothing may be published.
         """
         return await self._wait_for(self._changes.seal(claim, accepted, files))
 
     async def commit(self, claim: Claim, move: Move, files: str = "") -> Committed:
         """Store a move and give the lease back. ``files``: the snapshot of the session's files from now on.
 
-        Raises:
-            Fenced: this worker no longer holds the turn; nothing was written.
+        Raises ``Fenced``: this worker no longer holds the turn; nothing was written.
         """
         return await self._exchange(self._changes.commit(claim, move, files))
 
     async def advance(self, claim: Claim, move: Move, task: str = "", files: str = "") -> Claim | Committed:
         """As ``commit``, and claim the next link under the same token; see ``Changes.advance``.
 
-        Raises:
-            Fenced: this worker no longer holds the turn; nothing was written.
+        Raises ``Fenced``: this worker no longer holds the turn; nothing was written.
         """
         return await self._exchange(self._changes.advance(claim, move, time.monotonic(), task, files))
 
@@ -239,8 +229,7 @@ class Ledger:
     async def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
         """Put off a turn whose record is damaged, so that it does not hold up others.
 
-        Raises:
-            ResponseError: the store takes no writes at all; the turn is not at fault.
+        Raises ``ResponseError``: the store takes no writes at all; the turn is not at fault.
         """
         if isinstance(error, _REFUSALS) or str(error).startswith("MISCONF"):
             raise error

@@ -182,7 +182,7 @@ async def test_a_key_of_a_wrong_type_stops_a_command_before_it_changes_the_turn(
     store.delete(broken)
     if right:
         store.restore(broken, 0, right)
-    claim.outbox.commands.clear()
+    claim.outbox.clear()
     ledger.commit(claim, PASSED)
     assert (await client.reader.get(turn_id)).outcome is Outcome.PASSED
 

@@ -22,7 +22,7 @@ from api_client.contract.tasks import (
 )
 from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
 from api_client.turns.record.announced import Announced, Head, announced, look_again_at
-from api_client.turns.record.changes import Behind, Changes, Claim, Command, Outbox
+from api_client.turns.record.changes import Behind, Changes, Claim, Command
 from api_client.turns.record.encoding import Move
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict
 from worker.turns.service import Slots
@@ -280,16 +280,6 @@ def test_a_turn_that_was_taken_to_be_judged_gives_that_slot_back_when_it_runs_ag
 
 
 # What a worker sends again when a store has forgotten commands that it had answered.
-
-
-def test_what_a_store_has_forgotten_is_sent_again_in_order() -> None:
-    outbox = Outbox[str]()
-    for number, command in enumerate(("one", "two", "three"), 1):
-        assert outbox.number == number
-        outbox.add(command)
-    assert outbox.between(0, 3) == ["one", "two"]
-    assert outbox.between(1, 3) == ["two"]
-    assert outbox.between(2, 3) == []
 
 
 class ForgetfulStore:
