@@ -34,8 +34,7 @@ from api_client.store.module_log import ModuleLog
 def write_private(path: Path, content: bytes) -> None:
     """Write a file with mode 600 and wait for the disk; a crash leaves the old file or the new one, never a part.
 
-    Raises:
-        OSError: it cannot be written; names the file that was asked for.
+    Raises ``OSError``: it cannot be written; names the file that was asked for.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
     try:
@@ -115,8 +114,7 @@ def hash_of(key: str) -> str:
 def read_keys(path: Path) -> tuple[ApiKey, ...]:
     """The keys in the file; none when there is no file.
 
-    Raises:
-        SettingsError: the file cannot be read or is not what ``turns keys`` writes.
+    Raises ``SettingsError``: the file cannot be read or is not what ``turns keys`` writes.
     """
     try:
         data = json.loads(path.read_text())
@@ -162,8 +160,7 @@ def with_names(path: Path) -> Callable[[str], str]:
 def sound_keys(path: Path) -> tuple[ApiKey, ...]:
     """The keys in the file, as a relay takes them.
 
-    Raises:
-        SettingsError: as ``read_keys``; also when a key contradicts itself, with what to do about each.
+    Raises ``SettingsError``: as ``read_keys``; also when a key contradicts itself, with what to do about each.
     """
     keys = read_keys(path)
     problems = [(key.name, problem) for key in keys if (problem := contradiction(key))]
@@ -183,8 +180,7 @@ def contradiction(key: ApiKey) -> str:
 def add(path: Path, key: ApiKey) -> str:
     """Put a new key into the file; returns the key, which nobody can find out later.
 
-    Raises:
-        SettingsError: the name is taken, the key contradicts itself, or the file is broken.
+    Raises ``SettingsError``: the name is taken, the key contradicts itself, or the file is broken.
     """
     if problem := contradiction(key):
         raise SettingsError([problem])
@@ -199,8 +195,7 @@ def add(path: Path, key: ApiKey) -> str:
 def revoke(path: Path, name: str) -> None:
     """Take a key out of force. It stays listed.
 
-    Raises:
-        KeyNotFound: no valid key has this name. SettingsError: the file is broken.
+    Raises ``KeyNotFound``: no valid key has this name. ``SettingsError``: the file is broken.
     """
     with _changing(path) as keys:
         for place, key in enumerate(keys):
@@ -229,9 +224,8 @@ def _now() -> str:
 class Keyring:
     """The valid keys, as a running relay knows them. A file that has changed is read again at the next request.
 
-    Raises:
-        SettingsError: the file is broken, or a key in it contradicts itself, when the relay starts. Later a broken file
-            changes nothing, and is logged.
+    Raises ``SettingsError``: the file is broken, or a key in it contradicts itself, when the relay starts. Later a
+    broken file changes nothing, and is logged.
     """
 
     def __init__(self, path: Path) -> None:
@@ -267,8 +261,7 @@ class Keyring:
 def make_token(path: Path) -> str:
     """The installation's token; made at the first call, also when two processes ask at once.
 
-    Raises:
-        OSError: it can be neither read nor made.
+    Raises ``OSError``: it can be neither read nor made.
     """
     path.parent.mkdir(mode=0o700, exist_ok=True)
     if not read_token(path):

@@ -111,8 +111,7 @@ class Overview:
 async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) -> Overview:
     """Read the overview of a span of ``figures.SPANS``; its lists have ``rows`` turns at most.
 
-    Raises:
-        KeyError: there is no such span. StoreUnavailable: the store does not answer.
+    Raises ``KeyError``: there is no such span. ``StoreUnavailable``: the store does not answer.
     """
     now, seconds = time.time(), SPANS[span][0]
     everything, lists = Search(), client.lists
@@ -193,8 +192,7 @@ class TroubleWatcher:
     async def look(self) -> None:
         """Look once, unless another relay has just done so.
 
-        Raises:
-            StoreUnavailable: the store does not answer; the next look finds the same.
+        Raises ``StoreUnavailable``: the store does not answer; the next look finds the same.
         """
         client, found = self._client, list[Notice]()
         if not await client.notices.are_sent():

@@ -12,16 +12,14 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from api_client.contract.counters import NONE, parse, read_pending
 from api_client.contract.keys import BUCKETS
 from api_client.contract.owners import shown_owner
-from api_client.contract.settings import Settings
-from api_client.figures import metrics
 from api_client.figures.stats import (
     BREAKDOWNS,
     RETRY_BREAKDOWNS,
@@ -36,8 +34,6 @@ from api_client.figures.stats import (
     stats_of,
 )
 from api_client.store import Store
-
-# Figures as a part of the client; those of a span of time, whole and in equal pieces, are for an overview.
 
 #: Spans that can be looked at: name -> (seconds, size of the pieces).
 SPANS = {"1h": (3600, "minute"), "24h": (86_400, "hour"), "7d": (7 * 86_400, "hour"), "30d": (30 * 86_400, "day")}
@@ -89,39 +85,6 @@ class Figures:
         }
 
 
-async def read_figures(store: Store, span: str) -> Figures:
-    """Read them. Raises ``KeyError``: there is no such span."""
-    seconds, size = SPANS[span]
-    step = BUCKETS[size]
-    last = int(time.time()) // step * step
-    starts = range(last - seconds + step, last + 1, step)
-    read = await metrics.read_buckets(store, [(size, at) for at in starts])
-    total: Counter[str] = Counter()
-    for counters in read:
-        total.update(counters)
-    since, until = float(starts[0]), float(last + step)
-    # The same days of the week: what people ask differs by them.
-    against = max(_WEEK_DAYS, seconds // _DAY)
-    then, now = since - against * _DAY, time.time() - against * _DAY
-    before = await metrics.counters(store, then, now)
-    codes, models, each = (
-        stats_of(total, since=since, until=until, by=by).rows for by in ("code", "model", "validator_model")
-    )
-    return Figures(
-        span=span,
-        pieces=tuple(
-            Slice(start=at, seconds=step, stats=stats_of(counters, since=at, until=at + step, by="validator"))
-            for at, counters in zip(starts, read, strict=True)
-        ),
-        whole=stats_of(total, since=since, until=until, by="validator"),
-        codes=tuple(row for row in codes if isinstance(row, RuleRow) and row.rejected),
-        models=tuple(sorted((row for row in models if isinstance(row, TurnRow)), key=_failed_most)),
-        rules_by_model={_rule_and_model(row): row for row in each if isinstance(row, RuleRow)},
-        earlier=stats_of(before, since=then, until=now, by="validator"),
-        against=against,
-    )
-
-
 def _rule_and_model(row: RuleRow) -> tuple[str, str]:
     rule, _, model = row.name.partition(" / ")
     return rule, model
@@ -129,43 +92,6 @@ def _rule_and_model(row: RuleRow) -> tuple[str, str]:
 
 def _failed_most(row: TurnRow) -> tuple[float, int, int]:
     return (-row.failed_cost_usd, -row.failed_tokens, -row.turns)
-
-
-class FigureReader:
-    """Reads what was counted. Every method raises ``StoreUnavailable`` when the store does not answer."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-
-    async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
-        """Return how often agents were asked again in the last ``since_seconds``. As ``metrics.retry_rate``."""
-        found = metrics.retry_rate(self._store, since_seconds, by, every, model)
-        rate: RetryRate = await self._store.ask(found)
-        return rate
-
-    async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
-        """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
-
-        Raises:
-            ValueError: ``by`` is not in ``stats.BREAKDOWNS``.
-        """
-        found: Stats = await self._store.ask(metrics.stats(self._store, since_seconds, by, ago_seconds))
-        return found
-
-    async def totals(self) -> Mapping[str, int]:
-        """Every counter since the beginning (``contract/counters.py``)."""
-        found: Mapping[str, int] = await self._store.ask(metrics.totals(self._store))
-        return found
-
-    async def account(self) -> metrics.Account:
-        """Return what became of every turn that was ever acknowledged."""
-        found: metrics.Account = await self._store.ask(metrics.account(self._store))
-        return found
-
-    async def over(self, span: str) -> Figures:
-        """The figures of a span of ``figures.SPANS``, whole and over time."""
-        found: Figures = await self._store.ask(read_figures(self._store, span))
-        return found
 
 
 # Spans of time as people write them: 90s, 30m, 24h, 7d, 2w.
@@ -252,27 +178,6 @@ class Account:
         return max(0, self.acknowledged - self.ended - self.going_on)
 
 
-async def account(store: Store) -> Account:
-    """The account of an installation, each shard's of one moment: its counters, and how many turns its reapers see."""
-    counted: Counter[str] = Counter()
-    going_on = 0
-    for keys in store.shards:
-        pipe = store.redis.pipeline(transaction=True)
-        pipe.lrange(keys.pending, 0, -1)
-        pipe.hgetall(keys.totals)
-        pipe.zcard(keys.due)
-        waiting, total, unfinished = await pipe.execute()
-        going_on += unfinished
-        for found in ({name.decode(): int(value) for name, value in total.items()}, *map(_counts, waiting)):
-            for name, value in found.items():
-                counted[parse(name)[0]] += value
-    return Account(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
-
-
-def _counts(line: bytes) -> Mapping[str, int]:
-    return read_pending(line)[1]
-
-
 async def _read(store: Store, names: Sequence[Sequence[str]]) -> tuple[list[Counter[str]], list[Pending]]:
     """The hashes at each place of ``names``, added up over the shards, and what is pending: both of one moment."""
     added: list[Counter[str]] = [Counter() for _ in names[0]]
@@ -297,56 +202,6 @@ async def counters(store: Store, since: float, until: float) -> Counter[str]:
     for found in await read_buckets(store, wanted):
         total.update(found)
     return total
-
-
-async def stats(store: Store, since_seconds: float, by: str = "", ago_seconds: float = 0) -> Stats:
-    """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
-
-    Raises:
-        ValueError: ``by`` is not one of ``BREAKDOWNS``.
-    """
-    if by not in {"", *BREAKDOWNS}:
-        raise ValueError(f"by must be one of {', '.join(BREAKDOWNS)}, not {by[:80]!r}")
-    until = time.time() - ago_seconds
-    found = await counters(store, until - since_seconds, until)
-    if by in ACCOUNTS:
-        rows = await rows_by_account(store, until - since_seconds, until, by)
-        return replace(stats_of(found, since=until - since_seconds, until=until), by=by, rows=rows)
-    return stats_of(found, since=until - since_seconds, until=until, by=by)
-
-
-async def retry_rate(store: Store, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
-    """The retry rate of the last ``since_seconds``, whole or broken down, and in pieces of a minute, an hour or a day.
-
-    Of one ``model`` alone if it is named. With ``every`` the time begins with a whole piece, so it is a little longer
-    than asked for.
-
-    Raises:
-        ValueError: ``by`` is not in ``RETRY_BREAKDOWNS``; ``every`` is not a size of ``BUCKETS``, goes back
-            farther than these are kept, makes too many pieces, or does not go with ``by``; nor does ``model``.
-    """
-    if by not in {"", *RETRY_BREAKDOWNS}:
-        raise ValueError(f"by must be one of {', '.join(RETRY_BREAKDOWNS)}, not {by[:80]!r}")
-    if model and by in {"code", "session"}:
-        raise ValueError(f"model does not go with by {by}: it is not counted by model")
-    now, rate_of = time.time(), partial(retry_rate_of, by=by, model=model)
-    if every:
-        _check_pieces(store.settings, since_seconds, by, every)
-        return await _in_pieces(store, now - since_seconds, now, every, rate_of)
-    found = await counters(store, now - since_seconds, now)
-    rows = await _by_session(store, since_seconds) if by == "session" else ()
-    return rate_of(found, since_seconds=since_seconds, start=now - since_seconds, sessions=rows)
-
-
-def _check_pieces(settings: Settings, since_seconds: float, by: str, every: str) -> None:
-    if every not in BUCKETS:
-        raise ValueError(f"every must be one of {', '.join(BUCKETS)}, not {every[:80]!r}")
-    if by == "session":
-        raise ValueError("every does not go with by session: sessions have no counters")
-    if since_seconds > settings.bucket_lives[every]:
-        raise ValueError(f"what happened by the {every} is kept for {settings.bucket_lives[every]:.0f} s only")
-    if since_seconds > MOST_PIECES * BUCKETS[every]:
-        raise ValueError(f"more than {MOST_PIECES} pieces: take a larger one than the {every}")
 
 
 async def _in_pieces(
@@ -387,8 +242,7 @@ async def _by_session(store: Store, since_seconds: float) -> list[Share]:
 async def rows_by_account(store: Store, since: float, until: float, by: str) -> tuple[TurnRow, ...]:
     """Turns that finished between two times (seconds since the epoch), what they cost with all their runs, by account.
 
-    Raises:
-        RedisError: the store does not answer.
+    Raises ``RedisError``: the store does not answer.
     """
     rows: dict[str, TurnRow] = {}
     for keys in store.shards:
@@ -431,3 +285,128 @@ def _add_failed(row: TurnRow, facts: Sequence[bytes | None]) -> None:
         row.rejected += json.loads(completion or b"{}").get("verdict") == "complete"
         row.failed_tokens += int(used.get("input_tokens") or 0) + int(used.get("output_tokens") or 0)
         row.failed_cost_usd += float(used.get("cost_usd") or 0)
+
+
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
+
+
+def _asked(
+    read: Callable[Concatenate[FigureReader, _P], Awaitable[_T]],
+) -> Callable[Concatenate[FigureReader, _P], Coroutine[Any, Any, _T]]:
+    """A method whose questions have the patience and the errors of ``Store.ask``."""
+
+    @wraps(read)
+    async def asked(self: FigureReader, /, *args: _P.args, **named: _P.kwargs) -> _T:
+        found: _T = await self._store.ask(read(self, *args, **named))
+        return found
+
+    return asked
+
+
+class FigureReader:
+    """Reads what was counted. Every method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    @_asked
+    async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
+        """The retry rate of the last ``since_seconds``: whole or broken down, in pieces of a minute, an hour or a day.
+
+        Of one ``model`` alone if it is named. With ``every`` the time begins with a whole piece, so it is a little
+        longer than asked for. Raises ``ValueError``: ``by`` is not in ``RETRY_BREAKDOWNS``; ``every`` is not a size of
+        ``BUCKETS``, goes back farther than these are kept, makes too many pieces, or does not go with ``by``; nor does
+        ``model``.
+        """
+        if by not in {"", *RETRY_BREAKDOWNS}:
+            raise ValueError(f"by must be one of {', '.join(RETRY_BREAKDOWNS)}, not {by[:80]!r}")
+        if model and by in {"code", "session"}:
+            raise ValueError(f"model does not go with by {by}: it is not counted by model")
+        now, rate_of = time.time(), partial(retry_rate_of, by=by, model=model)
+        if every:
+            if every not in BUCKETS:
+                raise ValueError(f"every must be one of {', '.join(BUCKETS)}, not {every[:80]!r}")
+            if by == "session":
+                raise ValueError("every does not go with by session: sessions have no counters")
+            if since_seconds > (life := self._store.settings.bucket_lives[every]):
+                raise ValueError(f"what happened by the {every} is kept for {life:.0f} s only")
+            if since_seconds > MOST_PIECES * BUCKETS[every]:
+                raise ValueError(f"more than {MOST_PIECES} pieces: take a larger one than the {every}")
+            return await _in_pieces(self._store, now - since_seconds, now, every, rate_of)
+        found = await counters(self._store, now - since_seconds, now)
+        rows = await _by_session(self._store, since_seconds) if by == "session" else ()
+        return rate_of(found, since_seconds=since_seconds, start=now - since_seconds, sessions=rows)
+
+    @_asked
+    async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
+        """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
+
+        Raises ``ValueError``: ``by`` is not one of ``BREAKDOWNS``.
+        """
+        if by not in {"", *BREAKDOWNS}:
+            raise ValueError(f"by must be one of {', '.join(BREAKDOWNS)}, not {by[:80]!r}")
+        until = time.time() - ago_seconds
+        found = await counters(self._store, until - since_seconds, until)
+        if by in ACCOUNTS:
+            rows = await rows_by_account(self._store, until - since_seconds, until, by)
+            return replace(stats_of(found, since=until - since_seconds, until=until), by=by, rows=rows)
+        return stats_of(found, since=until - since_seconds, until=until, by=by)
+
+    @_asked
+    async def totals(self) -> Mapping[str, int]:
+        """Every counter since the beginning (``contract/counters.py``)."""
+        return await totals(self._store)
+
+    @_asked
+    async def account(self) -> Account:
+        """Return what became of every turn that was ever acknowledged: each shard as it was at one moment."""
+        counted: Counter[str] = Counter()
+        going_on = 0
+        for keys in self._store.shards:
+            pipe = self._store.redis.pipeline(transaction=True)
+            pipe.lrange(keys.pending, 0, -1)
+            pipe.hgetall(keys.totals)
+            pipe.zcard(keys.due)
+            waiting, total, unfinished = await pipe.execute()
+            going_on += unfinished
+            for found in (
+                {name.decode(): int(value) for name, value in total.items()},
+                *(read_pending(line)[1] for line in waiting),
+            ):
+                for name, value in found.items():
+                    counted[parse(name)[0]] += value
+        return Account(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
+
+    @_asked
+    async def over(self, span: str) -> Figures:
+        """The figures of a span of ``SPANS``, whole and over time. Raises ``KeyError``: there is no such span."""
+        seconds, size = SPANS[span]
+        step = BUCKETS[size]
+        last = int(time.time()) // step * step
+        starts = range(last - seconds + step, last + 1, step)
+        read = await read_buckets(self._store, [(size, at) for at in starts])
+        total: Counter[str] = Counter()
+        for piece in read:
+            total.update(piece)
+        since, until = float(starts[0]), float(last + step)
+        # The same days of the week: what people ask differs by them.
+        against = max(_WEEK_DAYS, seconds // _DAY)
+        then, now = since - against * _DAY, time.time() - against * _DAY
+        before = await counters(self._store, then, now)
+        codes, models, each = (
+            stats_of(total, since=since, until=until, by=by).rows for by in ("code", "model", "validator_model")
+        )
+        return Figures(
+            span=span,
+            pieces=tuple(
+                Slice(start=at, seconds=step, stats=stats_of(piece, since=at, until=at + step, by="validator"))
+                for at, piece in zip(starts, read, strict=True)
+            ),
+            whole=stats_of(total, since=since, until=until, by="validator"),
+            codes=tuple(row for row in codes if isinstance(row, RuleRow) and row.rejected),
+            models=tuple(sorted((row for row in models if isinstance(row, TurnRow)), key=_failed_most)),
+            rules_by_model={_rule_and_model(row): row for row in each if isinstance(row, RuleRow)},
+            earlier=stats_of(before, since=then, until=now, by="validator"),
+            against=against,
+        )

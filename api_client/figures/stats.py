@@ -306,6 +306,10 @@ def stats_of(counters: Mapping[str, int], *, since: float, until: float, by: str
     for name, labels, value in parsed:
         if name == "turn.finished":
             outcomes[labels[0]] += value
+    phases = PhaseRow()
+    for decision, count in _by_label(parsed, "phase.judged", _VERIFIED).items():
+        setattr(phases, decision, count)
+        phases.judged += count
     return Stats(
         since=since,
         until=until,
@@ -318,18 +322,10 @@ def stats_of(counters: Mapping[str, int], *, since: float, until: float, by: str
         rows=tuple(rows),
         durations=durations_of(parsed),
         outcomes=dict(outcomes),
-        phases=_phase_row(parsed),
+        phases=phases,
         escalated=_by_label(parsed, "turn.escalated", _STAGES),
         decided=_by_label(parsed, "turn.decided", {kind.value: kind.value for kind in DecisionKind}),
     )
-
-
-def _phase_row(parsed: Parsed) -> PhaseRow:
-    row = PhaseRow()
-    for decision, value in _by_label(parsed, "phase.judged", _VERIFIED).items():
-        setattr(row, decision, value)
-        row.judged += value
-    return row
 
 
 def _by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[str, int]:

@@ -436,11 +436,8 @@ def means_a_turn(text: str) -> bool:
 async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) -> str:
     """The id of the turn that ``text`` means: the id itself, the beginning of one turn's id, or ``last``.
 
-    With ``owner`` only this owner's turns are meant, and others are not there.
-
-    Raises:
-        TurnNotFound: there is none. BadRequest: the ids of several turns begin like this.
-        StoreUnavailable: the store does not answer.
+    With ``owner`` only this owner's turns are meant, and others are not there. Raises ``TurnNotFound``: there is none.
+    ``BadRequest``: the ids of several turns begin like this. ``StoreUnavailable``: the store does not answer.
     """
     text, owner = text.strip(), owner or ""
     try:

@@ -36,18 +36,12 @@ async def select(lists: TurnLists, search: Search, *, only: str = "") -> list[Fo
         found |= {each.turn_id: each for each in await lists.dead_letters(everything)}
     chosen = [each for each in found.values() if search.in_time((each.finished_at or each.created_at) / 1000)]
     if search.text:
-        says = await _that_say(lists, [each.turn_id for each in chosen], search)
+        says = set[str]()
+        for start in range(0, len(chosen), _BATCH):
+            read = await lists.read(each.turn_id for each in chosen[start : start + _BATCH])
+            says |= {turn.turn_id for turn in read if search.says(turn)}
         chosen = [each for each in chosen if each.turn_id in says]
     return sorted(chosen, key=lambda each: (each.created_at, each.turn_id))
-
-
-async def _that_say(lists: TurnLists, turn_ids: list[str], search: Search) -> set[str]:
-    """Those of the turns whose message has the text."""
-    found: set[str] = set()
-    for start in range(0, len(turn_ids), _BATCH):
-        read = await lists.read(turn_ids[start : start + _BATCH])
-        found |= {turn.turn_id for turn in read if search.says(turn)}
-    return found
 
 
 # Clearing up the store: finished turns whose records, events or attempts were to be kept for a shorter time.
@@ -145,8 +139,7 @@ class DeadLetters:
     async def drop(self, turn_id: str) -> None:
         """Take a turn off the list; it is then kept as long as any finished turn. Idempotent.
 
-        Raises:
-            NotFinished: it is not among them. TurnNotFound: there is no such turn.
+        Raises ``NotFinished``: it is not among them. ``TurnNotFound``: there is no such turn.
         """
         turn = await self._reader.get(turn_id)
         [said] = await self._store.change(self._drop, turn_id, turn.request.session_id, {"owner": turn.request.owner})

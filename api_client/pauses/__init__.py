@@ -11,7 +11,6 @@ from typing import Any
 
 from api_client.contract.counters import label
 from api_client.contract.issues import BadRequest
-from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.store import Store
 from api_client.store.audit import Audit
@@ -114,15 +113,6 @@ def check_place(what: str, name: str, settings: Settings) -> None:
         raise BadRequest(f"unknown model {name[:80]!r}; known: {known}", param="name", code="model_not_found")
 
 
-def check_pause(pause: Pause, settings: Settings, now: float) -> None:
-    """Refuse a pause that can never work. Raises as ``check_place``."""
-    check_place(pause.what, pause.name, settings)
-    if len(pause.reason) > _LONGEST_REASON or not pause.reason.isprintable():
-        raise BadRequest(f"reason must be one line of at most {_LONGEST_REASON} characters", param="reason")
-    if pause.until and not now < pause.until <= now + _LONGEST_SECONDS:
-        raise BadRequest("until must be in the future, and within a year", param="until")
-
-
 def clock_time(at: float, now: float) -> str:
     """A moment as people read it, with its zone: ``14:30 UTC``, on another day with its date."""
     moment = datetime.fromtimestamp(at).astimezone()
@@ -150,14 +140,16 @@ class Pauses:
     async def pause(self, pause: Pause, *, seconds: float = 0.0) -> Pause:
         """Pause something from now on, for ``seconds``, or until ``pause.until``, or until somebody resumes it.
 
-        Agents at work finish. Again: the new reason and end count. Returns the pause as it is stored.
-
-        Raises:
-            BadRequest: what cannot be paused; names the field.
+        Agents at work finish. Again: the new reason and end count. Returns the pause as it is stored. Raises
+        ``BadRequest``: what cannot be paused; names the field.
         """
         now = await self._now()
         pause = replace(pause, since=now, until=now + seconds if seconds else pause.until)
-        check_pause(pause, self._store.settings, now)
+        check_place(pause.what, pause.name, self._store.settings)
+        if len(pause.reason) > _LONGEST_REASON or not pause.reason.isprintable():
+            raise BadRequest(f"reason must be one line of at most {_LONGEST_REASON} characters", param="reason")
+        if pause.until and not now < pause.until <= now + _LONGEST_SECONDS:
+            raise BadRequest("until must be in the future, and within a year", param="until")
         await self._audit.note("pause", by=pause.by, detail=f"{pause.title}: {pause.reason}")
         await self._write({pause.field: pause.stored()})
         log.info("pause.began", what=pause.what, name=pause.name, until=pause.until, reason=pause.reason)
@@ -210,9 +202,8 @@ class Pauses:
 
     async def _write(self, changes: dict[str, str]) -> bool:
         words = [word for pair in changes.items() for word in pair]
-        before = [await self._store.ask(self._change(keys=_names(keys), args=words)) for keys in self._store.shards]
+        before = [
+            await self._store.ask(self._change(keys=[keys.pauses, keys.held, keys.due], args=words))
+            for keys in self._store.shards
+        ]
         return any(before)
-
-
-def _names(keys: Keys) -> list[str]:
-    return [keys.pauses, keys.held, keys.due]

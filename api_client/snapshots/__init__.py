@@ -155,7 +155,11 @@ def pack(
     """
     before = base.manifest
     known = {each.digest: each for each in before.files.values()}
-    anew = _crowded(found, known)
+    # Where there are too many objects, the contents of all but the largest go into the new one.
+    used: Counter[str] = Counter()
+    for digest in {each.digest for each in found.files.values()} & known.keys():
+        used[known[digest].pack] += known[digest].length
+    anew = frozenset(name for name, _ in used.most_common()[1:]) if len(used) > _MOST_PACKS else frozenset()
     files: dict[str, StoredFile] = {}
     pieces: list[bytes] = []
     at = 0
@@ -178,14 +182,6 @@ def pack(
     made = SnapshotManifest(made.files, made.links, made.folders, retired)
     end = made.to_bytes()
     return Snapshot(Pointer(name, at, len(end), digest_of(end)), made), b"".join([*pieces, end])
-
-
-def _crowded(found: FolderState, known: Mapping[str, StoredFile]) -> frozenset[str]:
-    """The objects whose contents go into the new one, because there are too many of them: all but the largest."""
-    used: Counter[str] = Counter()
-    for digest in {each.digest for each in found.files.values()} & known.keys():
-        used[known[digest].pack] += known[digest].length
-    return frozenset(name for name, _ in used.most_common()[1:]) if len(used) > _MOST_PACKS else frozenset()
 
 
 # The object store: names and contents. Only this package imports ``obstore`` (the extra ``s3``), when it is used.
@@ -225,8 +221,7 @@ class StoredObject:
 class Objects:
     """The objects of one namespace. Each method blocks, and may be called from any thread.
 
-    Raises:
-        FilesUnavailable: the store stayed away for ``patience`` seconds, or refuses.
+    Raises ``FilesUnavailable``: the store stayed away for ``patience`` seconds, or refuses.
     """
 
     def __init__(self, settings: Settings, patience: float = _PATIENCE) -> None:
@@ -261,8 +256,7 @@ class Objects:
     def parts(self, name: str, places: Sequence[tuple[int, int]]) -> list[bytes]:
         """Parts of an object, each from where and how long; near ones come in one request.
 
-        Raises:
-            FilesLost: there is no such object.
+        Raises ``FilesLost``: there is no such object.
         """
         starts, lengths = [at for at, _ in places], [length for _, length in places]
         found = self._asked(lambda: self._api.get_ranges(self._store, name, starts=starts, lengths=lengths))
@@ -310,8 +304,7 @@ def _said(error: Exception) -> str:
 def snapshot_at(objects: Objects, text: str) -> Snapshot:
     """The snapshot that a pointer of the store names; one without files for an empty text.
 
-    Raises:
-        FilesLost: it is not there, or is another. FilesUnavailable: the object store stays away.
+    Raises ``FilesLost``: it is not there, or is another. ``FilesUnavailable``: the object store stays away.
     """
     if not text:
         return Snapshot()
@@ -351,8 +344,7 @@ class SnapshotReader:
     async def of(self, session_id: str) -> Snapshot | None:
         """The current snapshot of a session; None where sessions are in a shared folder.
 
-        Raises:
-            FilesLost, FilesUnavailable: as ``snapshot_at``. StoreUnavailable: the store does not answer.
+        Raises ``FilesLost``, ``FilesUnavailable``: as ``snapshot_at``. ``StoreUnavailable``: the store does not answer.
         """
         if not self._settings.files:
             return None
@@ -404,10 +396,8 @@ async def clear_objects(
     """Remove what nobody needs; with ``dry_run`` only count it.
 
     Sessions without a new snapshot for ``session_seconds`` are forgotten, unless they are at work (0: never): their
-    objects go when their grace is over.
-
-    Raises:
-        FilesUnavailable: the object store stays away. StoreUnavailable: the store does.
+    objects go when their grace is over. Raises ``FilesUnavailable``: the object store stays away. ``StoreUnavailable``:
+    the store does.
     """
     cleared = Cleared(0, 0, [])
     grace = store.settings.files_grace_seconds

@@ -17,7 +17,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from api_client.contract.turn import Turn
-from api_client.tracing.spans import Note, Span, caller_span, span_id, trace_id
+from api_client.tracing.spans import Span, caller_span, span_id, trace_id
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 
@@ -27,7 +27,11 @@ class Exporter:
 
     def __init__(self, version: str) -> None:
         self._exporter = OTLPSpanExporter()
-        self._resource = _resource(version)
+        # Who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and our own name where they are silent.
+        found = Resource({"service.version": version}).merge(Resource.create())
+        if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
+            found = found.merge(Resource({"service.name": "helix-turns"}))
+        self._resource = found
         self._scope = InstrumentationScope("helix-turns", version)
 
     def send(self, trees: Sequence[tuple[Turn, Sequence[Span]]]) -> bool:
@@ -46,21 +50,15 @@ class Exporter:
             parent=_above(turn) if span.parent is None else _context(turn, span.parent),
             resource=self._resource,
             attributes={**span.attributes, **({"error.type": span.error} if span.error else {})},
-            events=[_event(note) for note in span.notes],
+            events=[
+                SpanEvent(note.name, attributes=dict(note.attributes), timestamp=_ns(note.at)) for note in span.notes
+            ],
             kind=SpanKind.INTERNAL,
             status=Status(StatusCode.ERROR, span.error) if span.error else Status(StatusCode.UNSET),
             start_time=_ns(span.start),
             end_time=_ns(span.end),
             instrumentation_scope=self._scope,
         )
-
-
-def _resource(version: str) -> Resource:
-    """Return who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, and our own name where they are silent."""
-    found = Resource({"service.version": version}).merge(Resource.create())
-    if str(found.attributes.get("service.name", "")).startswith("unknown_service"):
-        found = found.merge(Resource({"service.name": "helix-turns"}))
-    return found
 
 
 def _context(turn: Turn, key: str) -> SpanContext:
@@ -71,10 +69,6 @@ def _above(turn: Turn) -> SpanContext | None:
     """The caller's span, if there is one."""
     caller = caller_span(turn.request.traceparent)
     return SpanContext(caller.trace_id, caller.span_id, is_remote=True, trace_flags=_SAMPLED) if caller else None
-
-
-def _event(note: Note) -> SpanEvent:
-    return SpanEvent(note.name, attributes=dict(note.attributes), timestamp=_ns(note.at))
 
 
 def _ns(seconds: float) -> int:

@@ -173,7 +173,14 @@ class _Walk:
             case kinds.AttemptStarted() as body:
                 self._started(event, body)
             case kinds.TurnMended() as body:
-                self._mended(at, body)
+                attributes: dict[str, Value] = {
+                    "helix.changes": len(body.changes),
+                    "helix.attempt.number": body.attempt,
+                }
+                span = Span(
+                    key="fallback", name="fallback", start=self._mending or at, end=at, parent="", attributes=attributes
+                )
+                self._checks.append(span)
             case kinds.TurnFallback():
                 self._notes.append(_note(event))
                 self._mending = at
@@ -220,11 +227,15 @@ class _Walk:
             case kinds.AttemptReset():
                 attempt.notes.append(_note(event))
             case kinds.GateChecked():
-                self._gate(attempt, at, body)
+                name = body.gate.partition(":")[0]
+                codes, skipped = error_codes(body.issues), bool(body.skipped)
+                self._check(attempt, name, attempt.judged_since or at, at, body.passed, codes=codes, skipped=skipped)
+                attempt.judged_since = at
             case kinds.VerifierStarted():
                 self._verifier = (at, body.model)
             case kinds.VerifierJudged():
-                self._verified(attempt, at, body)
+                start, model = self._verifier
+                self._check(attempt, "verifier", start or at, at, body.success, ground=body.ground, model=model)
 
     def _check(self, attempt: _Attempt, name: str, start: float, end: float, passed: bool, **more: Value) -> None:
         """A child of an attempt that judged it; numbered, because an attempt taken over is judged again."""
@@ -245,23 +256,6 @@ class _Walk:
         for name in self._turn.request.validators:
             codes = error_codes(issue for issue in issues if issue.validator == name)
             self._check(attempt, name, attempt.judged_since or at, at, not codes, codes=codes)
-
-    def _gate(self, attempt: _Attempt, at: float, body: kinds.GateChecked) -> None:
-        name = body.gate.partition(":")[0]
-        codes, skipped = error_codes(body.issues), bool(body.skipped)
-        self._check(attempt, name, attempt.judged_since or at, at, body.passed, codes=codes, skipped=skipped)
-        attempt.judged_since = at
-
-    def _verified(self, attempt: _Attempt, at: float, body: kinds.VerifierJudged) -> None:
-        start, model = self._verifier
-        self._check(attempt, "verifier", start or at, at, body.success, ground=body.ground, model=model)
-
-    def _mended(self, at: float, body: kinds.TurnMended) -> None:
-        attributes: dict[str, Value] = {"helix.changes": len(body.changes), "helix.attempt.number": body.attempt}
-        span = Span(
-            key="fallback", name="fallback", start=self._mending or at, end=at, parent="", attributes=attributes
-        )
-        self._checks.append(span)
 
     def spans(self) -> list[Span]:
         """Return what was read, as spans."""

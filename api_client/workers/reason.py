@@ -256,24 +256,20 @@ def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
     )
 
 
-def due_since(head: Row, announce_seconds: float) -> float:
+def _waits_since(head: Row, facts: Facts) -> float:
     """When a head became due, in seconds: from when it is due again and how often it was announced since.
 
     Each announcement is looked after one delay later, and the delay doubles. A deadline that is near shortens the last
-    delay, so that the time may come out early by at most as long as the turn has waited.
+    delay, so that the time may come out early by at most as long as the turn has waited. One in the line, which nobody
+    has to look at for long, has waited from its submit on.
     """
     if head.announced == 0:  # put off, because its announcement still waits: noted when that was made
         since = float(head.announced_at)
     else:
         doubled = min(head.announced, _DOUBLINGS + 1)
         delays = 2**doubled - 1 + 2**_DOUBLINGS * max(0, head.announced - doubled)
-        since = head.due - announce_seconds * 1000 * delays
-    return max(since, float(head.not_before), float(head.created_at)) / 1000
-
-
-def _waits_since(head: Row, facts: Facts) -> float:
-    """As ``due_since``; one in the line, which nobody has to look at for long, has waited from its submit on."""
-    since = due_since(head, facts.announce_seconds)
+        since = head.due - facts.announce_seconds * 1000 * delays
+    since = max(since, float(head.not_before), float(head.created_at)) / 1000
     return since if since <= facts.at else max(head.not_before, head.created_at) / 1000
 
 

@@ -53,19 +53,6 @@ if TYPE_CHECKING:
 _EARLY, _LATE = 5.0, 60.0
 
 
-async def reported_workers(store: Store) -> list[WorkerReport]:
-    """Return what each worker process last reported, by name.
-
-    A store that takes no writes takes no reports: then workers listen to channels whose names say when they lived.
-
-    Raises:
-        StoreUnavailable: the store does not answer.
-    """
-    keys = Keys(store.namespace)
-    stored = await store.ask(store.redis.hgetall(keys.workers))
-    return reports_of(stored, await store.ask(store.redis.pubsub_channels(keys.alive("*"))))
-
-
 async def written_reports(redis: Redis, namespace: str) -> list[WorkerReport]:
     """Return the reports in the store alone, by name. Raises ``RedisError`` when it does not answer."""
     stored: Any = await redis.hgetall(Keys(namespace).workers)
@@ -116,8 +103,7 @@ def exit_of(exits: Iterable[ProcessExit], worker: str, *, heard: float, noticed:
 async def waiting_messages(store: Store) -> dict[str, int]:
     """Return how many messages that nobody took yet wait in each queue of the broker, which may be the store too.
 
-    Raises:
-        RedisError: the broker does not answer.
+    Raises ``RedisError``: the broker does not answer.
     """
     settings = store.settings
     if settings.broker_url == settings.store_url:
@@ -164,7 +150,10 @@ class OwnReport:
         """Report, and once an hour forget who died or ended a day ago. Raises ``ResponseError`` where it is refused."""
         await self._redis.hset(self._keys.workers, self._name, report.to_json())
         if time.monotonic() - self._kept_at > _FORGET_SECONDS / 24:
-            await self._forget(report.at)
+            for key in (self._keys.workers, self._keys.ended_workers):
+                listed: Mapping[bytes, bytes] = await self._redis.hgetall(key)
+                if gone := [name for name, text in listed.items() if report.at - _reported_at(text) > _FORGET_SECONDS]:
+                    await self._redis.hdel(key, *gone)
             await self._redis.expire(self._keys.workers, int(_FORGET_SECONDS))
             self._kept_at = time.monotonic()
         await self._sign.aclose()
@@ -189,12 +178,6 @@ class OwnReport:
         pipe.hdel(self._keys.workers, self._name)
         pipe.hdel(self._keys.orders, self._name)
         await pipe.execute()
-
-    async def _forget(self, now: float) -> None:
-        for key in (self._keys.workers, self._keys.ended_workers):
-            listed: Mapping[bytes, bytes] = await self._redis.hgetall(key)
-            if gone := [name for name, report in listed.items() if now - _reported_at(report) > _FORGET_SECONDS]:
-                await self._redis.hdel(key, *gone)
 
 
 def _reported_at(report: bytes) -> float:
@@ -302,8 +285,7 @@ async def read_standing(
 ) -> Standing:
     """Look at the store, once; at the first ``at_most`` unfinished turns.
 
-    Raises:
-        StoreUnavailable: it does not answer, or refuses even to be read.
+    Raises ``StoreUnavailable``: it does not answer, or refuses even to be read.
     """
     facts, ended = await _read_facts(store, prober)
     if spending and not facts.refusal:
@@ -344,26 +326,6 @@ async def read_standing(
         dead=dead,
         alerts=tuple(alerts(fleet, facts, overdue=overdue, waits=waits, folders=apart)),
     )
-
-
-async def read_waits(store: Store, prober: Prober, turns: Iterable[Turn]) -> dict[str, Wait]:
-    """Give the reason why each of these turns does not run, by its id; not those that ended or run. Raises as above."""
-    unfinished = [each for each in turns if each.state is not TurnState.FINISHED]
-    if not unfinished:
-        return {}
-    facts, _ = await _read_facts(store, prober)
-    pipe = store.redis.pipeline(transaction=False)
-    for turn in unfinished:
-        keys = keys_of(store.namespace, turn.turn_id)
-        pipe.zscore(keys.due, turn.turn_id)
-        pipe.hmget(keys.turn(turn.turn_id), FIELDS)
-        pipe.lindex(keys.session(turn.request.session_id), 0)
-    answers, found = await store.ask(pipe.execute()), dict[str, Wait]()
-    for turn, due, values, head in zip(unfinished, answers[::3], answers[1::3], answers[2::3], strict=True):
-        read = row(turn.turn_id, due or 0.0, values)
-        if read and (wait := why(read, (head or b"").decode(), facts)):
-            found[turn.turn_id] = wait
-    return found
 
 
 async def _read_facts(store: Store, prober: Prober) -> tuple[Facts, list[WorkerReport]]:
@@ -419,7 +381,22 @@ class Workers:
 
     async def waits(self, turns: Iterable[Turn]) -> dict[str, Wait]:
         """Return why each of these turns does not run, by its id: what list, show, the turn's page and chats say."""
-        return await read_waits(self._store, self._prober, turns)
+        unfinished = [each for each in turns if each.state is not TurnState.FINISHED]
+        if not unfinished:
+            return {}
+        facts, _ = await _read_facts(self._store, self._prober)
+        pipe = self._store.redis.pipeline(transaction=False)
+        for turn in unfinished:
+            keys = keys_of(self._store.namespace, turn.turn_id)
+            pipe.zscore(keys.due, turn.turn_id)
+            pipe.hmget(keys.turn(turn.turn_id), FIELDS)
+            pipe.lindex(keys.session(turn.request.session_id), 0)
+        answers, found = await self._store.ask(pipe.execute()), dict[str, Wait]()
+        for turn, due, values, head in zip(unfinished, answers[::3], answers[1::3], answers[2::3], strict=True):
+            read = row(turn.turn_id, due or 0.0, values)
+            if read and (wait := why(read, (head or b"").decode(), facts)):
+                found[turn.turn_id] = wait
+        return found
 
     async def why(self) -> tuple[str, ...]:
         """``Standing.why``, of the turns that are looked after first; what was found holds for some seconds."""
@@ -444,13 +421,15 @@ class Workers:
 
     async def reported(self) -> list[WorkerReport]:
         """Return what each worker process last reported, as ``reported_workers``."""
-        return await reported_workers(self._store)
+        # A store that takes no writes takes no reports: then the names of channels say which workers live.
+        keys = Keys(self._store.namespace)
+        stored = await self._store.ask(self._store.redis.hgetall(keys.workers))
+        return reports_of(stored, await self._store.ask(self._store.redis.pubsub_channels(keys.alive("*"))))
 
     async def unfinished(self) -> int:
         """Return how many turns have not ended, those that wait for a person included.
 
-        Raises:
-            StoreUnavailable: the store does not answer.
+        Raises ``StoreUnavailable``: the store does not answer.
         """
         count = 0
         for keys in self._store.shards:
@@ -460,10 +439,8 @@ class Workers:
     async def order(self, name: str, what: WorkerOrder) -> str:
         """Order a worker process to do something; it obeys with its next heartbeat. Twice makes no difference.
 
-        ``name`` is its name or the beginning of it; the whole name is returned.
-
-        Raises:
-            BadRequest: no worker's name begins like this, or several do. StoreUnavailable: the store does not answer.
+        ``name`` is its name or the beginning of it; the whole name is returned. Raises ``BadRequest``: no worker's name
+        begins like this, or several do. ``StoreUnavailable``: the store does not answer.
         """
         known = [each.name for each in await self.reported()]
         meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
