@@ -141,10 +141,8 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
             return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)
         case PhaseError():
             return bad_request(shown_text(str(error), 2_000), param="phases", code="invalid_phases")
-        case contract.NotFinished():
-            return ApiError(409, shown_text(str(error), 400), code="turn_not_finished", headers=NO_RETRY)
-        case contract.NotParked():
-            return ApiError(409, shown_text(str(error), 400), code="turn_not_parked", headers=NO_RETRY)
+        case contract.NotFinished() | contract.NotParked():
+            return ApiError(409, shown_text(str(error), 400), code=error.code, headers=NO_RETRY)
         case contract.BudgetExceeded():
             soon = time.time() + error.seconds < error.resets_at - 1  # what turns at work set aside comes back
             resets = clock_time(error.resets_at, time.time())
@@ -153,7 +151,13 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
             headers = ({} if soon else NO_RETRY) | {"retry-after": str(math.ceil(error.seconds))}
             return ApiError(429, message, code="budget_exceeded", headers=headers)
         case contract.IntakePaused():
-            return intake_paused(error, locale)
+            now = time.time()
+            seconds = max(1, math.ceil(error.until - now)) if error.until else PAUSED_RETRY_SECONDS
+            until = say("until", locale, time=clock_time(error.until, now)) if error.until else ""
+            reason = shown_text(error.reason, 200)
+            details = say("paused", locale, until=until, reason=f": {reason}" if reason else "")
+            message = f"{sentence('intake_paused', locale)} ({details})"
+            return ApiError(503, message, code="intake_paused", headers={"retry-after": str(seconds)})
         case contract.SessionBusy():
             return ApiError(409, sentence("session_busy", locale), code="session_busy", headers=NO_RETRY)
         case contract.StoreUnavailable() | contract.SettingsError() | FilesUnavailable():
@@ -161,17 +165,6 @@ def from_contract(error: contract.HelixError, locale: str) -> ApiError:
             headers = {"retry-after": str(STORE_RETRY_SECONDS)}
             return ApiError(503, sentence(code, locale), code=code, headers=headers)
     return internal_error(locale)
-
-
-def intake_paused(error: contract.IntakePaused, locale: str) -> ApiError:
-    """No new turns are taken; says why, until when, and when to come again."""
-    now = time.time()
-    seconds = max(1, math.ceil(error.until - now)) if error.until else PAUSED_RETRY_SECONDS
-    until = say("until", locale, time=clock_time(error.until, now)) if error.until else ""
-    reason = shown_text(error.reason, 200)
-    details = say("paused", locale, until=until, reason=f": {reason}" if reason else "")
-    message = f"{sentence('intake_paused', locale)} ({details})"
-    return ApiError(503, message, code="intake_paused", headers={"retry-after": str(seconds)})
 
 
 def internal_error(locale: str) -> ApiError:

@@ -25,8 +25,7 @@ _LONGEST = 300
 def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
     """The search that an address asks for; ``owner`` is whose turns the asker may see, None for everybody's.
 
-    Raises:
-        ApiError: 400, a word of it is not known or cannot be read.
+    Raises ``ApiError``: 400, a word of it is not known or cannot be read.
     """
     if unknown := next((word for word in asked if word not in (*FILTERS, *_OTHERS)), ""):
         known = f"no such filter; there are {', '.join(FILTERS)}"
@@ -60,8 +59,7 @@ def search_of(asked: Mapping[str, str], owner: str | None) -> Search:
 def place_of(text: str) -> Cursor | None:
     """The place in a list that a cursor names; None for its beginning.
 
-    Raises:
-        ApiError: 400, this is not a cursor.
+    Raises ``ApiError``: 400, this is not a cursor.
     """
     try:
         return Cursor.parse(text) if text else None

@@ -222,9 +222,8 @@ class _Server(uvicorn.Server):
 def serve(settings: Settings, pack: Pack | None = None) -> None:
     """Run the relay until SIGTERM or SIGINT. Open streams then end with an error that says that the turn goes on.
 
-    Raises:
-        SettingsError: as ``create_app``; or an address others can reach without an API key.
-        SystemExit: the address cannot be listened on.
+    Raises ``SettingsError``: as ``create_app``; or an address others can reach without an API key. ``SystemExit``: the
+    address cannot be listened on.
     """
     app = create_app(settings, pack=pack)
     if not needs_key(app.state.relay) and not is_loopback(settings.web_host):
@@ -246,14 +245,10 @@ def serve(settings: Settings, pack: Pack | None = None) -> None:
         ws="none",
         timeout_graceful_shutdown=SHUTDOWN_SECONDS,
     )
-    _allow_many_streams()
-    sys.setswitchinterval(SWITCH_SECONDS)
-    gc.freeze()  # what is there now stays: the collector need not go through it again and again
-    _Server(config, settings.stuck_reader_seconds).run()
-
-
-def _allow_many_streams() -> None:
-    """Lift the soft limit of open files, often 1,024, to the hard one: every stream takes two, to reader and store."""
+    # Every stream takes two open files, to reader and store; the soft limit is often 1,024.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(OSError, ValueError):  # "unlimited" is more than some systems give
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    sys.setswitchinterval(SWITCH_SECONDS)
+    gc.freeze()  # what is there now stays: the collector need not go through it again and again
+    _Server(config, settings.stuck_reader_seconds).run()

@@ -82,8 +82,7 @@ Messages: TypeAlias = tuple[dict[str, str], ...]
 def _content(content: Any, name: str, rules: ConversationRules, problems: Problems, *, new: bool) -> _Content:
     """The content of the field ``name``; ``new``: it is part of what is asked now, not of an earlier message.
 
-    Raises:
-        ApiError: 400 with the name of the field that is wrong.
+    Raises ``ApiError``: 400 with the name of the field that is wrong.
     """
     if content is None:
         raise bad_request(f"{name}: is missing", param=name, code="missing_required_parameter")
@@ -111,7 +110,9 @@ def _part(part: Any, name: str, rules: ConversationRules, new: bool) -> _Content
             return text, ()
         raise bad_request(f"{name}.text: must be a text; got {shown(text)}", param=f"{name}.text", code="invalid_type")
     if kind in _IMAGES:
-        return _image(_address(part, "image_url", "url"), name, rules, new)
+        given = part.get("image_url")  # chat completions wrap it in an object, responses do not
+        url = given.get("url") if isinstance(given, dict) else given
+        return _image(url if isinstance(url, str) else "", name, rules, new)
     if kind in _FILES and (text := _text_of(part)) is not None:
         return text, ()
     if not new:
@@ -134,13 +135,6 @@ def _image(url: str, name: str, rules: ConversationRules, new: bool) -> _Content
     if new:
         raise bad_request(f"{name}: {sentence('image_not_read', 'en')}", param=name, code="image_not_read")
     return say("image_left_out", rules.locale), ()
-
-
-def _address(part: Mapping[str, Any], field: str, inner: str) -> str:
-    """The address in a part: chat completions wrap it in an object, responses do not."""
-    given = part.get(field)
-    url = given.get(inner) if isinstance(given, dict) else given
-    return url if isinstance(url, str) else ""
 
 
 def _text_of(part: Mapping[str, Any]) -> str | None:
@@ -291,9 +285,8 @@ def read_ask(
 ) -> Ask:
     """Read a turn from a request.
 
-    Raises:
-        ApiError: 400 with the field's name, or 404 for an unknown model; it lists all that is wrong.
-        SettingsError: the policy was never usable.
+    Raises ``ApiError``: 400 with the field's name, or 404 for an unknown model; it lists all that is wrong.
+    ``SettingsError``: the policy was never usable.
     """
     by = AskedBy(headers, settings, owner, policy)
     wished = read(TurnBody, body, by.problems)
@@ -305,8 +298,8 @@ def ask_for(
 ) -> Ask:
     """The turn that a body wishes. Raises as ``read_ask``.
 
-    ``said`` is the conversation in it, as it came, ``system`` what the caller puts before that; ``spoken`` is the
-    language that its user writes, or empty. ``notes`` become metadata.
+    ``said``: the conversation in it, as it came; ``spoken``: the language of its user, or empty; ``system``: what the
+    caller puts before it; ``notes``: its metadata.
     """
     headers, policy, problems = by.headers, by.policy, by.problems
     # The page of a chat is there when Open WebUI sends a message id, or at least a chat.
@@ -334,12 +327,12 @@ def ask_for(
     if is_open_webui(headers):
         messages = _as_accepted(messages)
     chat_id = next(filter(None, map(headers.get, CHAT_ID_HEADERS)), wished.session_id or "")
-    session_id = _session_id(by.owner, chat_id, key)
+    noted = {"conversation_id": chat_id} | {note: headers.get(name, "") for name, note in _NOTED_HEADERS.items()}
     request = TurnRequest(
         model=model,
         messages=messages if system is None else ({"role": "system", "content": system}, *messages),
         images=images,
-        session_id=session_id,
+        session_id=(session_id := _session_id(by.owner, chat_id, key)),
         owner=by.owner,
         key=policy.owner if policy else "",
         flow=flow_of(session_id, policy.flows) if policy else "",
@@ -350,14 +343,15 @@ def ask_for(
         double_text=wished.double_text or DoubleText.QUEUE,
         token_budget=settings.token_budget if wished.token_budget is None else wished.token_budget,
         cost_budget_usd=settings.cost_budget_usd if wished.cost_budget_usd is None else wished.cost_budget_usd,
-        metadata={**_metadata(chat_id, headers), **notes},
+        metadata={name: value for name, value in noted.items() if _is_id(value)} | dict(notes),
         policy={name: tuple(order) for name, order in (wished.policy or settings.policy_orders).items()},
         escalation=escalation,
         traceparent=traceparent_of(headers.getlist("traceparent")) if "traceparent" in headers else "",
         priority=wished.priority.value if wished.priority else "",
     )
     if policy and policy.policies.named:
-        request = policy.apply(request, _named(wished, headers))
+        named = [name for name in _BY_POLICY if getattr(wished, name) is not None]
+        request = policy.apply(request, [*named, "locale"] if LOCALE_HEADER in headers else named)
     return _ask(request, wished, headers, settings, chat_id=chat_id, key=key, page=page)
 
 
@@ -401,12 +395,6 @@ def _ask(
     )
 
 
-def _named(wished: Wishes, headers: Headers) -> list[str]:
-    """The fields that the request names itself, of those that a policy may fill in."""
-    named = [name for name in _BY_POLICY if getattr(wished, name) is not None]
-    return [*named, "locale"] if LOCALE_HEADER in headers else named
-
-
 def _as_accepted(messages: Messages) -> Messages:
     """The conversation with its answers as the agent wrote them, not as a page showed them."""
     return tuple(
@@ -418,8 +406,7 @@ def _as_accepted(messages: Messages) -> Messages:
 def read_idempotency_key(headers: Headers) -> str:
     """The key that makes a repeat of a request find what the first one made; '' without one.
 
-    Raises:
-        ApiError: 400 ``invalid_idempotency_key``.
+    Raises ``ApiError``: 400 ``invalid_idempotency_key``.
     """
     given = headers.getlist("idempotency-key")
     if not given:
@@ -449,14 +436,6 @@ def _digest(owner: str, text: str) -> str:
     return hashlib.sha256(f"{owner}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def _metadata(chat_id: str, headers: Headers) -> dict[str, str]:
-    notes = {"conversation_id": chat_id} if _is_id(chat_id) else {}
-    for name, note in _NOTED_HEADERS.items():
-        if name in headers and _is_id(headers[name]):
-            notes[note] = headers[name]
-    return notes
-
-
 # Reading the body of ``/v1/responses``: the part of OpenAI's Responses API that a turn can keep its word on.
 #
 # What would change the answer's meaning if it were ignored (tools, a stored conversation, a schema) is refused by
@@ -479,8 +458,7 @@ def read_response_ask(
 ) -> Ask:
     """Read a turn from the body of a response, as ``read_ask``.
 
-    Raises:
-        ApiError: 400 with the field's name, or 404 for an unknown model; it lists all that is wrong.
+    Raises ``ApiError``: 400 with the field's name, or 404 for an unknown model; it lists all that is wrong.
     """
     by = AskedBy(headers, settings, owner, policy)
     problems = by.problems
@@ -490,7 +468,12 @@ def read_response_ask(
     if body.get("store") is False:
         problems.add(_unsupported("store", "every turn is stored, for HELIX_RETENTION_SECONDS after its end"))
     wished = read(ResponseBody, {name: body[name] for name in body if name != "stream_mode"}, problems)
-    _check_format(wished.text or {}, problems)
+    chosen = (wished.text or {}).get("format")
+    if not (chosen is None or isinstance(chosen, dict)):
+        message = f"text.format: must be an object; got {shown(chosen)}"
+        problems.add(bad_request(message, param="text.format", code="invalid_type"))
+    elif chosen and chosen.get("type") != "text":
+        problems.add(_unsupported("text.format", "only the type text is supported"))
     if wished.instructions and len(wished.instructions) > (most := settings.max_message_chars):
         message = f"instructions: {len(wished.instructions)} characters, but at most {most} are allowed"
         problems.add(bad_request(message, param="instructions", code="content_too_long"))
@@ -506,15 +489,6 @@ def read_response_ask(
         INSTRUCTIONS: "true" if wished.instructions is not None else "",
     }
     return ask_for(wished, said, spoken_in(body), by, system=wished.instructions, notes=notes)
-
-
-def _check_format(text: dict[str, Any], problems: Problems) -> None:
-    chosen = text.get("format")
-    if not (chosen is None or isinstance(chosen, dict)):
-        message = f"text.format: must be an object; got {shown(chosen)}"
-        problems.add(bad_request(message, param="text.format", code="invalid_type"))
-    elif chosen and chosen.get("type") != "text":
-        problems.add(_unsupported("text.format", "only the type text is supported"))
 
 
 def _unsupported(field: str, instead: str) -> ApiError:

@@ -257,7 +257,9 @@ async def _read(request: Request, body: _Body, limit: int) -> None:
     if size > limit:
         raise _too_large(limit)
     if body.refused:
-        raise _too_many_at_once()
+        message = "too many large requests are being read at this moment; try again"
+        headers = {"connection": "close", "retry-after": str(_AGAIN_SECONDS)}
+        raise ApiError(429, message, code="too_many_requests", headers=headers)
 
 
 def _too_large(limit: int) -> ApiError:
@@ -265,17 +267,10 @@ def _too_large(limit: int) -> ApiError:
     return ApiError(413, message, code="request_too_large", headers={"connection": "close"})
 
 
-def _too_many_at_once() -> ApiError:
-    message = "too many large requests are being read at this moment; try again"
-    headers = {"connection": "close", "retry-after": str(_AGAIN_SECONDS)}
-    return ApiError(429, message, code="too_many_requests", headers=headers)
-
-
 def parse_object(body: bytes | bytearray) -> dict[str, Any]:
     """Read a JSON object strictly.
 
-    Raises:
-        ApiError: 400 ``invalid_json``, with line and column or the field's name.
+    Raises ``ApiError``: 400 ``invalid_json``, with line and column or the field's name.
     """
     if len(body) > MAX_VALUES and has_too_many_values(body):
         raise _invalid(f"the body holds more than {MAX_VALUES} values, the most this server reads")

@@ -220,9 +220,8 @@ _B = TypeVar("_B", bound=Body)
 def read(model: type[_B], body: Mapping[str, Any], problems: Problems | None = None) -> _B:
     """The body as its model. ``problems`` takes its faults; a field that is wrong counts as left out then.
 
-    Raises:
-        ApiError: 400 ``invalid_value`` or ``invalid_type``, where nobody takes it; it names each field that is wrong,
-            what came and what is allowed.
+    Raises ``ApiError``: 400 ``invalid_value`` or ``invalid_type``, where nobody takes it; it names each field that is
+    wrong, what came and what is allowed.
     """
     try:
         return model.model_validate(body)
@@ -333,8 +332,7 @@ def read_validators(names: Sequence[Any], offered: Sequence[str], problems: Prob
 def read_escalation(wanted: EscalationBody, settings: Settings) -> Escalation:
     """The escalation a request asks for; what it leaves out is as the settings say.
 
-    Raises:
-        ApiError: 400 ``model_not_found``: else a key could reach models it may not use.
+    Raises ``ApiError``: 400 ``model_not_found``: else a key could reach models it may not use.
     """
     if wanted.model and wanted.model not in settings.models:
         message = f"escalation.model: unknown model {shown(wanted.model)}; known: {', '.join(settings.models)}"

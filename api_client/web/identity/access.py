@@ -24,7 +24,7 @@ from fastapi import Depends
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from api_client.api_keys import ApiKey, hash_of
+from api_client.api_keys import hash_of
 from api_client.contract.owners import owner_of_key, owner_of_name, owner_of_user
 from api_client.contract.phases import LOCAL_OWNER
 from api_client.contract.settings import Settings
@@ -57,8 +57,7 @@ def is_loopback(host: str) -> bool:
 def require_own_site(request: Request) -> None:
     """Refuse what a page of another site sent. Programs send none of these headers.
 
-    Raises:
-        ApiError: 403 ``cross_site``.
+    Raises ``ApiError``: 403 ``cross_site``.
     """
     site = request.headers.get("sec-fetch-site")
     origins = request.headers.getlist("origin")
@@ -86,8 +85,7 @@ def _cross_site(why: str) -> ApiError:
 def require_local(request: Request) -> None:
     """Let this machine in, and nobody who shows to come from elsewhere.
 
-    Raises:
-        ApiError: 403 ``loopback_only``, with what showed it.
+    Raises ``ApiError``: 403 ``loopback_only``, with what showed it.
     """
     if why := _why_foreign(request.headers, request.client.host if request.client else ""):
         message = (
@@ -207,8 +205,7 @@ class Somebody(Protocol):
 def require_operator(somebody: Somebody, does: str) -> None:
     """Let operators through; ``does`` says what only they do, such as ``orders workers``.
 
-    Raises:
-        ApiError: 403 ``operators_only``.
+    Raises ``ApiError``: 403 ``operators_only``.
     """
     if not somebody.operator:
         message = f"only an operator {does}"
@@ -232,9 +229,8 @@ def needs_key(relay: Relay) -> bool:
 async def holder_of(request: Request) -> Caller:
     """The holder of the key, not the user that it speaks for.
 
-    Raises:
-        ApiError: 401 ``invalid_api_key``; 429 ``too_many_guesses``; 403 ``loopback_only`` when no key is configured and
-            the caller is not local.
+    Raises ``ApiError``: 401 ``invalid_api_key``; 429 ``too_many_guesses``; 403 ``loopback_only`` when no key is
+    configured and the caller is not local.
     """
     relay = relay_of(request)
     headers = request.headers.getlist("authorization")
@@ -251,8 +247,7 @@ async def holder_of(request: Request) -> Caller:
 async def caller_of(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> Caller:
     """The caller: the key's owner, or the user the key speaks for.
 
-    Raises:
-        ApiError: as ``holder_of``; 403 ``user_required`` from a key for several users that names none.
+    Raises ``ApiError``: as ``holder_of``; 403 ``user_required`` from a key for several users that names none.
     """
     return caller_for(holder, request) if holder.forwards_users else holder
 
@@ -270,8 +265,7 @@ async def reach_of(caller: Annotated[Caller, Depends(caller_of)]) -> str | None:
 async def require_metrics(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> None:
     """Let those through who may read figures over all owners' turns; this machine, where no key is configured.
 
-    Raises:
-        ApiError: 403 ``operators_only``; else as ``holder_of``.
+    Raises ``ApiError``: 403 ``operators_only``; else as ``holder_of``.
     """
     if needs_key(relay_of(request)) and not holder.metrics:
         message = "this shows all owners' turns: make a key for it with `turns keys create NAME --right metrics`"
@@ -298,7 +292,12 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
 
     Every key is compared whatever the result, so that the answer's time tells nothing.
     """
-    limits = limits_of(relay.settings)
+    limits = OwnerLimits(
+        per_minute=relay.settings.turns_per_minute,
+        unfinished=relay.settings.owner_unfinished,
+        stored_bytes=relay.settings.owner_bytes,
+        requests=relay.settings.owner_requests,
+    )
     known = [
         (hash_of(key), Caller(owner=owner_of_key(key), limits=limits, holder="HELIX_API_KEYS"))
         for key in relay.settings.api_keys
@@ -310,34 +309,26 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
         )
         for key in relay.settings.forwarding_keys
     ]
-    known += [(key.hash, _caller(key, limits)) for key in relay.keys.in_force()]
+    known += [
+        (
+            key.hash,
+            Caller(
+                owner=owner_of_name(key.owner),
+                operator=key.right == "operator",
+                metrics=key.right in {"metrics", "operator"},
+                models=key.models,
+                limits=replace(limits, per_minute=key.per_minute or limits.per_minute),
+                forwards_users=key.forwards_users,
+                holder=key.owner,
+                share=key.share,
+            ),
+        )
+        for key in relay.keys.in_force()
+    ]
     if not needs_key(relay):
         known.append((relay.token.hash(), Caller(owner=LOCAL_OWNER, operator=True, metrics=True)))
     matches = [caller for known_hash, caller in known if known_hash and hmac.compare_digest(known_hash, offered)]
     return matches[0] if matches else None
-
-
-def limits_of(settings: Settings) -> OwnerLimits:
-    """Return what each owner may submit, by the settings."""
-    return OwnerLimits(
-        per_minute=settings.turns_per_minute,
-        unfinished=settings.owner_unfinished,
-        stored_bytes=settings.owner_bytes,
-        requests=settings.owner_requests,
-    )
-
-
-def _caller(key: ApiKey, limits: OwnerLimits) -> Caller:
-    return Caller(
-        owner=owner_of_name(key.owner),
-        operator=key.right == "operator",
-        metrics=key.right in {"metrics", "operator"},
-        models=key.models,
-        limits=replace(limits, per_minute=key.per_minute or limits.per_minute),
-        forwards_users=key.forwards_users,
-        holder=key.owner,
-        share=key.share,
-    )
 
 
 def _user(headers: Headers, settings: Settings) -> str:
@@ -359,8 +350,7 @@ def _user(headers: Headers, settings: Settings) -> str:
 async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> AsyncIterator[None]:
     """Count a request of a program as its owner's until its answer has been sent; none of another site's page.
 
-    Raises:
-        ApiError: 429 ``too_many_requests``; 403 ``cross_site``; as ``caller_of``.
+    Raises ``ApiError``: 429 ``too_many_requests``; 403 ``cross_site``; as ``caller_of``.
     """
     require_own_site(request)
     owner = holder.owner

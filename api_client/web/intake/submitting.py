@@ -48,10 +48,8 @@ class Submitted:
 async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Submitted:
     """Store the turn, or find the one to join: of a repeated idempotency key, or of the same question.
 
-    Raises:
-        ApiError: 429, as ``require_room``.
-        StoreUnavailable: there was no answer in time; whether the turn is stored is then not known, and a repeat with
-            the same idempotency key finds out. Others as ``Submitter.submit``.
+    Raises ``ApiError``: 429, as ``require_room``. ``StoreUnavailable``: there was no answer in time; whether the turn
+    is stored is then not known, and a repeat with the same idempotency key finds out. Others as ``Submitter.submit``.
     """
     seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability != "everysec" else 0.0)
     try:
@@ -103,8 +101,7 @@ async def require_room(
 async def require_rate(relay: Relay, caller: Caller) -> None:
     """Count a background request of the caller, of which ``TASKS_PER_TURN`` are worth one turn.
 
-    Raises:
-        ApiError: 429 ``rate_limited``. StoreUnavailable: the store does not answer.
+    Raises ``ApiError``: 429 ``rate_limited``. ``StoreUnavailable``: the store does not answer.
     """
     if caller.limits.per_minute:
         limits = OwnerLimits(per_minute=caller.limits.per_minute)
@@ -166,8 +163,7 @@ async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:
     except TurnNotFound:
         return None  # its relay died before it could store it
     if turn.state is TurnState.FINISHED:
-        good = turn.outcome is not None and turn.outcome.success
-        return turn if good and time.time() - turn.finished_at <= relay.settings.rejoin_seconds else None
+        return turn if turn.success and time.time() - turn.finished_at <= relay.settings.rejoin_seconds else None
     if turn.stop:
         return None
     # Open WebUI can ask one model twice at a time; a client that counts its retries has given the first one up.

@@ -122,7 +122,6 @@ async def show_audit(
         span=span,
         spans=SPANS,
         turn=turn,
-        refresh=0,
     )
 
 
@@ -140,7 +139,7 @@ async def show_policies(request: Request, relay: RelayOf, visitor: VisitorOf) ->
         for name in relay.settings.flow_version
     ]
     replays = await client.policy_replays.all()
-    return visited("policies.html", request, visitor, versions=versions, replays=replays, refresh=0)
+    return visited("policies.html", request, visitor, versions=versions, replays=replays)
 
 
 @router.get("/policies/{replay_id}")
@@ -163,7 +162,6 @@ async def show_policy_replay(request: Request, replay_id: str, relay: RelayOf, v
         rules=rules,
         texts=list(zip(changes, texts, strict=True)),
         more=more,
-        refresh=0,
     )
 
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import structlog
 from fastapi import APIRouter
@@ -43,7 +44,6 @@ from api_client.web.pages.visitor import (
     own_path,
     set_cookie,
     sign_in,
-    sign_in_address,
 )
 from api_client.web.relay import Relay, RelayOf, relay_of
 
@@ -87,8 +87,8 @@ HEADERS = {
 
 
 def page(template: str, status: int = 200, headers: Mapping[str, str] | None = None, **values: Any) -> Response:
-    """A page."""
-    html = _ENVIRONMENT.get_template(template).render(values)
+    """A page; without a visitor and a time to refresh, unless the values say so."""
+    html = _ENVIRONMENT.get_template(template).render({"visitor": None, "refresh": 0, "path": "", **values})
     body = html.encode("utf-8", "replace")  # a lone surrogate in an agent's answer must not hide the page
     return Response(body, status, {**HEADERS, **(headers or {})}, media_type="text/html")
 
@@ -194,21 +194,8 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    for filter_ in (
-        seconds,
-        ago,
-        moment,
-        percent,
-        number,
-        dollars,
-        cut,
-        with_code,
-        facts,
-        tone,
-        status_of,
-        runs_allowed,
-        capital,
-    ):
+    shown = (seconds, ago, moment, percent, number, dollars, cut, with_code, facts, tone, status_of)
+    for filter_ in (*shown, runs_allowed, capital):
         environment.filters[filter_.__name__] = filter_
     environment.globals.update(asset_version=VERSION, version=api_client.__version__, sheets=SHEETS)
     return environment
@@ -228,7 +215,9 @@ class _PageRoute(APIRoute):
             try:
                 response: Response = await handle(request)
             except NotSignedIn as refused:
-                response = see_other(sign_in_address(refused.back))
+                response = see_other(
+                    f"/sign-in?next={quote(refused.back, safe='')}" if refused.back not in {"", "/"} else "/sign-in"
+                )
             except ApiError as error:
                 response = error_page(error)
             except HelixError as error:
@@ -261,9 +250,7 @@ def see_other(address: str) -> Response:
 
 def error_page(error: ApiError, refusal: StoreRefusal | None = None) -> Response:
     """An error as a page."""
-    return page(
-        "error.html", error.status, error.headers, error=error, refusal=refusal, visitor=None, refresh=0, path=""
-    )
+    return page("error.html", error.status, error.headers, error=error, refusal=refusal)
 
 
 # Figures over time as rectangles, in per cent of the picture: the templates only write them down. Pure.
@@ -438,16 +425,8 @@ async def take_key(request: Request, relay: RelayOf) -> Response:
 
 
 def _sign_in_form(request: Request, relay: Relay, back: str, *, wrong: bool = False) -> Response:
-    return page(
-        "sign_in.html",
-        403 if wrong else 200,
-        back=back,
-        wrong=wrong,
-        keyless=not needs_key(relay),
-        visitor=None,
-        refresh=0,
-        path=request.url.path,
-    )
+    status, keyless = 403 if wrong else 200, not needs_key(relay)
+    return page("sign_in.html", status, back=back, wrong=wrong, keyless=keyless, path=request.url.path)
 
 
 @router.post("/sign-out")

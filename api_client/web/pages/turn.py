@@ -310,11 +310,6 @@ class Scale:
         return [step * n for n in range(1, int(self.seconds / step) + 1) if step * n < 0.97 * self.seconds]
 
 
-def scale_of(rows: Iterable[WaterfallRow]) -> Scale:
-    """The scale that shows all rows."""
-    return Scale(max([0.05, *(bar.end for row in rows for bar in row.bars)]))
-
-
 _REFRESH_SECONDS = 2
 
 router = page_router()
@@ -329,8 +324,9 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
     turn = await client.reader.get(turn_id, owner=visitor.owner)
     attempts = await client.reader.attempts(turn_id, owner=visitor.owner)
     outline = await client.reader.outline(turn_id)
-    rows = waterfall(outline.events, _now(turn))
+    rows = waterfall(outline.events, turn.finished_at or time.time())
     parked = turn.state is TurnState.PARKED
+    again = replay_id(turn.turn_id)
     return visited(
         "turn.html",
         request,
@@ -340,19 +336,19 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         attempts=attempts,
         changes=await asyncio.to_thread(_changes, turn, attempts),
         rows=rows,
-        scale=scale_of(rows),
+        scale=Scale(max([0.05, *(bar.end for row in rows for bar in row.bars)])),
         bar_kinds=KINDS,
         events=[(event, summary(event)) for event in outline.events],
         pieces=outline.pieces,
         began=outline.events[0].at if outline.events else turn.created_at,
-        replay=await _replay_of(relay, turn),
+        replay=again if turn.outcome and await relay.client.lists.read([again]) else "",
         neighbours=await neighbours(client.lists, turn),
         deaths=deaths(outline.events, await read_exits(client.store)) if turn.strikes else [],
         droppable=visitor.operator and turn.outcome is Outcome.DEAD and await client.lists.is_dead_letter(turn_id),
         now=time.time(),
         bundles=visitor.operator and relay.pack is not None,
         files=await _files(relay, turn, visitor.owner),
-        trace=_trace_page(relay.settings.trace_page, turn),
+        trace=relay.settings.trace_page.replace(TRACE_ID, f"{trace_id(turn):032x}") if turn.outcome else "",
         models=tuple(visitor.caller.settings(relay.settings).models),
         decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if parked else None,
         # A parked turn stands still, and what somebody writes about it must not be taken away.
@@ -386,15 +382,6 @@ async def bundle_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Respo
     return Response(body, media_type="application/zip", headers=name)
 
 
-def _now(turn: Turn) -> float:
-    return turn.finished_at or time.time()
-
-
-def _trace_page(address: str, turn: Turn) -> str:
-    """Return where the turn's trace is shown; empty: nowhere, or not yet, since it is sent when the turn has ended."""
-    return address.replace(TRACE_ID, f"{trace_id(turn):032x}") if turn.outcome else ""
-
-
 def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[DiffLine] | None]:
     """Return what each attempt changed against the one before; under 0, what the fallback changed."""
     found = {
@@ -405,12 +392,6 @@ def _changes(turn: Turn, attempts: list[AttemptRecord]) -> dict[int, list[DiffLi
         if attempt.mended:
             found[0] = compare(attempt.answer or attempt.text, attempt.mended)
     return found
-
-
-async def _replay_of(relay: RelayOf, turn: Turn) -> str:
-    """The id of the turn this one was replayed as, if it was."""
-    again = replay_id(turn.turn_id)
-    return again if turn.outcome and await relay.client.lists.read([again]) else ""
 
 
 @router.post("/turns/{turn_id}/cancel")
@@ -544,15 +525,5 @@ def _over(asked: Asked) -> str:
 
 def _shown(asked: Asked, said: str, status: int = 200) -> Response:
     """The page: the question and its form, or what is said instead of them."""
-    return page(
-        "answer.html",
-        status,
-        say=say,
-        locale=asked.turn.request.locale,
-        turn=asked.turn,
-        said=said,
-        until=asked.until,
-        visitor=None,
-        refresh=0,
-        path="",
-    )
+    turn, locale = asked.turn, asked.turn.request.locale
+    return page("answer.html", status, say=say, locale=locale, turn=turn, said=said, until=asked.until)

@@ -69,7 +69,6 @@ async def list_turns(
         flows=tuple(relay.settings.flow_version),
         sorts=SORTS,
         cursor=cursor,
-        refresh=0,
     )
 
 
@@ -130,8 +129,7 @@ async def act_in_bulk(request: Request, relay: RelayOf, visitor: VisitorOf, form
 async def _bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, str]) -> _Bulk:
     """Return what an action would touch: turns that the visitor may change.
 
-    Raises:
-        ApiError: 400 for an unknown action or filter, 403 where the action is not the visitor's.
+    Raises ``ApiError``: 400 for an unknown action or filter, 403 where the action is not the visitor's.
     """
     if action not in ACTIONS:
         raise bad_request(f"action: must be one of {', '.join(ACTIONS)}", param="action")
@@ -199,6 +197,5 @@ def _bulk_page(request: Request, relay: Relay, visitor: Visitor, bulk: _Bulk, *,
         back=f"/turns?{urlencode(bulk.asked)}",
         models=tuple(visitor.caller.settings(relay.settings).models),
         named=_NAMED,
-        refresh=0,
         **(nothing | more),
     )

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Annotated
-from urllib.parse import parse_qs, quote
+from urllib.parse import parse_qs
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -103,9 +103,8 @@ class Visitor:
 async def visitor_of(request: Request) -> Visitor:
     """The visitor.
 
-    Raises:
-        NotSignedIn: keys are configured, and the cookie represents none of them (any more).
-        ApiError: 403 ``loopback_only``. StoreUnavailable: the store does not answer.
+    Raises ``NotSignedIn``: keys are configured, and the cookie represents none of them (any more). ``ApiError``: 403
+    ``loopback_only``. ``StoreUnavailable``: the store does not answer.
     """
     relay, token = relay_of(request), request.cookies.get(COOKIE, "")
     if not (keys := needs_key(relay)):
@@ -164,8 +163,7 @@ def set_cookie(request: Request, response: Response, token: str) -> None:
 async def form_of(request: Request, most_bytes: int = _MOST_FORM_BYTES) -> dict[str, str]:
     """The fields of a submitted form.
 
-    Raises:
-        ApiError: it came from another site (403), came too slowly (408), is too long (413) or no form (400).
+    Raises ``ApiError``: it came from another site (403), came too slowly (408), is too long (413) or no form (400).
     """
     require_own_site(request)
     body, size = bytearray(), 0
@@ -188,8 +186,7 @@ async def form_of(request: Request, most_bytes: int = _MOST_FORM_BYTES) -> dict[
 async def checked_form(request: Request, visitor: VisitorOf) -> dict[str, str]:
     """The fields of a form that changes something.
 
-    Raises:
-        ApiError: 403 ``form_expired`` without the visitor's token; else as ``form_of``.
+    Raises ``ApiError``: 403 ``form_expired`` without the visitor's token; else as ``form_of``.
     """
     return _checked(await form_of(request), visitor)
 
@@ -207,11 +204,6 @@ def _checked(fields: dict[str, str], visitor: Visitor) -> dict[str, str]:
 
 Form = Annotated[dict[str, str], Depends(checked_form)]
 LongForm = Annotated[dict[str, str], Depends(checked_long_form)]
-
-
-def sign_in_address(back: str) -> str:
-    """Return where to sign in, to go on to ``back``."""
-    return f"/sign-in?next={quote(back, safe='')}" if back not in {"", "/"} else "/sign-in"
 
 
 #: How the addresses of our pages begin.

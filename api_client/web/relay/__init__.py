@@ -7,7 +7,7 @@ import ipaddress
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeAlias, cast
@@ -25,7 +25,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import Answerer
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.store.audit import HOLDER
-from api_client.turns.turn_files import LinkedFile, TurnFile, files_of, kept_files
+from api_client.turns.turn_files import LinkedFile, files_of, kept_files
 from api_client.web.bodies.ask import USER_MESSAGE
 from api_client.web.errors import ApiError
 
@@ -68,10 +68,7 @@ class Readers:
         """Something else is asked in the chat: its earlier turns that nobody reads are cancelled now.
 
         That are those that were stopped, and those whose stream was lost, with this relay or another. Two models that
-        answer the same message are both left alone.
-
-        Raises:
-            StoreUnavailable: the store does not answer.
+        answer the same message are both left alone. Raises ``StoreUnavailable``: the store does not answer.
         """
         for earlier in await self._client.sessions.unfinished(turn_id, request.session_id):
             stopped = self._stops.pop(earlier, None)
@@ -134,8 +131,7 @@ class Guesses:
     def require(self, address: str, key_hash: str = "") -> None:
         """Let the address try a key; without its hash it counts as a new one.
 
-        Raises:
-            ApiError: 429 ``too_many_guesses``.
+        Raises ``ApiError``: 429 ``too_many_guesses``.
         """
         if key_hash and (network_of(address), key_hash) in self._known:
             return
@@ -201,8 +197,7 @@ class Busy:
     def request(self, owner: str, most: int) -> Iterator[None]:
         """One request of the owner, of which ``most`` may be in progress; 0: no limit.
 
-        Raises:
-            ApiError: 429 ``too_many_requests``.
+        Raises ``ApiError``: 429 ``too_many_requests``.
         """
         if most and self._of[owner] >= most:
             message = f"at most {most} of your requests may be in progress at once, streams included"
@@ -268,7 +263,7 @@ _FILE = "file"
 async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
     """The turn's files, each with a link. Raises as ``TurnReader.get``."""
     turn = await relay.client.reader.get(turn_id, owner=owner)
-    if not (turn.outcome and turn.outcome.success):
+    if not turn.success:
         return []
     attempts = await relay.client.reader.attempts(turn_id, owner=owner)
     kept = await kept_files(relay.client.snapshots, turn)
@@ -284,8 +279,7 @@ async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[Li
 async def require_link(relay: Relay, turn_id: str, path: str, until: str, signature: str) -> None:
     """Let the holder of a link through.
 
-    Raises:
-        ApiError: 403 ``link_invalid``: it belongs to another file, was changed, or has expired.
+    Raises ``ApiError``: 403 ``link_invalid``: it belongs to another file, was changed, or has expired.
     """
     number = whole(until)
     if not await relay.client.links.holds(signature, _FILE, turn_id, path, until=number):
@@ -338,9 +332,8 @@ async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
 async def asked_by(relay: Relay, turn_id: str, parked: str, until: str, signature: str) -> Asked:
     """The question that a link is about, also when it waits no more.
 
-    Raises:
-        BadRequest: ``link_invalid``: this installation did not make it; noted in the audit log of a turn that exists.
-        TurnNotFound: the turn is no longer kept.
+    Raises ``BadRequest``: ``link_invalid``: this installation did not make it; noted in the audit log of a turn that
+    exists. ``TurnNotFound``: the turn is no longer kept.
     """
     links, parked_ms, number = relay.client.links, whole(parked), whole(until)
     if await links.made(signature, _QUESTION, turn_id, str(parked_ms), until=number):

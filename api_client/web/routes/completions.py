@@ -8,14 +8,13 @@ from typing import Any, TypeAlias
 
 import structlog
 from fastapi import APIRouter
-from starlette.background import BackgroundTask
 from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.issues import StoreUnavailable
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome
+from api_client.contract.turn import Outcome, Turn
 from api_client.policies.files import CallersPolicy
 from api_client.relay_state import SeenRequest
 from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
@@ -23,12 +22,12 @@ from api_client.web.bodies.body import read_as
 from api_client.web.bodies.models import TurnBody, known_model, operation
 from api_client.web.errors import note_locale
 from api_client.web.identity.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
-from api_client.web.intake.submitting import delivered, require_rate, submit
+from api_client.web.intake.submitting import require_rate, submit
 from api_client.web.listing import JSON, SSE_RESPONSES
 from api_client.web.openwebui.background import TASK_HEADER
 from api_client.web.relay import Relay, RelayOf
-from api_client.web.streaming.following import page_stream, reply_to, result, task_answer
-from api_client.web.streaming.reply import Reply, model_object, refusal_of, turn_error
+from api_client.web.streaming.following import in_one_piece, page_stream, reply_to, task_answer
+from api_client.web.streaming.reply import Payload, TurnUsage, model_object, refusal_of
 
 log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1")
@@ -67,29 +66,19 @@ async def complete(request: Request, relay: RelayOf, caller: Asker) -> Response:
     if ask.stream:
         return page_stream(relay, reply, ask.mode, turn)
     del ask  # who waits for the answer needs no memory for the question
-    return await _whole(request, relay, reply)
 
+    def whole(turn: Turn, used: TurnUsage) -> Payload | None:
+        if turn.outcome is Outcome.REFUSED and not reply.status:
+            return reply.completion("", spent=used, refusal=refusal_of(turn.error, reply.locale))
+        return reply.completion(turn.response, turn.markers, used) if turn.success else None
 
-async def _whole(request: Request, relay: Relay, reply: Reply) -> Response:
-    """The reply in one piece, after the turn's end. Raises ``ApiError``: ``stream_lost``."""
-    turn_id = reply.turn_id
-    headers = {"x-turn-id": turn_id}
-    turn, used = await result(request, relay, turn_id, reply.owner, reply.locale)
-    done = BackgroundTask(delivered, relay, reply.owner, reply.question, turn_id)
-    if turn.outcome is Outcome.REFUSED and not reply.status:
-        said = refusal_of(turn.error, reply.locale)
-        return JSON(reply.completion("", spent=used, refusal=said), headers=headers, background=done)
-    if turn.outcome is None or not turn.outcome.success:
-        error = turn_error(str(turn.outcome or "error"), turn.error, reply.locale)
-        return JSON(error.body(), error.status, headers | error.headers, background=done)
-    return JSON(reply.completion(turn.response, turn.markers, used), headers=headers, background=done)
+    return await in_one_piece(request, relay, reply, whole)
 
 
 async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "chat", read: ReadAsk = read_ask) -> Ask:
     """Return what the request asks for; ``route`` is what policies call this one.
 
-    Raises:
-        ApiError: 4xx with the fields that are wrong.
+    Raises ``ApiError``: 4xx with the fields that are wrong.
     """
     headers, settings = request.headers, caller.settings(relay.settings)
     # The store is asked which flow versions were rolled back.
@@ -101,7 +90,14 @@ async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "c
         note_locale(request, body)
         ask = read(body, headers, settings, caller.owner, policy)
         if ask.open_webui and headers.get("user-agent") != CHECKING and route != "responses":
-            seen = _seen_request(body, headers)
+            tools = body.get("tools")
+            seen = SeenRequest(
+                task=TASK_HEADER in headers,
+                chat=any(headers.get(name) for name in CHAT_ID_HEADERS),
+                message=bool(headers.get("x-owui-message-id")),
+                user=any(headers.get(name) for name in (*USER_HEADERS, SIGNED_USER)),
+                tools=len(tools) if isinstance(tools, list) else 0,
+            )
         return ask
 
     ask = await read_as(request, relay.settings.max_body_bytes, make)
@@ -109,14 +105,3 @@ async def ask_of(request: Request, relay: Relay, caller: Caller, route: str = "c
         with suppress(StoreUnavailable):  # worth no error; the turn's submit will tell
             await relay.client.openwebui_seen.note(seen)
     return ask
-
-
-def _seen_request(body: dict[str, Any], headers: Headers) -> SeenRequest:
-    tools = body.get("tools")
-    return SeenRequest(
-        task=TASK_HEADER in headers,
-        chat=any(headers.get(name) for name in CHAT_ID_HEADERS),
-        message=bool(headers.get("x-owui-message-id")),
-        user=any(headers.get(name) for name in (*USER_HEADERS, SIGNED_USER)),
-        tools=len(tools) if isinstance(tools, list) else 0,
-    )

@@ -86,8 +86,7 @@ def _require_granted(caller: Caller, settings: Settings, directory: str) -> None
 def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, owner: str) -> None:
     """Refuse what no worker could carry out: a folder that is not there, an input that is a link or a pipe.
 
-    Raises:
-        BadRequest: names the folder. PhaseError: names every input.
+    Raises ``BadRequest``: names the folder. ``PhaseError``: names every input.
     """
     root = settings.root.resolve()
     if problem := directory_problem(root, directory):

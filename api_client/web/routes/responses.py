@@ -13,7 +13,6 @@ from contextlib import aclosing
 from typing import Annotated
 
 from fastapi import APIRouter, Query
-from starlette.background import BackgroundTask
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
@@ -35,13 +34,13 @@ from api_client.web.streaming.following import (
     WaitsForPerson,
     broken,
     follow,
+    in_one_piece,
     page_stream,
     reply_to,
-    result,
     spent,
     task_answer,
 )
-from api_client.web.streaming.reply import Reply, TurnUsage, turn_error
+from api_client.web.streaming.reply import Reply, TurnUsage
 from api_client.web.streaming.response import PREFIX, ResponseEvents, last_number, response_of
 
 router = APIRouter(prefix="/v1/responses")
@@ -69,18 +68,9 @@ async def create(request: Request, relay: RelayOf, caller: Asker) -> Response:
     if ask.request.metadata[BACKGROUND]:
         return JSON(response_of(turn), headers=named)
     del ask, turn  # who waits for the answer needs no memory for the question
-    return await _whole(request, relay, reply)
-
-
-async def _whole(request: Request, relay: Relay, reply: Reply) -> Response:
-    """The response after the turn's end. A turn without an answer is an error, as in chat completions."""
-    turn, used = await result(request, relay, reply.turn_id, reply.owner, reply.locale)
-    headers = {"x-turn-id": reply.turn_id}
-    done = BackgroundTask(delivered, relay, reply.owner, reply.question, reply.turn_id)
-    if turn.outcome is None or not turn.outcome.success:
-        error = turn_error(str(turn.outcome or "error"), turn.error, reply.locale)
-        return JSON(error.body(), error.status, headers | error.headers, background=done)
-    return JSON(response_of(turn, used), headers=headers, background=done)
+    return await in_one_piece(
+        request, relay, reply, lambda turn, used: response_of(turn, used) if turn.success else None
+    )
 
 
 def _task_answer(ask: Ask) -> Response:
@@ -114,7 +104,11 @@ async def show(
     """The response as it is now, or with ``stream`` its events: all, or those behind number ``starting_after``."""
     turn = await _turn(relay, response_id, owner)
     if starting_after is not None:
-        _check_number(starting_after, turn, streamed=stream_it)
+        if not stream_it:
+            raise bad_request("starting_after: only with stream=true", param="starting_after")
+        if starting_after > last_number(turn):
+            message = f"starting_after: the last event so far has number {last_number(turn)}; got {starting_after}"
+            raise bad_request(message, param="starting_after")
     if not stream_it:
         return JSON(response_of(turn, await _used(relay, turn, owner)))
     frames = stream(relay, turn, owner, after=-1 if starting_after is None else starting_after)
@@ -169,11 +163,3 @@ async def _turn(relay: Relay, response_id: str, owner: str | None) -> Turn:
         raise TurnNotFound(response_id)
     whole = await find_turn(relay.client.lists, response_id.removeprefix(PREFIX), owner=owner)
     return await relay.client.reader.get(whole, owner=owner)
-
-
-def _check_number(after: int, turn: Turn, *, streamed: bool) -> None:
-    if not streamed:
-        raise bad_request("starting_after: only with stream=true", param="starting_after")
-    if after > last_number(turn):
-        message = f"starting_after: the last event so far has number {last_number(turn)}; got {after}"
-        raise bad_request(message, param="starting_after")

@@ -18,7 +18,7 @@ from api_client.contract.events import Event, read_event_id, reset
 from api_client.contract.turn import Turn
 from api_client.index.lists import line_of
 from api_client.store.audit import by_key
-from api_client.turns.turn_files import TurnFile, kept_files, open_file
+from api_client.turns.turn_files import kept_files, open_file
 from api_client.web.bodies.body import has_body, read_object
 from api_client.web.bodies.models import ReplayBody, TurnBody, operation, read
 from api_client.web.errors import ApiError, bad_request, shown
@@ -217,11 +217,12 @@ async def _sent(request: Request, relay: Relay, turn_id: str, path: str, owner: 
     part = (start, end) != (0, file.size)
     if part:
         headers["content-range"] = f"bytes {start}-{end - 1}/{file.size}"
-    return StreamingResponse(_pieces(fd, start, end), 206 if part else 200, headers, _content_type(file))
-
-
-def _content_type(file: TurnFile) -> str:
-    return f"{file.type}; charset=utf-8" if file.type.startswith("text/") else file.type
+    return StreamingResponse(
+        _pieces(fd, start, end),
+        206 if part else 200,
+        headers,
+        f"{file.type}; charset=utf-8" if file.type.startswith("text/") else file.type,
+    )
 
 
 async def _pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
@@ -237,8 +238,7 @@ async def _pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
 def _range(asked: str, size: int) -> tuple[int, int]:
     """The first byte, and the one behind the last, that a ``Range`` asks for; all where it asks for several.
 
-    Raises:
-        ApiError: 416 ``range_not_satisfiable``.
+    Raises ``ApiError``: 416 ``range_not_satisfiable``.
     """
     unit, _, span = asked.partition("=")
     first, dash, last = span.partition("-")

@@ -6,11 +6,12 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing, suppress
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import structlog
+from starlette.background import BackgroundTask
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 
@@ -27,11 +28,10 @@ from api_client.web.openwebui.answers import lost_text
 from api_client.web.openwebui.attached import asking, attached, noted
 from api_client.web.openwebui.background import answer_task
 from api_client.web.relay import Relay, linked_files, question_link
-from api_client.web.streaming.reply import PageReply, Payload, Reply, TurnUsage, opening, page_of, pieces
+from api_client.web.streaming.reply import PageReply, Payload, Reply, TurnUsage, opening, page_of, pieces, turn_error
 from api_client.workers.reason import NOBODY_CAN
 
 log = structlog.get_logger(__name__)
-_T = TypeVar("_T")
 _END = object()
 #: Waits that nobody needs any more, until they have really ended.
 _ending: set[asyncio.Task[None]] = set()
@@ -54,11 +54,9 @@ async def follow(
 ) -> AsyncGenerator[Event | None]:
     """The turn's events as ``TurnReader.follow`` brings them, from ``start``. Close it (``aclosing``).
 
-    ``patience``: seconds for which a caller that wants the answer, and not the log, waits for a person.
-
-    Raises:
-        RelayStopping: the relay stops. WaitsForPerson: the turn was parked for longer while this caller waited.
-            Otherwise as ``TurnReader.follow``.
+    ``patience``: seconds for which a caller that wants the answer, and not the log, waits for a person. Raises
+    ``RelayStopping``: the relay stops. ``WaitsForPerson``: the turn was parked for longer while this caller waited.
+    Otherwise as ``TurnReader.follow``.
     """
     events = relay.client.reader.follow(turn_id, owner=owner, ping_seconds=relay.settings.ping_seconds, **start)
     stopping = asyncio.create_task(relay.stopping.wait())
@@ -106,28 +104,36 @@ async def _result(relay: Relay, turn_id: str, owner: str | None) -> tuple[Turn, 
 async def result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, TurnUsage]:
     """The turn after its end, and what it used.
 
-    Raises:
-        ApiError: ``stream_lost``, ``turn_parked``. ClientDisconnect: the caller left.
+    Raises ``ApiError``: ``stream_lost``, ``turn_parked``. ``ClientDisconnect``: the caller left.
     """
     try:
         with relay.readers.reading(turn_id):
-            return await _wait_for(relay, request, _result(relay, turn_id, owner))
+            task = asyncio.create_task(_result(relay, turn_id, owner))
+            stopping, gone = asyncio.create_task(relay.stopping.wait()), asyncio.create_task(_gone(request))
+            try:
+                await _first(task, stopping, gone)
+                return task.result()
+            finally:
+                stopping.cancel()
+                gone.cancel()
+                _end(task)
     except WaitsForPerson as waits:
         raise turn_parked(turn_id, locale) from waits
     except (StoreUnavailable, RelayStopping) as lost:
         raise stream_lost(turn_id, locale) from lost
 
 
-async def _wait_for(relay: Relay, request: Request, waiting: Coroutine[Any, Any, _T]) -> _T:
-    """The result of ``waiting``. Raises ``ClientDisconnect``: the caller left. ``RelayStopping``: the relay stops."""
-    task = asyncio.create_task(waiting)
-    stopping, gone = asyncio.create_task(relay.stopping.wait()), asyncio.create_task(_gone(request))
-    try:
-        return cast("_T", await _first(task, stopping, gone))
-    finally:
-        stopping.cancel()
-        gone.cancel()
-        _end(task)
+async def in_one_piece(
+    request: Request, relay: Relay, reply: Reply, body: Callable[[Turn, TurnUsage], Payload | None]
+) -> Response:
+    """The answer after the turn's end; ``body`` makes it, None for a turn without one. Raises as ``result``."""
+    turn, used = await result(request, relay, reply.turn_id, reply.owner, reply.locale)
+    headers = {"x-turn-id": reply.turn_id}
+    done = BackgroundTask(delivered, relay, reply.owner, reply.question, reply.turn_id)
+    if (made := body(turn, used)) is not None:
+        return JSON(made, headers=headers, background=done)
+    error = turn_error(str(turn.outcome or "error"), turn.error, reply.locale)
+    return JSON(error.body(), error.status, headers | error.headers, background=done)
 
 
 async def _gone(request: Request) -> None:

@@ -1,26 +1,13 @@
-"""From a turn's events to what a chat client receives. Pure: an event in, payloads out.
-
-The forms of a streamed reply are in ``page``.
-"""
+"""From a turn's events to what a chat client receives. Pure: an event in, payloads out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, TypeAlias
 
-from api_client.contract.events import (
-    AttemptCompleted,
-    AttemptLost,
-    AttemptOutput,
-    AttemptRejected,
-    AttemptReset,
-    AttemptStarted,
-    Event,
-    LogReset,
-    TurnFinished,
-    TurnRetrying,
-)
+from api_client.contract import events as kinds
+from api_client.contract.events import Event
 from api_client.contract.issues import TurnError, ValidationIssue
 from api_client.contract.marker import Span, VisibleText, answer_text, page_text, read_spans
 from api_client.contract.messages import ENDED, GIVEN_UP, ending, line_of
@@ -29,38 +16,12 @@ from api_client.web.errors import NO_RETRY, ApiError, say
 from api_client.web.openwebui.answers import GrowingHeader, failure_text, fenced
 from api_client.web.openwebui.status import StatusLine
 
+Payload: TypeAlias = dict[str, Any]
+
 # The use of a turn over all its attempts, in the shapes of OpenAI's two APIs. Pure: events in, numbers out.
 #
 # Tokens and money are what the agents reported; zeros where they reported nothing, as the scripted agent does. A
 # client that asked for one answer pays for all that it took: rejected, lost and repeated runs are in, and named.
-
-
-class TurnDetails(TypedDict):
-    """Figures beyond OpenAI's fields: runs, tokens of runs whose answer was not accepted, US dollars."""
-
-    attempts: int
-    failed_tokens: int
-    cost_usd: float
-
-
-class ChatUsage(TypedDict):
-    """As chat completions give it."""
-
-    prompt_tokens: int
-    completion_tokens: int
-    total_tokens: int
-    turn_details: TurnDetails
-
-
-class ResponseUsage(TypedDict):
-    """As responses give it."""
-
-    input_tokens: int
-    input_tokens_details: dict[str, int]
-    output_tokens: int
-    output_tokens_details: dict[str, int]
-    total_tokens: int
-    turn_details: TurnDetails
 
 
 class TurnUsage:
@@ -76,16 +37,16 @@ class TurnUsage:
     def take(self, event: Event) -> None:
         """Add what an event tells. A rejected answer's tokens were for nothing, and so are those of a broken run."""
         match event.body:
-            case AttemptCompleted() as body:
+            case kinds.AttemptCompleted() as body:
                 self._last = self._add(body.usage or {})
                 self._failed += 0 if body.verdict in {"complete", "asks"} else self._last
-            case AttemptLost() as body:
+            case kinds.AttemptLost() as body:
                 self._failed += self._add(body.usage or {})
-            case AttemptRejected():
+            case kinds.AttemptRejected():
                 self._failed, self._last = self._failed + self._last, 0
-            case AttemptStarted(attempt=number):
+            case kinds.AttemptStarted(attempt=number):
                 self._attempts = max(self._attempts, number)
-            case LogReset():
+            case kinds.LogReset():
                 self._begin()
             case _:  # used nothing
                 pass
@@ -98,10 +59,11 @@ class TurnUsage:
         self._cost += float(used.get("cost_usd", 0.0))
         return given + made
 
-    def _details(self) -> TurnDetails:
+    def _details(self) -> Payload:
+        """Figures beyond OpenAI's fields: runs, tokens of runs whose answer was not accepted, US dollars."""
         return {"attempts": self._attempts, "failed_tokens": self._failed, "cost_usd": round(self._cost, 6)}
 
-    def usage(self) -> ChatUsage:
+    def usage(self) -> Payload:
         """For a chat completion."""
         return {
             "prompt_tokens": self._input,
@@ -110,7 +72,7 @@ class TurnUsage:
             "turn_details": self._details(),
         }
 
-    def response_usage(self) -> ResponseUsage:
+    def response_usage(self) -> Payload:
         """For a response."""
         return {
             "input_tokens": self._input,
@@ -122,82 +84,15 @@ class TurnUsage:
         }
 
 
-# The objects of OpenAI's chat completions, and those they share with responses, as far as the relay sends them.
+# The objects of OpenAI's chat completions, and those they share with responses, as far as the relay sends them; the
+# client of OpenAI's own types reads them all (tests/unit/web/test_reply.py).
 
 COMPLETION_PREFIX = "chatcmpl-"
 OWNED_BY = "helix-turns"
 
-FinishReason = Literal["stop", "content_filter"]
 
-
-class Delta(TypedDict, total=False):
-    """The addition of a chunk to the message."""
-
-    role: Literal["assistant"]
-    content: str
-    reasoning_content: str
-    refusal: str
-
-
-class ChunkChoice(TypedDict):
-    """The one choice of a chunk."""
-
-    index: int
-    delta: Delta
-    finish_reason: FinishReason | None
-
-
-class Chunk(TypedDict):
-    """One piece of a streamed completion; ``event`` is read by Open WebUI and ignored by everybody else."""
-
-    id: str
-    object: Literal["chat.completion.chunk"]
-    created: int
-    model: str
-    choices: list[ChunkChoice]
-    event: NotRequired[dict[str, Any]]
-    usage: NotRequired[ChatUsage]
-
-
-class Message(TypedDict):
-    """The answer."""
-
-    role: Literal["assistant"]
-    content: str | None
-    refusal: NotRequired[str]
-
-
-class Choice(TypedDict):
-    """The one choice of a completion."""
-
-    index: int
-    message: Message
-    finish_reason: FinishReason
-
-
-class ChatCompletion(TypedDict):
-    """A whole completion."""
-
-    id: str
-    object: Literal["chat.completion"]
-    created: int
-    model: str
-    choices: list[Choice]
-    usage: ChatUsage
-
-
-class Model(TypedDict):
-    """A model offered. ``info`` is for Open WebUI: no built-in tools, which nobody would call; who reads images."""
-
-    id: str
-    object: Literal["model"]
-    created: int
-    owned_by: str
-    info: dict[str, Any]
-
-
-def model_object(model: str, *, vision: bool) -> Model:
-    """One entry of ``/v1/models``; ``vision``: it reads images."""
+def model_object(model: str, *, vision: bool) -> Payload:
+    """One entry of ``/v1/models``; ``vision``: it reads images. To Open WebUI: no built-in tools, nobody calls them."""
     info = {"meta": {"capabilities": {"builtin_tools": False, "vision": vision, "usage": True}}}
     return {"id": model, "object": "model", "created": 0, "owned_by": OWNED_BY, "info": info}
 
@@ -227,8 +122,6 @@ _ENDS = {
     "dead": (502, "server_error"),
 }
 
-Payload = Chunk | dict[str, Any]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
@@ -257,8 +150,8 @@ class Reply:
     question: str = ""
     page: bool = False
 
-    def chunk(self, delta: Delta, finish_reason: FinishReason | None = None) -> Chunk:
-        """One chunk of this reply."""
+    def chunk(self, delta: dict[str, str], finish_reason: str | None = None) -> Payload:
+        """One chunk of this reply. A key ``event`` besides is read by Open WebUI, and ignored by everybody else."""
         return {
             "id": COMPLETION_PREFIX + self.turn_id,
             "object": "chat.completion.chunk",
@@ -275,15 +168,11 @@ class Reply:
         """
         return fenced(page_text(response, spans)) if self.status else answer_text(response, spans)
 
-    def usage_chunk(self, spent: TurnUsage) -> Payload:
-        """The chunk without choices that says what was used."""
-        return {**self.chunk({}), "choices": [], "usage": spent.usage()}
-
     def completion(
         self, response: str, spans: Sequence[Span] = (), spent: TurnUsage | None = None, refusal: str = ""
-    ) -> ChatCompletion:
+    ) -> Payload:
         """The whole reply to a request without streaming; ``refusal`` says that the model refused, as OpenAI does."""
-        message: Message = {"role": "assistant", "content": None if refusal else self.text(response, spans)}
+        message: Payload = {"role": "assistant", "content": None if refusal else self.text(response, spans)}
         if refusal:
             message["refusal"] = refusal
         return {
@@ -291,13 +180,7 @@ class Reply:
             "object": "chat.completion",
             "created": self.created,
             "model": self.model,
-            "choices": [
-                {
-                    "index": 0,
-                    "message": message,
-                    "finish_reason": "content_filter" if refusal else "stop",
-                }
-            ],
+            "choices": [{"index": 0, "message": message, "finish_reason": "content_filter" if refusal else "stop"}],
             "usage": (spent or TurnUsage()).usage(),
         }
 
@@ -315,7 +198,7 @@ def pieces(text: str) -> list[str]:
 def ended(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
     """With a turn's last event the answer and what is attached to it, or the error, else nothing."""
     end = event.body
-    if not isinstance(end, TurnFinished):
+    if not isinstance(end, kinds.TurnFinished):
         return []
     if end.outcome == "refused" and not reply.status:
         return [reply.chunk({"refusal": refusal_of(end.error, reply.locale)}), reply.chunk({}, "content_filter")]
@@ -383,7 +266,7 @@ class Draft:
         self._shown: list[str] = []
         self._coming, self._header = VisibleText(), GrowingHeader()
         self._judged = False  # what is shown was judged; it may still become the answer
-        self._only_parts = False  # ... and lacks nothing but parts that can be put into it
+        self._only_parts = False  # ... and every error names a part of it that is missing: the rest of it is kept
         self._goes_on = False  # the attempt goes on from what is shown, and tells it again first
         self._again: str | None = None  # what it has sent of that; None when nothing is sent again
 
@@ -395,22 +278,24 @@ class Draft:
     def take(self, event: Event) -> list[Edit]:
         """Return what changes on the page because of ``event``; at most one edit."""
         match event.body:
-            case AttemptOutput(text=text):
+            case kinds.AttemptOutput(text=text):
                 return self._come(self._visible(text))
-            case AttemptRejected(issues=issues):
-                self._judged, self._only_parts = True, only_parts_missing(issues)
-            case TurnRetrying(reason="rejected"):
+            case kinds.AttemptRejected(issues=issues):
+                errors = [issue for issue in issues if issue.is_error]
+                self._only_parts = bool(errors) and all(issue.part and not issue.file for issue in errors)
+                self._judged = True
+            case kinds.TurnRetrying(reason="rejected"):
                 return [] if self._only_parts else self._take_back()
-            case TurnRetrying(goes_on=goes_on):
+            case kinds.TurnRetrying(goes_on=goes_on):
                 self._goes_on = goes_on and not self._judged
                 return self._begin_again()
-            case AttemptStarted() | AttemptReset():
+            case kinds.AttemptStarted() | kinds.AttemptReset():
                 return self._begin_again()
-            case AttemptLost(during=during) if during != "validating":  # a judge that dies takes no text with it
+            case kinds.AttemptLost(during=during) if during != "validating":  # a judge that dies takes no text with it
                 return self._begin_again()
-            case TurnFinished() as end if end.success:
+            case kinds.TurnFinished() as end if end.success:
                 return self._settle(self._reply.text(end.response, read_spans(end.markers, end.response)))
-            case TurnFinished() | LogReset():
+            case kinds.TurnFinished() | kinds.LogReset():
                 return self._take_back()
             case _:  # says nothing about the text
                 pass
@@ -470,12 +355,6 @@ def _same(one: str, other: str) -> int:
     return low
 
 
-def only_parts_missing(issues: Iterable[ValidationIssue]) -> bool:
-    """True when every error names a part of the answer itself that is missing: then the rest of it is kept."""
-    errors = [issue for issue in issues if issue.is_error]
-    return bool(errors) and all(issue.part and not issue.file for issue in errors)
-
-
 # The three forms of a streamed reply: validated text, live text that is taken back, drafts as reasoning.
 #
 # ``page_of`` makes the form for a mode. Pure but for the text it remembers: events in, payloads out.
@@ -505,8 +384,9 @@ class PageReply:
             return self._rendered(event)
         self._spent.take(event)
         body = event.body
-        passed = isinstance(body, TurnFinished) and body.success
-        return [*self._rendered(event), *([self.reply.usage_chunk(self._spent)] if passed else [])]
+        passed = isinstance(body, kinds.TurnFinished) and body.success
+        used = [{**self.reply.chunk({}), "choices": [], "usage": self._spent.usage()}] if passed else []
+        return [*self._rendered(event), *used]
 
     def _rendered(self, event: Event) -> list[Payload]:
         line = self.line(self.progress.take(event)) if self.progress else []
@@ -541,7 +421,7 @@ class _DraftPage(PageReply):
             edits = self._all()
         status = self.line(self.progress.take(event)) + self._writing(edits) if self.progress else []
         body = event.body
-        if isinstance(body, TurnFinished) and body.success:
+        if isinstance(body, kinds.TurnFinished) and body.success:
             edits += self._draft.add(self._attached)
             return [*status, *self._accepted(edits), self.reply.chunk({}, "stop")]
         return [*status, *self._changed(edits), *ended(event, self.reply)]
@@ -620,17 +500,12 @@ class ReasoningPage(_DraftPage):
     """A reply that shows drafts as reasoning, which clients fold away; the answer follows when it is accepted."""
 
     def _changed(self, edits: list[Edit]) -> list[Payload]:
-        return [
-            self.reply.chunk({"reasoning_content": piece})
-            for edit in edits
-            for piece in pieces(self._void(edit) + edit.added)
-        ]
+        void = f"\n\n{say('void', self.reply.locale)}\n\n"
+        texts = [edit.added if edit.kept is None else void + edit.added for edit in edits]
+        return [self.reply.chunk({"reasoning_content": piece}) for text in texts for piece in pieces(text)]
 
     def _accepted(self, edits: list[Edit]) -> list[Payload]:
         return [self.reply.chunk({"content": piece}) for piece in pieces(self._draft.shown)]
-
-    def _void(self, edit: Edit) -> str:
-        return "" if edit.kept is None else f"\n\n{say('void', self.reply.locale)}\n\n"
 
 
 def page_of(reply: Reply, mode: StreamMode) -> PageReply:

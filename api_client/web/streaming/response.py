@@ -27,8 +27,7 @@ Payload = dict[str, Any]
 def status_of(turn: Turn) -> str:
     """The status OpenAI has for where the turn is."""
     if turn.state is TurnState.FINISHED:
-        success = turn.outcome is not None and turn.outcome.success
-        return "completed" if success else "cancelled" if turn.outcome is Outcome.CANCELLED else "failed"
+        return "completed" if turn.success else "cancelled" if turn.outcome is Outcome.CANCELLED else "failed"
     return "in_progress" if turn.delivery else "queued"
 
 
@@ -37,6 +36,8 @@ def response_of(turn: Turn, spent: TurnUsage | None = None) -> Payload:
     status, notes = status_of(turn), turn.request.metadata
     messages = turn.request.messages
     text = answer_text(turn.response, turn.markers)
+    # OpenAI's words for codes are a closed list, and only one of them fits; our own is the turn's outcome.
+    failure = turn_error(str(turn.outcome), turn.error, turn.request.locale) if status == "failed" else None
     return {
         "id": PREFIX + turn.turn_id,
         "object": "response",
@@ -47,7 +48,7 @@ def response_of(turn: Turn, spent: TurnUsage | None = None) -> Payload:
         "model": turn.request.model,
         "instructions": messages[0]["content"] if notes.get(INSTRUCTIONS) else None,
         "output": [message_item(turn.turn_id, "completed", text_part(text))] if status == "completed" else [],
-        "error": _error(turn) if status == "failed" else None,
+        "error": {"code": "server_error", "message": failure.message} if failure else None,
         "incomplete_details": None,
         "metadata": json.loads(notes.get(METADATA) or "{}"),
         "previous_response_id": None,
@@ -67,12 +68,6 @@ def response_of(turn: Turn, spent: TurnUsage | None = None) -> Payload:
             "stopping": bool(turn.stop) and turn.state is not TurnState.FINISHED,
         },
     }
-
-
-def _error(turn: Turn) -> Payload:
-    """OpenAI's words for codes are a closed list, and only one of them fits; our own is the turn's outcome."""
-    error = turn_error(str(turn.outcome), turn.error, turn.request.locale)
-    return {"code": "server_error", "message": error.message}
 
 
 class ResponseEvents:
