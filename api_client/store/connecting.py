@@ -20,12 +20,13 @@ from redis.asyncio.connection import parse_url as parse_async_url
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
 from redis.asyncio.sentinel import SentinelConnectionPool
+from redis.asyncio.sentinel import SentinelManagedConnection as AsyncSentinelManagedConnection
 from redis.backoff import ExponentialBackoff
 from redis.connection import parse_url
 from redis.exceptions import InvalidResponse, RedisError
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
-from redis.sentinel import Sentinel
+from redis.sentinel import Sentinel, SentinelManagedConnection
 
 from api_client.contract.issues import SettingsError
 from api_client.contract.keys import Keys
@@ -55,7 +56,8 @@ def open_store(
     options = _options(connect_seconds, answer_seconds, retry)
     if sentinels := Sentinels.parse(require_store(settings).store_url):
         asked: Any = AsyncSentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
-        master: aioredis.Redis = asked.master_for(connection_pool_class=_SentinelPool, **_master(sentinels), **options)
+        options = options | _master(sentinels, _AsyncOfSentinel)
+        master: aioredis.Redis = asked.master_for(connection_pool_class=_SentinelPool, **options)
         return master
     if named := Cluster.parse(settings.store_url):
         options = options | _of_address(parse_async_url(named.url))
@@ -75,7 +77,7 @@ def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3
     options = _options(min(2.0, answer_seconds), answer_seconds, retry)
     if sentinels := Sentinels.parse(require_store(settings).store_url):
         asked: Any = Sentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
-        return asked.master_for(**_master(sentinels), **options)
+        return asked.master_for(**_master(sentinels, _OfSentinel), **options)
     if named := Cluster.parse(settings.store_url):
         options = options | _of_address(parse_url(named.url))  # type: ignore[no-untyped-call]
         options = cluster.pool_options(named, settings.namespace, options, loop=False)
@@ -107,8 +109,9 @@ def _of_address(options: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _master(sentinels: Sentinels) -> dict[str, Any]:
-    return {"service_name": sentinels.master, "db": sentinels.db, "password": sentinels.password or None}
+def _master(sentinels: Sentinels, kind: type) -> dict[str, Any]:
+    own = {"service_name": sentinels.master, "db": sentinels.db, "password": sentinels.password or None}
+    return own | {"connection_class": kind}
 
 
 class _Pool(aioredis.ConnectionPool):
@@ -137,6 +140,26 @@ def _packed(by_redis: Callable[..., Any], *words: Any) -> Any:
 
 class _SentinelPool(_Pool, SentinelConnectionPool):
     """Connections to the master that Sentinel names."""
+
+
+# redis-py's own ask Sentinel when they connect, but not when a command finds its connection lost: that goes once more
+# to the master of before.
+
+
+class _OfSentinel(SentinelManagedConnection):
+    connect = redis.Connection.connect
+
+    def _connect(self) -> Any:
+        self.host, self.port = self.connection_pool.get_master_address()
+        return super()._connect()  # type: ignore[no-untyped-call]
+
+
+class _AsyncOfSentinel(AsyncSentinelManagedConnection):
+    connect = aioredis.Connection.connect
+
+    async def _connect(self) -> None:
+        self.host, self.port = await self.connection_pool.get_master_address()
+        await super()._connect()  # type: ignore[no-untyped-call]
 
 
 class Opened:

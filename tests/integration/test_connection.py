@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +21,7 @@ from api_client.store import Store
 from api_client.store.commands import plain_script
 from api_client.store.connecting import connect, open_store
 from api_client.store.store import Connection
+from tests.ports import free_port
 from tests.proxy import LossyProxy
 from tests.support import certificate, wait_until
 from worker.processes.broker import EmbeddedBroker
@@ -289,6 +290,51 @@ async def test_a_store_with_a_password_is_signed_in_to(private_broker: EmbeddedB
     finally:
         await made.close()
         store.config_set("requirepass", "")
+
+
+@pytest.fixture
+def fallen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Settings, redis.Redis, redis.Redis]]:
+    """Settings of a Sentinel whose master is about to fall, that one, and who takes over then."""
+    with EmbeddedBroker(tmp_path / "a", port=free_port()) as a, EmbeddedBroker(tmp_path / "b", port=free_port()) as b:
+        old, new = (redis.Redis(port=each.port) for each in (a, b))
+
+        def master() -> tuple[str, int]:
+            return "127.0.0.1", a.port if old.role()[0] == b"master" else b.port
+
+        async def master_of(_: object, name: str) -> tuple[str, int]:
+            return master()
+
+        monkeypatch.setattr("redis.sentinel.Sentinel.discover_master", lambda _, name: master())
+        monkeypatch.setattr("redis.asyncio.sentinel.Sentinel.discover_master", master_of)
+        yield replace(Settings(), store_url="sentinel://127.0.0.1:1/turns/0"), old, new
+
+
+async def _in_flight(old: redis.Redis, new: redis.Redis, asked: asyncio.Future[Any]) -> Any:
+    """Let the master fall while it owes an answer; the answer."""
+    await wait_until(lambda: [each for each in old.client_list() if each["cmd"] == "set"])
+    old.replicaof("127.0.0.1", str(new.connection_pool.connection_kwargs["port"]))
+    old.client_kill_filter(_type="normal")
+    return await asked
+
+
+async def test_a_command_on_its_way_when_a_master_falls_is_sent_again_to_who_took_over(
+    fallen: tuple[Settings, redis.Redis, redis.Redis],
+) -> None:
+    settings, old, new = fallen
+    old.client_pause(60_000, all=False)
+    async with open_store(settings, answer_seconds=60.0, resends=1) as store:
+        assert await _in_flight(old, new, asyncio.ensure_future(store.set("k", "v")))
+    assert new.get("k") == b"v"
+
+
+async def test_a_thread_s_command_on_its_way_when_a_master_falls_is_sent_again_to_who_took_over(
+    fallen: tuple[Settings, redis.Redis, redis.Redis],
+) -> None:
+    settings, old, new = fallen
+    old.client_pause(60_000, all=False)
+    with connect(settings, answer_seconds=60.0, resends=1) as store:
+        assert await _in_flight(old, new, asyncio.ensure_future(asyncio.to_thread(store.set, "k", "v")))
+    assert new.get("k") == b"v"
 
 
 async def test_redis_py_hands_over_its_transport_and_knows_the_kinds_of_errors(private_settings: Settings) -> None:
