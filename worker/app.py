@@ -16,6 +16,7 @@ from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.tasks import ALL_QUEUES, RUN_QUEUE
 from api_client.store.connecting import require_shards
+from api_client.store.store import OneConnection
 from worker.flow_guard import FlowGuard
 from worker.logs import configure_logging
 from worker.notices.notifier import Notifier
@@ -63,8 +64,9 @@ def settings_of_process() -> Settings:
 def engine() -> Engine:
     """The engine of this process, made when the worker starts."""
     settings = settings_of_process()
-    watchers = (Notifier(settings), FlowGuard(settings), ReplicaWatch(settings))
-    return Engine(settings, app, IsolatedLinks(settings), watchers, name=app.conf.get(_NAME, ""))
+    looking = OneConnection(settings)
+    watchers = (Notifier(settings, looking), FlowGuard(settings, looking), ReplicaWatch(settings))
+    return Engine(settings, app, IsolatedLinks(settings), watchers, looking, name=app.conf.get(_NAME, ""))
 
 
 app = create_app(settings_of_process())

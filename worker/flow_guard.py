@@ -22,6 +22,7 @@ from api_client.contract.turn import Outcome
 from api_client.figures.metrics import read_buckets
 from api_client.policies.files import GUARD, Flows, RolledBack
 from api_client.store import Store
+from api_client.store.store import OneConnection
 
 log = structlog.get_logger()
 
@@ -56,11 +57,11 @@ def ended(counters: Mapping[str, int], version: str) -> tuple[int, int]:
 class FlowGuard:
     """Watches over versions with a bound, in the second loop of a worker process. Without one it does nothing."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, connection: OneConnection | None = None) -> None:
         bounds = {flow: block.get("max_failure_rate") for flow, block in settings.flow_settings.items()}
         self._bounds = {flow: bound for flow, bound in bounds.items() if bound and len(settings.flow_version) > 1}
         self._versions = settings.flow_version
-        self._store = Store(settings)
+        self._store = Store(settings, connection)
         self._flows = Flows(self._store)
         self._me = secrets.token_hex(8)
         self.name, self.seconds = "flow-guard", _LOOK_SECONDS if self._bounds else 0.0

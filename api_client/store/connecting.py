@@ -45,9 +45,16 @@ NOT_YET = object()
 
 
 def open_store(
-    settings: Settings, *, connect_seconds: float = 2.0, answer_seconds: float = 2.0, resends: int = 0
+    settings: Settings,
+    *,
+    connect_seconds: float = 2.0,
+    answer_seconds: float = 2.0,
+    resends: int = 0,
+    single: bool = False,
 ) -> aioredis.Redis:
     """A pool of connections for one event loop; ``answer_seconds`` bounds signing in too, and what Sentinel is asked.
+
+    ``single``: of one connection, for which the others wait.
 
     Raises:
         SettingsError: no store is set.
@@ -57,14 +64,15 @@ def open_store(
     if sentinels := Sentinels.parse(require_store(settings).store_url):
         asked: Any = AsyncSentinel(list(sentinels.nodes), **options)  # type: ignore[no-untyped-call]
         options = options | _master(sentinels, _AsyncOfSentinel)
-        master: aioredis.Redis = asked.master_for(connection_pool_class=_SentinelPool, **options)
+        pool = _SingleSentinelPool if single else _SentinelPool
+        master: aioredis.Redis = asked.master_for(connection_pool_class=pool, **options)
         return master
     if named := Cluster.parse(settings.store_url):
         options = options | _of_address(parse_async_url(named.url))
         options = cluster.pool_options(named, settings.namespace, options, loop=True)
     else:
         options = options | _of_address(parse_async_url(settings.redis_url))
-    return aioredis.Redis.from_pool(_Pool(**options))
+    return aioredis.Redis.from_pool((_SinglePool if single else _Pool)(**options))
 
 
 def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3) -> Any:
@@ -140,6 +148,19 @@ def _packed(by_redis: Callable[..., Any], *words: Any) -> Any:
 
 class _SentinelPool(_Pool, SentinelConnectionPool):
     """Connections to the master that Sentinel names."""
+
+
+class _Single(aioredis.BlockingConnectionPool):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options | {"max_connections": 1})
+
+
+class _SinglePool(_Pool, _Single):
+    pass
+
+
+class _SingleSentinelPool(_SentinelPool, _Single):
+    pass
 
 
 # redis-py's own ask Sentinel when they connect, but not when a command finds its connection lost: that goes once more

@@ -89,6 +89,31 @@ class Connection:
         return self._line
 
 
+class OneConnection(Connection):
+    """One connection for all that a loop asks, a command after another: for those who look again and again.
+
+    Attributes:
+        redis: the same connection, as redis-py's client.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.redis = open_store(settings, single=True)
+        self._pool = self.redis.connection_pool
+
+    async def ask(self, *words: Word) -> Any:
+        """As ``Connection.ask``."""
+        connection = await self._pool.get_connection()
+        try:
+            await connection.send_command(*words)
+            return await connection.read_response()
+        finally:
+            await self._pool.release(connection)
+
+    async def close(self) -> None:
+        """Close it."""
+        await self.redis.aclose()
+
+
 class _Line(asyncio.Protocol):
     """One connection that was made, until it is lost. ``lost`` says why it was."""
 
@@ -287,13 +312,15 @@ class Store:
         shards: the keys of every shard.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, one: OneConnection | None = None) -> None:
+        """``one``: the only connection to ask over, which is another's to close."""
         self.settings = require_store(settings)
         self._sentinels = Sentinels.parse(self.settings.store_url)
-        self.redis = open_store(
-            settings, connect_seconds=_CONNECT_SECONDS, answer_seconds=_ANSWER_SECONDS, resends=_RESENDS
+        connect, answer = _CONNECT_SECONDS, _ANSWER_SECONDS
+        self.redis = (
+            one.redis if one else open_store(settings, connect_seconds=connect, answer_seconds=answer, resends=_RESENDS)
         )
-        self._connection = Connection(settings, connect_seconds=_CONNECT_SECONDS, answer_seconds=_ANSWER_SECONDS)
+        self._connection = one or Connection(settings, connect_seconds=connect, answer_seconds=answer)
         self.shards = tuple(Keys(settings.namespace, shard) for shard in range(settings.shards))
         self._known_shards, self._asking_shards = False, asyncio.Lock()
         self._queue = queue_in(settings)

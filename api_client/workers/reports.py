@@ -130,10 +130,10 @@ _FORGET_SECONDS = 86_400.0
 class OwnReport:
     """One worker process in the store. Each method raises ``RedisError`` when the store does not answer."""
 
-    def __init__(self, settings: Settings, name: str) -> None:
+    def __init__(self, settings: Settings, name: str, redis: Any) -> None:
         self._name, self._keys = name, Keys(settings.namespace)
-        self._redis: Any = open_store(settings)
-        self._sign: Any = self._redis.pubsub()
+        self._redis = redis
+        self._sign: Any = open_store(settings).pubsub()  # it listens over a separate connection
         self._kept_at = float("-inf")
 
     async def clock(self) -> float:

@@ -32,6 +32,7 @@ from api_client.notices import Notices
 from api_client.policies.files import GUARD, Flows, RolledBack
 from api_client.store import Store
 from api_client.store.audit import Audit
+from api_client.store.store import OneConnection
 from api_client.workers.reports import written_reports
 
 # Targets of notices: addresses (webhooks) and the operator's command.
@@ -311,11 +312,11 @@ _AT_ONCE, _DUE_AT_ONCE = 8, 64
 class Notifier:
     """Finds what to call about and sends it. Without a target it does nothing."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, connection: OneConnection | None = None) -> None:
         self._settings = settings
         self._targets = targets(settings)
         self.name, self.seconds = "notifier", _LOOK_SECONDS if self._targets else 0.0
-        self._store = Store(settings)
+        self._store = Store(settings, connection)
         self._outbox = Notices(self._store, Audit(self._store))
         self._senders = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="notice")
 

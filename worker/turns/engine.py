@@ -21,6 +21,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, chain_of, own_queue
 from api_client.contract.turn import Turn
 from api_client.contract.worker_reports import WorkerOrder
+from api_client.store.store import OneConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents.registry import Ability, build_runner
 from worker.runners.guard import processes
@@ -80,11 +81,12 @@ class Engine:
         celery: Celery,
         isolated: Isolated,
         watchers: Sequence[Watcher] = (),
+        looking: OneConnection | None = None,
         *,
         name: str = "",
         alone: bool = False,
     ) -> None:
-        """``alone``: the process carries out a single link and then ends."""
+        """``looking``: the connection of all watchers. ``alone``: the process carries out a single link and ends."""
         self.settings = settings
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
@@ -125,8 +127,9 @@ class Engine:
         self._quiet_ordered = False
         #: Whether an operator ended this process, so that the supervisor does not restart it.
         self.stays_down = False
-        self._reaper = Reaper(settings, self.name, self.announce, self.let_go, self._lost, self._given_up)
-        kept = KeptAgents(settings, self.name, idle_agents.shared(), lambda: self.intake.takes())
+        self._looking = looking = looking or OneConnection(settings)
+        self._reaper = Reaper(settings, self.name, self.announce, self.let_go, self._lost, self._given_up, looking)
+        kept = KeptAgents(settings, self.name, idle_agents.shared(), lambda: self.intake.takes(), looking)
         self._watch = Watch(() if alone else (self._reaper, kept, *watchers))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
@@ -248,8 +251,11 @@ class Engine:
         log.info(
             "worker.ready", worker=work.name, slots=self.slots.total(RUN_QUEUE), judges=self.slots.total(CHECK_QUEUE)
         )
-        recall = self._reaper.recall
-        self._watch.add(WorkerHeartbeat(self.settings, work, self.host, self._ability, self._probe, ready_file, recall))
+        heartbeat = WorkerHeartbeat(
+            *(self.settings, work, self.host, self._ability, self._probe, ready_file, self._reaper.recall),
+            self._looking,
+        )
+        self._watch.add(heartbeat)
 
     def _probe(self, queue: str) -> None:
         """Publish a message that does nothing. A failure only means that the broker is away."""

@@ -30,6 +30,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.worker_reports import WorkerReport
 from api_client.store.connecting import open_store
+from api_client.store.store import OneConnection
 from api_client.workers.reports import OwnReport
 from worker.agents.registry import Ability
 from worker.files.safe_io import SHORT_OF, spread
@@ -244,6 +245,7 @@ class WorkerHeartbeat:
         probe: Callable[[str], None],
         ready_file: Path | None,
         recall: Callable[[], Awaitable[None]] | None = None,
+        connection: OneConnection | None = None,
     ) -> None:
         self._settings = settings
         self._work = work
@@ -258,8 +260,11 @@ class WorkerHeartbeat:
         self._threads = Short(1, "heartbeat")  # what it asks of the host and the broker may hang
         self._report_seconds = min(_REPORT_SECONDS, limit / 8)
         self._queues_seconds = min(_QUEUES_SECONDS, limit / 4)
-        self._own = OwnReport(settings, work.name)
-        self._broker = open_store(replace(settings, store_url=settings.broker_url))
+        redis = (connection or OneConnection(settings)).redis
+        self._own = OwnReport(settings, work.name, redis)
+        self._broker = redis
+        if settings.broker_url != settings.store_url:
+            self._broker = open_store(replace(settings, store_url=settings.broker_url), single=True)
         self._lists = {queue: f"{settings.namespace}:celery:{queue}" for queue in work.queues}
         self._report = WorkerReport(host=socket.gethostname(), queues=work.queues)
         self._ordered = ""

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from functools import cached_property
 
 from api_client.contract.settings import Settings
-from api_client.store.store import Connection
+from api_client.store.store import OneConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents.registry import build_runner, never_works
 from worker.runners.base import Runner
@@ -39,13 +39,18 @@ class KeptAgents:
     """Looks after the agents of this process, in the second loop. While none is kept, the store is not asked."""
 
     def __init__(
-        self, settings: Settings, worker: str, agents: IdleAgents, takes: Callable[[], bool] = lambda: True
+        self,
+        settings: Settings,
+        worker: str,
+        agents: IdleAgents,
+        takes: Callable[[], bool] = lambda: True,
+        connection: OneConnection | None = None,
     ) -> None:
         self.name = "kept agents"
         self.seconds = _LOOK_SECONDS if settings.claude_warm_seconds else 0.0
         self._agents, self._worker, self._takes = agents, worker, takes
         self._settings, self._limits = settings, Limits.of(settings)
-        self._ledger = Ledger(settings, worker, Connection(settings, answer_seconds=2.0))
+        self._ledger = Ledger(settings, worker, connection or OneConnection(settings))
 
     @cached_property
     def _prepares(self) -> list[Prepares]:

@@ -20,8 +20,8 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import FIRST_LINKS, Link
 from api_client.contract.turn import Turn
 from api_client.store.commands import TO_ANNOUNCE
-from api_client.store.connecting import open_store, stored_shards
-from api_client.store.store import Connection
+from api_client.store.connecting import stored_shards
+from api_client.store.store import OneConnection
 from api_client.turns.record.announced import Backlog
 from api_client.turns.record.beats import Calm, Clocks
 from api_client.turns.record.changes import Reaped
@@ -54,16 +54,17 @@ class Reaper:
         first: Callable[[Link, str, str], bool | None] | None = None,
         lost: Callable[[str, str], object] = lambda task_id, worker: None,
         ended: Callable[[Turn], object] = lambda turn: None,
+        connection: OneConnection | None = None,
     ) -> None:
         self._settings = settings
         self.name, self.seconds = "reaper", settings.reap_seconds
-        store = open_store(settings)
-        self._ledger = Ledger(settings, worker, Connection(settings, answer_seconds=2.0))
+        connection = connection or OneConnection(settings)
+        self._ledger = Ledger(settings, worker, connection)
         self._threads = Short(1, "reaper")
         self._announce, self._first = announce, first or announce
         self._lost, self._ended = lost, ended
-        self._calm = Calm(settings, store, worker)
-        self._backlog = Backlog(settings, store)
+        self._calm = Calm(settings, connection.redis, worker)
+        self._backlog = Backlog(settings, connection.redis)
         self._clocks = Clocks(settings.lease_seconds)
         self._known_shards = 0
         self._idle = self._left_out = self._another_looks = False

@@ -13,6 +13,8 @@ Celery's worker receives messages and hands their ids to the engine; it runs not
 - ``Channel._receive_one``: leaves out an empty event message. By the reply to one we learn whether anybody listens.
 - ``Channel._brpop_start``: asks for as many messages as there are free slots by one pop (``BLMPOP``), not for one.
 - ``Channel._brpop_read``: hands them on; an item that is not a message is dropped, instead of ending the worker.
+- ``Channel.pool``: all channels ask over one connection, besides those that wait for messages; kombu's have one each.
+- ``Channel.__init__``: it pings over a separate connection, which only those that take messages need from then on.
 - ``Channel._closing``: a channel that closes waits for its pop, so that no message is lost; it ends that by itself.
 - the consumer's ``strategies``: a message of a turn goes to its strategy without the object that kombu makes of it.
 """
@@ -268,7 +270,9 @@ log = structlog.get_logger()
 
 STRATEGY = f"{__name__}:strategy"
 _START, _READ, _REGISTER, _POP = "_brpop_start", "_brpop_read", "register_with_event_loop", "BLMPOP"
+_INIT, _POOL, _LEAVE = "__init__", "pool", "_disconnect_pools"
 _kombus_register = Transport.register_with_event_loop
+_kombus_init, _kombus_leave = Channel.__init__, getattr(Channel, _LEAVE)
 _EVENTS = "task.multi"  # the routing key of task events that are sent together
 #: How long a channel waits for a message by one command, in seconds: an idle worker asks less often.
 POP_SECONDS = 6
@@ -296,8 +300,8 @@ def own_queue_of(worker: str) -> Queue:
 
 def expire(app: Any, queue: str) -> None:
     """Have the broker forget a queue that nobody takes messages from, soon."""
-    with app.pool.acquire(block=True) as connection:
-        connection.default_channel.client.pexpire(queue, _END_MS)  # the client puts the prefix before it
+    with app.pool.acquire(block=True) as connection, connection.default_channel.conn_or_acquire() as client:
+        client.pexpire(queue, _END_MS)  # the client puts the prefix before it
 
 
 def strategy(task: Any, _app: Any, _consumer: Any) -> Callable[..., None]:
@@ -475,7 +479,8 @@ def _heard(dispatcher: Any) -> bool | None:
     with contextlib.suppress(Exception):
         channel = dispatcher.producer.channel
         topics = channel._get_publish_topics(dispatcher.exchange.name, _EVENTS)  # noqa: SLF001
-        return bool(sum(channel.client.publish(topic, "") for topic in topics))
+        with channel.conn_or_acquire() as client:
+            return bool(sum(client.publish(topic, "") for topic in topics))
     return None
 
 
@@ -484,6 +489,45 @@ def install_channels() -> None:
     setattr(Channel, _START, _ask)
     setattr(Channel, _READ, _hand_on)
     setattr(Transport, _REGISTER, _register)
+    setattr(Channel, _INIT, _init)
+    setattr(Channel, _POOL, property(_pool))
+    setattr(Channel, _LEAVE, _leave)
+
+
+#: The connections for questions answered at once, of each kind of channel and server.
+_pools: dict[tuple[type, str], Any] = {}
+
+
+def _init(channel: Any, *args: Any, **kwargs: Any) -> None:
+    """Make a channel, which closes the connection over which it pinged."""
+    _kombus_init(channel, *args, **kwargs)
+    channel.async_pool.disconnect()
+
+
+def _pool(channel: Any) -> Any:
+    """The connections of all channels to this server, of which one stays open: a burst of announcements leaves none."""
+    if channel._pool is None:  # noqa: SLF001
+        key = type(channel), channel.connection.client.as_uri(include_password=True)
+        if key not in _pools:
+            pool = _pools[key] = channel._get_pool()  # noqa: SLF001
+            release = pool.release
+
+            def released(connection: Any) -> None:
+                release(connection)
+                with pool._lock:  # noqa: SLF001
+                    for each in pool._available_connections[:-1]:  # noqa: SLF001
+                        each.disconnect()
+
+            pool.release = released
+        channel._pool = _pools[key]  # noqa: SLF001
+        channel._sentinel_manager = None  # noqa: SLF001  # the pool's
+    return channel._pool  # noqa: SLF001
+
+
+def _leave(channel: Any) -> None:
+    """Disconnect what is the channel's alone."""
+    channel._pool = None  # noqa: SLF001
+    _kombus_leave(channel)
 
 
 def _register(transport: Any, connection: Any, hub: Any) -> None:
