@@ -1,6 +1,6 @@
 """``python -m tests.claude.memory``: the memory of the real CLIs that a worker process keeps, over many sessions.
 
-Each session asks one message, and now and then an earlier one asks its next. Only ``HELIX_CLAUDE_WARM_MB`` bounds how
+Each session asks one message, and now and then an earlier one asks its next. Only ``claude_warm_mb`` bounds how
 many are kept. After each message, and every 0.1 s, all kept ones are weighed together, as the kernel counts them now.
 """
 

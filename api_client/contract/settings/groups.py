@@ -177,16 +177,6 @@ class Agents:
         number(0, 86_400),
         "How long an idle Claude CLI is kept for its session's next message (docs/claude-cli.md); 0: never.",
     )
-    claude_warm_mb: int = setting(
-        512,
-        integer(0, 10**7),
-        "Memory that those of a worker process may hold together, in MiB (the oldest end first); 0: any amount.",
-    )
-    claude_spares: int = setting(
-        1,
-        integer(0, 64),
-        "How many CLIs a worker process starts ahead, outside a box, while new sessions come; 0: none.",
-    )
     claude_warm_patience: float = constant(
         0.2, number(0, 60), "A message waits so long for the worker that keeps its session's CLI; then any runs it."
     )
@@ -419,6 +409,33 @@ class Constants:
         "info", choice("debug", "info", "warning", "error"), "Least severe level written.", was=True
     )
     flower_port: int = constant(5555, integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.", was=True)
+    claude_warm_mb: int = constant(
+        512,
+        integer(0, 10**7),
+        "MiB that kept CLIs of a worker process may hold together (the oldest end first); 0: any amount.",
+        was=True,
+    )
+    claude_spares: int = constant(
+        1,
+        integer(0, 64),
+        "How many CLIs a worker process starts ahead, outside a box, while new sessions come; 0: none.",
+        was=True,
+    )
+    link_seconds: float = constant(
+        604_800.0, number(60, 31_536_000), "How long a link to a turn's file holds, for whoever has it.", was=True
+    )
+    owner_bytes: int = constant(
+        256 * 2**20,
+        integer(0, 2**50),
+        "Bytes of one owner's requests within HELIX_RETENTION_SECONDS, half of it at once; more get 429. 0: no limit.",
+        was=True,
+    )
+    files_max_bytes: int = constant(
+        256 * 2**20,
+        integer(2**20, 2**36),
+        "Largest session in the object store, in bytes; a turn beyond it fails.",
+        was=True,
+    )
 
 
 # The people who are called when somebody is needed.
@@ -472,9 +489,6 @@ class Serving:
         choice("yes", "no"),
         "Below each answer in Open WebUI, in two lines: what it was checked for, and what its turn cost.",
     )
-    link_seconds: float = setting(
-        604_800.0, number(60, 31_536_000), "How long a link to a turn's file holds, for whoever has it."
-    )
     trace_page: str = setting(
         "",
         trace_address,
@@ -507,11 +521,6 @@ class Serving:
         "Folders below HELIX_ROOT in which keys may run phases: FOLDER=OWNER,... (owners of `turns keys list`, or *).",
     )
     turns_per_minute: int = deprecated(60, integer(0, 10**6), "`turns keys create NAME --per-minute N`")
-    owner_bytes: int = setting(
-        256 * 2**20,
-        integer(0, 2**50),
-        "Bytes of one owner's requests within HELIX_RETENTION_SECONDS, half of it at once; more get 429. 0: no limit.",
-    )
     max_body_bytes: int = setting(8 * 2**20, integer(1024, 2**30), "Largest request body the relay reads.")
 
 
@@ -538,7 +547,7 @@ class Storage:
     namespace: str = setting(
         "helix", key_prefix, "Prefix of every key, so that several installations can share a store."
     )
-    shards: int = setting(1, integer(1, 1024), "Hash-tag shards sessions are spread over.")
+    shards: int = deprecated(1, integer(1, 1024), "1, with a new HELIX_NAMESPACE: more are not faster")
     durability: str = setting(
         "everysec",
         choice("everysec", "power", "replicated"),
@@ -550,13 +559,8 @@ class Storage:
         "Object store for the files of sessions, s3://BUCKET/PREFIX; none: HELIX_ROOT, which all workers share then.",
     )
     files_endpoint: str = setting("", web_address, "Address of its S3 service; none: that of AWS in its region.")
-    files_region: str = setting("", text, "Its region; none: AWS_REGION.")
-    files_encryption: str = setting(
-        "none", encryption, "What its server encrypts with: none, AES256, aws:kms, or `aws:kms KEY`."
-    )
-    files_max_bytes: int = setting(
-        256 * 2**20, integer(2**20, 2**36), "Largest session that is kept there, in bytes; a turn beyond it fails."
-    )
+    files_region: str = deprecated("", text, "`AWS_REGION`")
+    files_encryption: str = deprecated("none", encryption, "the default encryption of the bucket")
     retention_seconds: float = setting(7 * 86_400.0, number(60, 10**9), "How long a finished turn stays readable.")
     event_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --events DAYS`")
     attempt_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --attempts DAYS`")
@@ -571,9 +575,7 @@ class Working:
     """The way a worker runs agents."""
 
     run_slots: int = setting(16, integer(1, 1000), "Agents a worker runs at once, in all its processes.")
-    check_slots: int = setting(
-        2, integer(1, 64), "Answers a worker judges at once, in all its processes; at least one in each."
-    )
+    check_slots: int = deprecated(2, integer(1, 64), "`turns worker --processes N`: each judges an answer at least")
     worker_processes: int = deprecated(0, integer(0, 256), "`turns worker --processes N`")
     lease_seconds: float = setting(6.0, number(0.5, 600), "A worker silent for this long has lost its turn.")
     shutdown_seconds: float = setting(

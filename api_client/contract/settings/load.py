@@ -18,7 +18,7 @@ from urllib.parse import urlsplit, urlunsplit
 from api_client.contract.declared import nearest
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings.file import FILE_NAME, SettingsFile, read_file
-from api_client.contract.settings.groups import declared, name_of, retired
+from api_client.contract.settings.groups import declared, name_of, retired, spelled
 from api_client.contract.settings.setting_values import Cluster, Sentinels, model_runners
 from api_client.contract.settings.table import CONSTANTS, RUN_FILE, STATE_DIR, Settings
 
@@ -270,9 +270,9 @@ def running(root: Path) -> dict[str, str]:
 
 def shared(settings: Settings, environ: Mapping[str, str]) -> dict[str, str]:
     """Give what an environment sets for all who use its installation: no secrets, no addresses; paths are absolute."""
-    spelled = settings.environ()
-    given = [name_of(each.name) for each in declared(Settings, "setting") if not each.metadata["secret"]]
-    return {name: spelled[name] for name in given if environ.get(name) and name in spelled and name != "HELIX_ROOT"}
+    open_ones = [each.name for each in declared(Settings, "setting") if not each.metadata["secret"]]
+    given = {name_of(each): spelled(getattr(settings, each)) for each in open_ones if each != "root"}
+    return {name: value for name, value in given.items() if environ.get(name) and value != ""}
 
 
 def with_installation(environ: Mapping[str, str]) -> Mapping[str, str]:

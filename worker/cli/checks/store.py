@@ -128,7 +128,7 @@ def number_of_shards(settings: Settings) -> Finding:
     try:
         require_shards(settings)
     except SettingsError as error:
-        return Finding("shards", "wrong", error.problems[0], "see docs/operations.md, Shards")
+        return Finding("shards", "wrong", error.problems[0], "see docs/settings.md, Deprecated")
     return Finding("shards", "ok", f"{number_of(settings.shards, 'shard')}, as the store says")
 
 
