@@ -40,12 +40,13 @@ def _cell(row: dict[str, Any], complete: bool) -> str:
 
 
 def table(certified: dict[str, Any]) -> str:
-    """The table in Markdown, without spaces: it is wide."""
+    """The table in Markdown, without spaces and without the situations that nobody took for complete."""
     agents = [name for name in ("claude", "codex", "opencode", "qwen", "kimi", "gemini") if name in certified]
     lines = ["|Situation|" + "|".join(agents) + "|", "|---" * (len(agents) + 1) + "|"]
     for each in SITUATIONS:
         cells = [certified[name]["cells"].get(each.name, "") for name in agents]
-        lines.append(f"|{each.name}|" + "|".join(cells) + "|")
+        if set(cells) - {"--", ""}:
+            lines.append(f"|{each.name}|" + "|".join(cells) + "|")
     return "".join(f"{line}\n" for line in lines)
 
 

@@ -37,8 +37,8 @@ _URLS = {"broker_url", "store_url"}
 _OF_TESTS = {"witness", "failpoint"}
 _OPENING = f"""# Settings
 
-A setting is an environment variable, or a line of the settings file; its default is in brackets. A wrong value or an
-unknown name stops a command at once; `turns config` shows the values in use and where each comes from.
+A setting is an environment variable, or a line of the settings file; its default is in brackets. `turns config` shows
+the values in use and where each comes from.
 Made by `turns config --markdown` from `api_client/contract/settings/`; do not edit.
 
 Where a value comes from, the first that has one: its own variable; for a secret, the file its `NAME_FILE` names
@@ -91,17 +91,15 @@ max_failure_rate = 0.2                        # above it the version is rolled b
 
 `runner` is needed; `model` is its option, as behind `:` in `HELIX_MODELS`. A block may also set whatever is marked *
 below: for turns of this model it wins over the variable and the line of that name. What a request says itself wins over
-both. `HELIX_MODELS`, where it is set, says which models there are; the blocks of those still hold. An escalation to
-another model runs under that model's block.
+both. `HELIX_MODELS`, where it is set, says which models there are; the blocks of those still hold.
 """
 _DEPRECATED = """## Deprecated
 
-These still hold; who sets one gets a warning that names the better place.
+These still hold, with a warning.
 """
 _CONSTANTS = """## Constants
 
-Fixed values of the program. These were settings: who still sets one gets a warning at each start and from `turns
-doctor`, and the value here holds.
+Fixed values of the program. These were settings: who still sets one gets a warning, and the value here holds.
 """
 
 
