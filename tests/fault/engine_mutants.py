@@ -108,7 +108,7 @@ MUTANTS = [
     EngineMutant(
         "the delivery before the last strike is carried on beside others",
         _TURNS + "service.py",
-        " or lease.claim.turn.strikes >= self.parts.settings.strikes - 1:",
+        " or turn.strikes >= parts.settings.strikes - 1:",
         ":",
         _IN_PLACE,
         "test_the_delivery_before_the_last_strike_is_left_to_a_process_that_does_nothing_else",
@@ -427,8 +427,8 @@ MUTANTS = [
     EngineMutant(
         "a process that ends goes on with the next link",
         _TURNS + "service.py",
-        "if alone or lease.reason or self.parts.host.sick or",
-        "if alone or self.parts.host.sick or",
+        "if visit.alone or lease.reason or parts.host.sick or",
+        "if visit.alone or parts.host.sick or",
         _IN_PLACE,
         "test_a_process_that_ends_hands_over_instead_of_going_on",
     ),

@@ -62,7 +62,12 @@ def checked(output: Path, tmp_path: Path) -> Check:
             path.write_bytes(content.encode() if isinstance(content, str) else content)
         phase = Phase.from_dict({"id": "p", "description": "d", "quality_gate": list(gates), **values})
         report = check(
-            phase, output, stop=stop, locale="en", scratch=tmp_path / "scratch", mark=f"{RUN}-{tmp_path.name}"
+            phase,
+            output,
+            stop=stop or Stopping(),
+            locale="en",
+            scratch=tmp_path / "scratch",
+            mark=f"{RUN}-{tmp_path.name}",
         )
         assert list((tmp_path / "scratch").glob("*")) == [], "a gate left its copy behind"
         return report

@@ -162,11 +162,7 @@ class _Header(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: Any, encoding: str, errors: str) -> Self:
-        """Read a header.
-
-        Raises:
-            RestoreRefused: it is of something that no backup has, or too large.
-        """
+        """Read a header. Raises ``RestoreRefused``: it is of something that no backup has, or too large."""
         found = super().frombuf(buf, encoding, errors)
         extended = found.type == tarfile.XHDTYPE
         if not (extended or found.type in {tarfile.REGTYPE, tarfile.AREGTYPE, tarfile.DIRTYPE}):

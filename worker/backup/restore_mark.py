@@ -12,10 +12,6 @@ MARK = "restoring"
 
 
 def require_whole(root: Path) -> None:
-    """Refuse to start on an installation that is half restored.
-
-    Raises:
-        RestoreRefused: it is; says what to do.
-    """
+    """Refuse to start on an installation that is half restored. Raises ``RestoreRefused``: it is; says what to do."""
     if (root / STATE_DIR / MARK).exists():
         raise RestoreRefused(f"{root} is half restored: run the same `turns restore` again, then start")

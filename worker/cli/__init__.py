@@ -29,103 +29,70 @@ from worker.processes import lean
 FINE, NO, USAGE = 0, 1, 2
 INTERRUPTED = 130
 
-#: name -> where the command is, and its line in the list of commands.
+#: name -> where below ``worker.cli`` the command is, and its line in the list of commands.
 COMMANDS = {
-    "demo": (
-        "worker.cli.installation.demo:demo",
-        "Watch turns rejected, repaired, delivered, and a worker killed in the middle.",
-    ),
-    "up": ("worker.cli.installation.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them all."),
-    "submit": ("worker.cli.turns.turn:submit", "Submit a message; wait for its answer or watch it."),
-    "top": ("worker.cli.figures.stats:top", "Show what runs now, live: turns, queues, rates, last outcomes."),
-    "list": (
-        "worker.cli.turns.listing:list_turns",
-        "List turns by state, outcome, model, session, owner, rule, time, text.",
-    ),
-    "watch": ("worker.cli.turns.turn:watch", "Follow a turn, from its first event to its last."),
-    "show": ("worker.cli.turns.turn:show", "Show a turn: state, outcome, answer, error."),
-    "attempts": ("worker.cli.turns.turn:attempts", "Show each attempt of a turn: issues, evidence, feedback."),
-    "cancel": ("worker.cli.turns.actions:cancel", "Stop a turn, or all that a filter names."),
-    "replay": ("worker.cli.turns.actions:replay", "Submit finished turns again, as new turns."),
-    "drop": ("worker.cli.turns.actions:drop", "Take turns off the dead letter list."),
-    "audit": ("worker.cli.turns.actions:audit", "Who cancelled, replayed or dropped what, and when."),
-    "export": (
-        "worker.cli.turns.turn:export",
-        "Write a turn as one JSON text, or all rejected answers as JSON lines.",
-    ),
-    "import-feedback": (
-        "worker.cli.turns.dataset:import_feedback",
-        "Join Open WebUI's exported thumbs to turns.",
-    ),
-    "bundle": ("worker.cli.turns.turn:bundle", "Pack what a bug report about a turn needs, secrets masked."),
-    "retry-rate": (
-        "worker.cli.figures.stats:retry_rate",
-        "How often the agent had to be asked again, and by which rule.",
-    ),
-    "stats": ("worker.cli.figures.stats:stats", "How turns ended, what rules did, what it cost, how long it took."),
-    "budgets": ("worker.cli.nouns:budgets", "What may be spent today by whom, and what was."),
-    "dead": ("worker.cli.turns.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
-    "inbox": (
-        "worker.cli.turns.actions:inbox",
-        "Turns that wait for a person: list, show, approve, edit, retry, reject.",
-    ),
-    "pause": (
-        "worker.cli.installation.workers:pause",
-        "Keep turns from starting: the intake, a model, a queue, a key, an owner.",
-    ),
-    "resume": ("worker.cli.installation.workers:resume", "End a pause, or close a model's breaker."),
-    "paused": ("worker.cli.nouns:paused", "Show the pauses, why, and until when."),
-    "phase": ("worker.cli.turns.phase:phase", "Run the phases of a phases.yaml, each really checked: run, list."),
-    "validate": ("worker.cli.validate:validate", "Judge files with the validators, without any turn."),
-    "new-validator": (
-        "worker.cli.policy:new_validator",
-        "Write a new rule, with its test and its page.",
-    ),
-    "policy": ("worker.cli.policy:policy", "Rules of answers in a file: check, show, diff, schema."),
-    "replay-policy": (
-        "worker.cli.figures.judging:replay_policy",
-        "Judge recorded answers by another policy, without an agent.",
-    ),
-    "flow": (
-        "worker.cli.figures.comparing:flow",
-        "Versions of prompts and rules beside each other: show, rollback, resume.",
-    ),
+    "demo": ("installation.demo:demo", "Watch turns rejected, repaired, delivered, and a worker killed in the middle."),
+    "up": ("installation.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them all."),
+    "submit": ("turns.turn:submit", "Submit a message; wait for its answer or watch it."),
+    "top": ("figures.stats:top", "Show what runs now, live: turns, queues, rates, last outcomes."),
+    "list": ("turns.listing:list_turns", "List turns by state, outcome, model, session, owner, rule, time, text."),
+    "watch": ("turns.turn:watch", "Follow a turn, from its first event to its last."),
+    "show": ("turns.turn:show", "Show a turn: state, outcome, answer, error."),
+    "attempts": ("turns.turn:attempts", "Show each attempt of a turn: issues, evidence, feedback."),
+    "cancel": ("turns.actions:cancel", "Stop a turn, or all that a filter names."),
+    "replay": ("turns.actions:replay", "Submit finished turns again, as new turns."),
+    "drop": ("turns.actions:drop", "Take turns off the dead letter list."),
+    "audit": ("turns.actions:audit", "Who cancelled, replayed or dropped what, and when."),
+    "export": ("turns.turn:export", "Write a turn as one JSON text, or all rejected answers as JSON lines."),
+    "import-feedback": ("turns.dataset:import_feedback", "Join Open WebUI's exported thumbs to turns."),
+    "bundle": ("turns.turn:bundle", "Pack what a bug report about a turn needs, secrets masked."),
+    "retry-rate": ("figures.stats:retry_rate", "How often the agent had to be asked again, and by which rule."),
+    "stats": ("figures.stats:stats", "How turns ended, what rules did, what it cost, how long it took."),
+    "budgets": ("nouns:budgets", "What may be spent today by whom, and what was."),
+    "dead": ("turns.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
+    "inbox": ("turns.actions:inbox", "Turns that wait for a person: list, show, approve, edit, retry, reject."),
+    "pause": ("installation.workers:pause", "Keep turns from starting: the intake, a model, a queue, a key, an owner."),
+    "resume": ("installation.workers:resume", "End a pause, or close a model's breaker."),
+    "paused": ("nouns:paused", "Show the pauses, why, and until when."),
+    "phase": ("turns.phase:phase", "Run the phases of a phases.yaml, each really checked: run, list."),
+    "validate": ("validate:validate", "Judge files with the validators, without any turn."),
+    "new-validator": ("policy:new_validator", "Write a new rule, with its test and its page."),
+    "policy": ("policy:policy", "Rules of answers in a file: check, show, diff, schema."),
+    "replay-policy": ("figures.judging:replay_policy", "Judge recorded answers by another policy, without an agent."),
+    "flow": ("figures.comparing:flow", "Versions of prompts and rules beside each other: show, rollback, resume."),
     "compare": (
-        "worker.cli.figures.comparing:compare",
+        "figures.comparing:compare",
         "Compare the turns of two flow versions, and say which difference is real.",
     ),
-    "config": ("worker.cli.config:config", "Show every setting, its value and where it comes from."),
-    "explain": ("worker.cli.config:explain", "Say what an error's code means, and what to do."),
+    "config": ("config:config", "Show every setting, its value and where it comes from."),
+    "explain": ("config:explain", "Say what an error's code means, and what to do."),
     "doctor": (
-        "worker.cli.checks.doctor:doctor",
+        "checks.doctor:doctor",
         "Look for the faults: settings, broker, workers, sessions, disk, the agent's CLI.",
     ),
     "certify-runner": (
-        "worker.cli.checks.agents:certify_runner",
+        "checks.agents:certify_runner",
         "Drive a runner's real program through good and bad endings; say what its word is worth.",
     ),
-    "notices": ("worker.cli.nouns:notices", "Calls for help to webhooks and your command: list, dead, resend, test."),
-    "gc": ("worker.cli.installation.backup:gc", "Delete what is older than it is to be kept; --dry-run counts."),
-    "backup": (
-        "worker.cli.installation.backup:backup",
-        "Save store, sessions, phases, keys and settings into one archive.",
-    ),
-    "restore": ("worker.cli.installation.backup:restore", "Bring a backup into an empty installation."),
-    "traces": ("worker.cli.figures.traces:traces", "Send finished turns as OpenTelemetry traces."),
-    "worker": ("worker.cli.installation.programs:worker", "Run the workers: one for agents, one for judging."),
+    "notices": ("nouns:notices", "Calls for help to webhooks and your command: list, dead, resend, test."),
+    "gc": ("installation.backup:gc", "Delete what is older than it is to be kept; --dry-run counts."),
+    "backup": ("installation.backup:backup", "Save store, sessions, phases, keys and settings into one archive."),
+    "restore": ("installation.backup:restore", "Bring a backup into an empty installation."),
+    "traces": ("figures.traces:traces", "Send finished turns as OpenTelemetry traces."),
+    "worker": ("installation.programs:worker", "Run the workers: one for agents, one for judging."),
     "workers": (
-        "worker.cli.installation.workers:workers",
+        "installation.workers:workers",
         "Who works where, on what, who is gone: list, quiet, drain, stop, resume.",
     ),
-    "sessions": ("worker.cli.turns.listing:sessions", "What workers keep for a session: close."),
-    "mcp": ("worker.cli.mcp:mcp", "Serve turns as tools to agents that speak MCP."),
-    "web": ("worker.cli.installation.programs:web", "Run the OpenAI-compatible relay."),
-    "keys": ("worker.cli.nouns:keys", "API keys of the relay: create, list, revoke."),
+    "sessions": ("turns.listing:sessions", "What workers keep for a session: close."),
+    "mcp": ("mcp:mcp", "Serve turns as tools to agents that speak MCP."),
+    "web": ("installation.programs:web", "Run the OpenAI-compatible relay."),
+    "keys": ("nouns:keys", "API keys of the relay: create, list, revoke."),
     "openwebui": (
-        "worker.cli.installation.openwebui:openwebui",
+        "installation.openwebui:openwebui",
         "Settings for Open WebUI in front of this, and whether they work.",
     ),
-    "broker": ("worker.cli.installation.programs:broker", "Run the embedded broker in the foreground."),
+    "broker": ("installation.programs:broker", "Run the embedded broker in the foreground."),
 }
 
 
@@ -137,11 +104,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command.
-
-        Raises:
-            UsageError: no such command; names the likely one.
-        """
+        """Import a command. Raises ``UsageError``: no such command; names the likely one."""
         if cmd_name not in COMMANDS:
             import difflib
 
@@ -150,7 +113,7 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"no command {cmd_name!r}; {hint}")
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         with lean.without_unused():
-            command: click.Command = getattr(importlib.import_module(module), attribute)
+            command: click.Command = getattr(importlib.import_module(f"worker.cli.{module}"), attribute)
         return command
 
     def invoke(self, ctx: click.Context) -> int:

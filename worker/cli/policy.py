@@ -52,11 +52,7 @@ def read_file(file: str) -> PolicyFile:
 
 
 def _load(file: str, read: PolicyFile, root: Path) -> None:
-    """Load the rules that stand in plain files.
-
-    Raises:
-        UsageError: some cannot be loaded; one line for each.
-    """
+    """Load the rules that stand in plain files. Raises ``UsageError``: some cannot be loaded; one line for each."""
     lines = []
     for entry in read.rules:
         if is_rule_file(entry.rule):

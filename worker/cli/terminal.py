@@ -77,16 +77,24 @@ Result = TypeVar("Result")
 
 def with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
     """Run a coroutine with a client, of the settings in the environment where none are given."""
+    settings = settings or require_store(load())
+    configure_logging(replace(settings, log_level="warning"))
+
+    async def checked(client: TurnsClient) -> Result:
+        await client.store.require_shards()
+        return await action(client)
+
+    return asked(settings, checked)
+
+
+def asked(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
+    """Run a coroutine with a client, whatever the store's number of shards is."""
     import asyncio
 
     from api_client.client import TurnsClient  # loads all of the core: what asks nothing goes without it
 
-    settings = settings or require_store(load())
-    configure_logging(replace(settings, log_level="warning"))
-
     async def run() -> Result:
         async with TurnsClient(settings) as client:
-            await client.store.require_shards()
             return await action(client)
 
     return asyncio.run(run())

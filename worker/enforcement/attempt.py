@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from api_client.contract.issues import ValidationIssue
 from api_client.contract.marker import marker
+from worker.enforcement.documents import frontmatter
 from worker.enforcement.documents.document import Adr, Section, has_content, leaves_out, parse
 from worker.enforcement.documents.frontmatter import blocks
 from worker.enforcement.documents.part import (
@@ -24,7 +25,6 @@ from worker.enforcement.documents.part import (
 )
 from worker.enforcement.documents.splice import (
     Part,
-    editable,
     is_own,
     only_adr,
     put_header,
@@ -147,7 +147,8 @@ def requested(answer: str, errors: Iterable[ValidationIssue]) -> Request:
     if len(named) > MOST_PARTS:
         return Request((), whole=True, shortens=shortens)
     adr = only_adr(answer)
-    if any(map(header_key, named)) and not (adr and editable(adr)):
+    by_lines = adr and adr.header is not None and frontmatter.by_lines(adr.yaml_text)
+    if any(map(header_key, named)) and not by_lines:
         named = dict.fromkeys(YAML_HEADER if in_header(part) and header_key(part) else part for part in named)
     parts = tuple(
         part

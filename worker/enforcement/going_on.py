@@ -239,8 +239,10 @@ def _is_talk(line: str) -> bool:
 def _repeated(so_far: str, piece: str, least: int) -> int | None:
     """Return how many characters of a reply repeat the end of the text so far, ``least`` letters; None when none do."""
     base = so_far.rstrip()
-    word = _last_word(base)
-    for quoted in dict.fromkeys((piece, _unquoted(piece))):
+    found = re.search(r"\w{1,80}\Z", base)
+    word = found[0] if found else ""
+    # Some models put ``> `` or dots before the line they go on from.
+    for quoted in dict.fromkeys((piece, re.sub(r"\A\s*(?:>[ \t]?|…[ \t]?|\.\.\.[ \t]?)", "", piece))):
         lead = len(quoted) - len(quoted.lstrip())
         begin = len(piece) - len(quoted) + lead
         for start in _anchors(base, words=not least):
@@ -268,11 +270,6 @@ def _anchors(base: str, *, words: bool) -> Iterator[int]:
     for word in _WORD.finditer(base, max(starts[1] if len(starts) > 1 else 0, len(base) - _LAST_LINE)):
         if _letters(base[word.start() :]) >= 8:
             yield word.start()
-
-
-def _unquoted(piece: str) -> str:
-    """A reply without the ``> `` or dots that some models put before the line they go on from."""
-    return re.sub(r"\A\s*(?:>[ \t]?|…[ \t]?|\.\.\.[ \t]?)", "", piece)
 
 
 def _behind(so_far: str, rest: str) -> Continued:
@@ -388,11 +385,6 @@ def _plain_words(text: str) -> str:
 
 def _last_line(text: str) -> str:
     return text.rstrip().rpartition("\n")[2]
-
-
-def _last_word(text: str) -> str:
-    found = re.search(r"\w{1,80}\Z", text)
-    return found[0] if found else ""
 
 
 def _letters(text: str) -> int:

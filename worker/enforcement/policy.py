@@ -246,7 +246,9 @@ class _Work:
         if not isinstance(after, str):
             return False
         text, files = (self.text, self.files | {name: after}) if name else (after, self.files)
-        context = self.context | ({"files": files} if files else {}) | _fallback_step(validator, text, name)
+        # That the step is ``unknown`` is the fallback's own word.
+        last = trailing_marker(text) if isinstance(validator, StepMarkerValidator) and not name else None
+        context = self.context | ({"files": files} if files else {}) | ({FALLBACK_STEP: last.value} if last else {})
         mine = [i for i in self.issues if i.validator == validator.name and i.file == name]
         if not holds(before, after, mine):
             return False
@@ -258,12 +260,6 @@ class _Work:
         lines = lines or [words(locale, f"{validator.name}: automatisch korrigiert", f"{validator.name}: repaired")]
         self.changes += [f"{name}: {line}" if name else line for line in lines]
         return True
-
-
-def _fallback_step(validator: ResponseValidator, text: str, file: str) -> dict[str, str]:
-    """Tell the re-validation that ``unknown`` is the fallback's own word."""
-    last = trailing_marker(text) if isinstance(validator, StepMarkerValidator) and not file else None
-    return {FALLBACK_STEP: last.value} if last else {}
 
 
 def _better(after: Sequence[ValidationIssue], before: Sequence[ValidationIssue]) -> bool:
@@ -536,7 +532,10 @@ def judge(
         if before:
             issues += _lost(before, answer, context, fresh=fresh)
         if is_refusal(answer, str(context.get("prompt", ""))):
-            issues.append(_refused(answer, context))
+            said = " ".join(strip_marker(answer).split())
+            issues.append(
+                replace(issue(REFUSED, str(context.get("locale", DEFAULT_LOCALE)), said=said), validator=GUARD)
+            )
     return Attempt(
         number=number,
         text=text,
@@ -586,12 +585,6 @@ def _edits(taken: Taken, reply: str, locale: str) -> tuple[str, ...]:
         german, english = f"Nicht übernommen: {len(piece)} Zeichen", f"Left out: {len(piece)} characters"
         said.append(f"{words(locale, german, english)}: {clip(piece)}")
     return tuple(said)
-
-
-def _refused(answer: str, context: Mapping[str, Any]) -> ValidationIssue:
-    """MODEL_REFUSED: the answer that counts is nothing but a refusal."""
-    said = " ".join(strip_marker(answer).split())
-    return replace(issue(REFUSED, str(context.get("locale", DEFAULT_LOCALE)), said=said), validator=GUARD)
 
 
 def _documents(context: Mapping[str, Any]) -> list[str]:

@@ -191,11 +191,7 @@ class ResponseEnforcer:
         self.validators = list(unique(_validators([*self.validators, validator])))
 
     def remove_validator(self, name: str) -> ResponseValidator:
-        """Take a validator out, and return it.
-
-        Raises:
-            UnknownValidatorError: there is none of that name.
-        """
+        """Take a validator out, and return it. Raises ``UnknownValidatorError``: there is none of that name."""
         for validator in self.validators:
             if validator.name == name:
                 self.validators.remove(validator)

@@ -19,7 +19,7 @@ from worker.agents.registry import build_runner
 from worker.enforcement.child import lifted
 from worker.enforcement.validators import codes
 from worker.enforcement.validators.codes import CannotRun, Ended, JudgingCost, JudgingProgram, ModelReply, Question
-from worker.runners.base import AgentEvent, Order, RunResult, Verdict
+from worker.runners.base import Order, RunResult, Verdict
 from worker.runners.guard.box import Bind
 from worker.verification.gates.gate_program import Fence, ProgramLimits, Stopping, run_program
 
@@ -109,7 +109,7 @@ class Machine:
                 read_only=True,
             )
             with lifted():
-                ran = runner.run(order, _ignore, Stopping())
+                ran = runner.run(order, lambda _event: None, Stopping())
         if ran.completion.verdict is not Verdict.COMPLETE:
             raise CannotRun(f"{question.model} gave no verdict: {ran.completion.reason}")
         return _reply(ran)
@@ -142,7 +142,3 @@ def _lay(folder: Path, path: str, text: str) -> None:
         target.write_text(text, encoding="utf-8", errors="replace", newline="")
     except OSError as error:  # a name that is too long, a file where a folder is needed
         log.warning("rule.file_left_out", path=path[:200], reason=str(error)[:200])
-
-
-def _ignore(event: AgentEvent) -> None:
-    """Nobody asked to hear it."""

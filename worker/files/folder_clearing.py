@@ -41,11 +41,7 @@ def old_folders(
 
     A folder of an unknown session is left alone.
     """
-    if not sessions_dir.is_dir():
-        return
-    for path in sorted(sessions_dir.iterdir()):
-        if path.is_symlink() or not path.is_dir():
-            continue
+    for path in folders_in(sessions_dir.resolve()):
         if path.name.startswith(GONE):
             yield Old("gone", path, "", size_of(path))
             continue
@@ -55,7 +51,7 @@ def old_folders(
         if session_seconds and now - last_written(path) > session_seconds:
             yield Old("session", path, session_id, size_of(path))
         elif attempt_seconds:
-            for delivery in _deliveries(path):
+            for delivery in folders_in(path / "attempts"):
                 if now - last_written(delivery) > attempt_seconds:
                     yield Old("attempt", delivery, session_id, size_of(delivery))
 
@@ -70,7 +66,7 @@ def remove(old: Old, live: Callable[[str], bool]) -> bool:
         shutil.rmtree(old.path)
         return True
     recording.forget(old.path)
-    aside = _sessions_dir(old) / f"{GONE}{secrets.token_hex(6)}"
+    aside = (old.path.parent if old.what == "session" else old.path.parents[2]) / f"{GONE}{secrets.token_hex(6)}"
     old.path.rename(aside)
     # Unless the session has already begun a new one: then what was put aside was old enough to go.
     if live(old.session_id) and not old.path.exists():
@@ -78,10 +74,6 @@ def remove(old: Old, live: Callable[[str], bool]) -> bool:
         return False
     shutil.rmtree(aside)
     return True
-
-
-def _sessions_dir(old: Old) -> Path:
-    return old.path.parent if old.what == "session" else old.path.parents[2]
 
 
 def session_id_of(path: Path) -> str | None:
@@ -116,8 +108,8 @@ def size_of(path: Path) -> int:
     return total
 
 
-def _deliveries(session: Path) -> list[Path]:
-    folder = session / "attempts"
-    if folder.is_symlink() or not folder.is_dir():
+def folders_in(parent: Path) -> list[Path]:
+    """The folders in a folder; links are not followed."""
+    if parent.is_symlink() or not parent.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if path.is_dir() and not path.is_symlink())
+    return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())

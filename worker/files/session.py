@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from json.encoder import encode_basestring
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -32,6 +32,7 @@ from api_client.contract.folders import NONE, SHIPPED, shipped
 from api_client.contract.issues import SettingsError
 from api_client.contract.marker import page_text
 from api_client.contract.turn import Turn
+from api_client.turns.record.encoding import Answer
 from worker.enforcement.documents.splice import extract_state_from_messages, marker_spans
 from worker.files.safe_io import made, opened, read
 from worker.files.workspace import FencedPlace, Place, Recent
@@ -237,25 +238,6 @@ _MAX_STATUS, _MAX_CONTEXT, _MAX_CONTEXTS = 2**20, 64 * 2**10, 20
 _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
-class AcceptedAnswer(Protocol):
-    """An accepted answer: ``api_client.turns.record.encoding.Answer`` is one."""
-
-    @property
-    def response(self) -> str:
-        """The text."""
-        ...
-
-    @property
-    def step(self) -> str:
-        """The step it names, or ``unknown``."""
-        ...
-
-    @property
-    def step_source(self) -> str:
-        """Return where the step comes from: ``marker``, ``inferred`` or ``unknown``."""
-        ...
-
-
 def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools: bool = True) -> None:
     """Bring a session's folder up to date for a run; what the session is called and was asked first stays.
 
@@ -285,9 +267,11 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
         for image in turn.request.images:
             holder.replace(image.name, image.content, folder, durable=False)
     with made(session, "context", missing=holder.new) as folder:
-        holder.replace("messages.json", _in_lines(turn.request.messages), folder, durable=False)
+        lines = ",\n  ".join(json.dumps(message, ensure_ascii=False) for message in turn.request.messages)
+        holder.replace("messages.json", _bytes(f"[\n  {lines}\n]\n"), folder, durable=False)
         laid = identity("context", session)  # before its names are read: what comes later changes it
-        documents = () if holder.new else tuple(identity(name, folder) for name in _documents(folder))
+        there = [] if holder.new else sorted(name for name in os.listdir(folder) if name.endswith(".md"))  # noqa: PTH208
+        documents = tuple(identity(name, folder) for name in there[:_MAX_CONTEXTS])
         rules = SessionRules(
             template=template,
             tools=tools,
@@ -303,8 +287,8 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
         os.mkdir("logs", dir_fd=session)
     if status != old:
         _write_status(holder, status)
-    names = (STATUS, "input/request.md", "context/messages.json")
-    files = (laid, *(identity(name, session) for name in names), *(_in_context(document) for document in documents))
+    own = (identity(name, session) for name in (STATUS, "input/request.md", "context/messages.json"))
+    files = (laid, *own, *((f"context/{each[0]}", *each[1:]) for each in documents))
     prepared = Version(
         turn_id=turn.turn_id,
         status=status,
@@ -347,7 +331,7 @@ def _write_rules(holder: FencedPlace, rules: SessionRules, context: int) -> byte
     return digest_of(content)
 
 
-def accept(holder: Place, turn: Turn, answer: AcceptedAnswer, *, agent_session: str) -> None:
+def accept(holder: Place, turn: Turn, answer: Answer, *, agent_session: str) -> None:
     """Note an accepted answer: its step for observability, and which ``agent_session`` the next turn continues.
 
     Doing it again changes nothing but the time. Called before ``.done`` is written: that is the last of an acceptance.
@@ -410,11 +394,6 @@ def read_status(workdir: Path) -> dict[str, Any]:
 _versions = Recent[Path, Version](most=1024)
 
 
-def _in_context(document: Identity) -> Identity:
-    """A document's identity, with its path in the session's folder."""
-    return f"context/{document[0]}", *document[1:]
-
-
 def _turn_facts(turn: Turn) -> dict[str, Any]:
     return {"turn_id": turn.turn_id, "message_count": len(turn.request.messages), "flow": turn.flow} | (
         {"prompt_template": turn.request.template} if turn.request.template else {}
@@ -459,11 +438,6 @@ def _write_status(holder: Place, status: Mapping[str, Any]) -> None:
     holder.replace(STATUS, _bytes(f"{{\n  {text[1:-1]}\n}}\n"), holder.session, durable=False)
 
 
-def _documents(folder: int) -> list[str]:
-    """The names of the Markdown documents in ``context/`` that are read."""
-    return sorted(name for name in os.listdir(folder) if name.endswith(".md"))[:_MAX_CONTEXTS]
-
-
 def _contents(names: Sequence[str], folder: int) -> dict[str, str]:
     """Return what the documents say, by name; those that cannot be read are left out, and logged."""
     found: dict[str, str] = {}
@@ -492,12 +466,6 @@ def _tidy(holder: Place, agent_session: str) -> None:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-
-def _in_lines(messages: Sequence[Mapping[str, str]]) -> bytes:
-    """The conversation as JSON, a message in each line."""
-    lines = ",\n  ".join(json.dumps(message, ensure_ascii=False) for message in messages)
-    return _bytes(f"[\n  {lines}\n]\n")
 
 
 def _bytes(text: str) -> bytes:

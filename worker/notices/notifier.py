@@ -156,11 +156,7 @@ def wanted(settings: Settings, kind: str) -> bool:
 
 
 def deliver(settings: Settings, target: str, entry: Entry) -> None:
-    """Deliver a notice to one target.
-
-    Raises:
-        NotSent: it did not take it.
-    """
+    """Deliver a notice to one target. Raises ``NotSent``: it did not take it."""
     if target == COMMAND:
         _run(settings.notice_command, entry)
         return

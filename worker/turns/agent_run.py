@@ -411,20 +411,13 @@ class AgentRun:
         ):
             folders.forget_runs(self._parts.settings, self._turn, range(attempt - 1, attempt))
         if self._turn.request.phase is not None:
-            self._require_gates()
+            fence = phase_turns.fence_of(self._parts.settings, self._turn)
+            if refused := fence.refusal(phase_turns.phase_of(self._turn)):  # before its agent is paid for
+                raise SettingsError([refused])
             self.prompt = phase_turns.asked(self._turn, self._parts.settings.root, self._history)
         prepared = self._prepared(may_block)
         reach("folder.made")
         return prepared
-
-    def _require_gates(self) -> None:
-        """Refuse, before its agent is paid for, a phase whose gates may not run here.
-
-        Raises:
-            SettingsError: they may not.
-        """
-        if refused := phase_turns.fence_of(self._parts.settings, self._turn).refusal(phase_turns.phase_of(self._turn)):
-            raise SettingsError([refused])
 
     def _confirm(self) -> None:
         if self._lease.lapsed:  # else the loop need not be asked

@@ -312,22 +312,16 @@ class Engine:
     def _wait_for_shut_down(self) -> None:
         while os.read(self._asked, 1):
             asked_at, self._ends = time.monotonic(), True
-            self._wait_until_cancelled()
+            # Until Celery takes no more messages: turns handed over before that could come back.
+            give_up = time.monotonic() + _CANCEL_SECONDS
+            while self.receiver.listens and time.monotonic() < give_up:
+                self.receiver.wake()
+                threading.Event().wait(_LOOK_SECONDS)
             idle_agents.shared().end_all()
             threading.Event().wait(max(0.0, asked_at + self._grace_seconds - time.monotonic()))
-            self._hand_over()
-
-    def _wait_until_cancelled(self) -> None:
-        """Wait until Celery takes no more messages: turns handed over before that could come back."""
-        give_up = time.monotonic() + _CANCEL_SECONDS
-        while self.receiver.listens and time.monotonic() < give_up:
-            self.receiver.wake()
-            threading.Event().wait(_LOOK_SECONDS)
-
-    def _hand_over(self) -> None:
-        """Stop every run of this process, started or about to start; other workers get their turns without a strike."""
-        self.leases.stop_all("shutdown")
-        self._isolated.hand_over()
+            # Every run of this process, started or about to start; other workers get their turns without a strike.
+            self.leases.stop_all("shutdown")
+            self._isolated.hand_over()
 
     def close(self) -> None:
         """Wait for the turns of this process, which have been asked to stop; then stop threads and agents."""

@@ -142,11 +142,7 @@ def _ours(names: tuple[str, ...], *, root: Path, locale: str) -> tuple[ResponseV
 
 
 def judge_case(case: Case) -> Attempt:
-    """Judge a new attempt, in this process.
-
-    Raises:
-        CannotJudge: the validators cannot be made.
-    """
+    """Judge a new attempt, in this process. Raises ``CannotJudge``: the validators cannot be made."""
     rules = _validators(case)
     return judge(
         case.history, case.text, rules, case.context, policy=case.policy, feedback=case.feedback, fresh=case.fresh
@@ -154,19 +150,10 @@ def judge_case(case: Case) -> Attempt:
 
 
 def repair_case(case: Case) -> Repaired:
-    """Repair a judged answer, in this process.
-
-    Raises:
-        CannotJudge: the validators cannot be made.
-    """
+    """Repair a judged answer, in this process. Raises ``CannotJudge``: the validators cannot be made."""
     unknown = Attempt(number=1, text=case.text, answer=case.text)
     chosen = next((attempt for attempt in reversed(case.history) if attempt.answer == case.text), unknown)
     return repair_attempt(chosen, case.history, _validators(case), case.context)
-
-
-def _patience(case: Case) -> float:
-    """Seconds that its validators may wait for programs and models; a repair judges several times."""
-    return MAX_ROUNDS * sum(validator.patience for validator in _validators(case))
 
 
 class Judges:
@@ -321,7 +308,8 @@ def _serve(pipe: Connection, parent: int, memory_mb: int) -> None:
         except EOFError:
             return
         try:
-            pipe.send(_patience(case))
+            # The seconds that its validators may wait for programs and models; a repair judges several times.
+            pipe.send(MAX_ROUNDS * sum(validator.patience for validator in _validators(case)))
             with limited(memory_mb):
                 found = work(case)
             pipe.send(found)

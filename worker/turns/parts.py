@@ -31,11 +31,7 @@ class Judging(Protocol):
     """The judge and repairer of answers: ``judges.Judges``, or a test's own."""
 
     def judge(self, case: Case) -> Attempt:
-        """Judge a new attempt.
-
-        Raises:
-            CannotJudge: the validators cannot be made.
-        """
+        """Judge a new attempt. Raises ``CannotJudge``: the validators cannot be made."""
         ...
 
     def repair(self, case: Case) -> Repaired:

@@ -19,7 +19,7 @@ from api_client.contract.phases import PHASES, PRIVATE, Phase, input_file, input
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from worker.files.folder_clearing import GONE, Old, last_written, size_of
+from worker.files.folder_clearing import GONE, Old, folders_in, last_written, size_of
 from worker.files.workspace import FencedPlace
 from worker.runners.base import Verdict
 from worker.turns.leases.lease import Lease
@@ -56,11 +56,11 @@ def old_phase_attempts(
     for phases, session_id in _places(root, directories):
         if not attempt_seconds or not phases.resolve().is_relative_to(root.resolve()):
             continue
-        for phase in _folders(phases):
+        for phase in folders_in(phases):
             if phase.name.startswith(GONE):
                 yield Old("gone", phase, "", size_of(phase))
             elif not live(session_id):
-                for delivery in _folders(phase / "attempts"):
+                for delivery in folders_in(phase / "attempts"):
                     if _DELIVERY.fullmatch(delivery.name) and now - last_written(delivery) > attempt_seconds:
                         yield Old("attempt", delivery, session_id, size_of(delivery))
 
@@ -69,15 +69,8 @@ def _places(root: Path, directories: Iterable[str]) -> Iterator[tuple[Path, str]
     """The folders of phases, each with the session that works in it."""
     for directory in sorted(directories):
         yield root / directory / PHASES, phase_session(directory)
-    for place in _folders(root / PRIVATE):
+    for place in folders_in(root / PRIVATE):
         yield place, place.name
-
-
-def _folders(parent: Path) -> list[Path]:
-    """The folders in a folder; links are not followed."""
-    if parent.is_symlink() or not parent.is_dir():
-        return []
-    return sorted(path for path in parent.iterdir() if path.is_dir() and not path.is_symlink())
 
 
 # The folders of a phase, as far as its turn needs them (docs/WORKFLOW-SYSTEM.md).
@@ -110,11 +103,7 @@ def fence_of(settings: Settings, turn: Turn) -> Fence:
 
 
 def phase_directory(root: Path, turn: Turn) -> Path:
-    """The phase's folder.
-
-    Raises:
-        SettingsError: there is no such project below this worker's HELIX_ROOT.
-    """
+    """The phase's folder. Raises ``SettingsError``: there is no such project below this worker's HELIX_ROOT."""
     project = (root / turn.request.directory).resolve()
     if not project.is_relative_to(root.resolve()) or not project.is_dir():
         raise SettingsError([f"no folder {turn.request.directory!r} below this worker's HELIX_ROOT"])
@@ -127,7 +116,13 @@ def begin(holder: FencedPlace, directory: Path, turn: Turn, history: Sequence[At
     Raises:
         OSError: it cannot be written, or what it goes on from is beyond all limits.
     """
-    base = _base(turn, history)
+    # The attempt whose files this one goes on from; none: the verified output there was before.
+    complete = [
+        record
+        for record in history
+        if record.number > turn.fresh_from and record.completion.get("verdict") == Verdict.COMPLETE.value
+    ]
+    base = complete[-1] if complete else None
     earlier = holder.path / ("attempts" if base else "")
     source = earlier / delivery_name(turn.turn_id, base.number, base.last_delivery) if base else holder.path
     with contextlib.suppress(FileNotFoundError):
@@ -141,16 +136,6 @@ def begin(holder: FencedPlace, directory: Path, turn: Turn, history: Sequence[At
     else:
         channel.clear()
     _note(holder, turn, "running")
-
-
-def _base(turn: Turn, history: Sequence[AttemptRecord]) -> AttemptRecord | None:
-    """The attempt whose files the next one goes on from; None for the verified output there was before."""
-    complete = [
-        record
-        for record in history
-        if record.number > turn.fresh_from and record.completion.get("verdict") == Verdict.COMPLETE.value
-    ]
-    return complete[-1] if complete else None
 
 
 def asked(turn: Turn, root: Path, history: Sequence[AttemptRecord]) -> str:
@@ -293,19 +278,9 @@ class Verification:
         )
 
     def _gates(self) -> GateReport:
-        on = self._verifying()
         results: list[GateResult] = []
-        found = each_gate(
-            self._phase,
-            self._output,
-            stop=on.stop,
-            deadline=on.deadline,
-            mark=on.mark,
-            locale=on.locale,
-            fence=on.fence,
-        )
         try:
-            for result in found:
+            for result in each_gate(self._phase, self._output, **self._verifying().around(self._fence)):
                 results.append(result)
                 self._report([self._checked(result)])
         except Stopped as stopped:

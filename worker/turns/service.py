@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
@@ -105,16 +105,6 @@ def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
     elif move.next and move.next.task in JUDGED_BY:
         said.append("runs again")
     return f"{_attempt(turn, link)}: {'; '.join(filter(None, said)) or 'done'}"
-
-
-def is_failure(link: Link, outcome: str) -> bool:
-    """Return whether the task ends as FAILURE: it gave the turn up, or the turn ended with it and has no answer.
-
-    A turn that somebody cancelled did not fail.
-    """
-    if not outcome:
-        return False
-    return link.task == FAIL or not (Outcome(outcome).success or outcome == Outcome.CANCELLED)
 
 
 def worker_lost(worker: str) -> str:
@@ -239,11 +229,6 @@ class Seat:
         self._slots.give(queue)
 
 
-def nowhere() -> Seat:
-    """The seat of a turn of which no link is carried on in place."""
-    return Seat(Slots({}))
-
-
 log = structlog.get_logger()
 
 _RECORD_LOST = "the store no longer has this turn: it was emptied, or restarted without its append-only file"
@@ -304,6 +289,15 @@ class NoTaskReport:
         """Nobody listens."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Visit:
+    """A turn's stay in this process, which does nothing else when ``alone``."""
+
+    seat: Seat
+    report: TaskReport
+    alone: bool
+
+
 class TurnService:
     """Carries out the links of turns' chains. One per worker process, in its event loop."""
 
@@ -328,27 +322,28 @@ class TurnService:
         Raises:
             RedisError: the store stayed away; the turn will be delivered again.
         """
-        report, seat = report or NoTaskReport(), seat or nowhere()
+        # Without a seat no link is carried on in place.
+        visit = _Visit(seat or Seat(Slots({})), report or NoTaskReport(), alone)
         await arrive("task.received")
         if why := self.parts.host.sick or ("it ends" if self.parts.ends() else ""):  # received before that was known
-            report.end(f"not here: {why}")
+            visit.report.end(f"not here: {why}")
             await self.parts.threads.files(self.parts.announce, link, turn_id, session_id)
             return
-        claim = await self._claimed(link, turn_id, session_id, alone, report)
+        claim = await self._claimed(link, turn_id, session_id, visit)
         if not self.parts.settings.has_queues:  # else the claim did so
             await self._release(turn_id)
         if claim is None:
             return
         with self.parts.leases.hold(claim) as lease:
-            while following := await self._carried_out(lease, seat, alone, report):
+            while following := await self._carried_out(lease, visit):
                 lease.go_on(following)
-                seat.settle(QUEUES[following.link.task])
+                visit.seat.settle(QUEUES[following.link.task])
                 structlog.contextvars.bind_contextvars(attempt=following.link.attempt)
-                report.follow(following.link)
+                visit.report.follow(following.link)
 
-    async def _carried_out(self, lease: Lease, seat: Seat, alone: bool, report: TaskReport) -> Claim | None:
+    async def _carried_out(self, lease: Lease, visit: _Visit) -> Claim | None:
         """Carry out the claimed link. Returns the claim of the next one, if that is carried out in place."""
-        claim = lease.claim
+        claim, report = lease.claim, visit.report
         link, turn = claim.link, claim.turn
         try:
             attempts = await self.parts.ledger.attempts(claim)
@@ -360,12 +355,18 @@ class TurnService:
             if (failing := move.fields.values.get("failing")) and failing.code == _SET_UP:
                 move = await self._set_up(lease, move, failing)
             await arrive("link.decided")
-            link, move, done = await self._stored(lease, attempts, move, seat, alone, report)
+            link, move, done = await self._stored(lease, attempts, move, visit)
         except Fenced:
-            await self._fenced(claim, report)
+            if await self.parts.ledger.knows(claim.turn.turn_id):
+                log.warning("turn.fenced", link=str(claim.link))
+            else:
+                log.error("turn.record_lost", link=str(claim.link), hint=_RECORD_LOST)
+            report.end("WorkerLost: another worker has the turn", failed=True)
             return None
         outcome = done.outcome if isinstance(done, Committed) else ""
-        report.end(ending(turn, link, move, outcome), failed=is_failure(link, outcome))
+        # It gave the turn up, or the turn ended with it and has no answer. One that somebody cancelled did not fail.
+        failed = bool(outcome) and (link.task == FAIL or outcome not in {*_SUCCESSES, Outcome.CANCELLED})
+        report.end(ending(turn, link, move, outcome), failed=failed)
         if not outcome and move.next and move.next.task == JUDGED_BY.get(link.task):
             await arrive("run.committed")
         following = done if isinstance(done, Claim) else None
@@ -376,7 +377,7 @@ class TurnService:
         return following
 
     async def _stored(
-        self, lease: Lease, attempts: list[AttemptRecord], move: Move, seat: Seat, alone: bool, report: TaskReport
+        self, lease: Lease, attempts: list[AttemptRecord], move: Move, visit: _Visit
     ) -> tuple[Link, Move, Claim | Committed]:
         """Store a link's move; for a run whose answer can be judged at once, together with the verdict.
 
@@ -385,43 +386,38 @@ class TurnService:
         Raises:
             Fenced: another worker has the turn.
         """
-        link, turn = lease.claim.link, lease.claim.turn
+        link, turn, report = lease.claim.link, lease.claim.turn, visit.report
         judged: JudgedRun | None = None
-        if move.next and move.next.task == VALIDATE and self._stays(lease, move, seat, alone):
+        if move.next and move.next.task == VALIDATE and self._stays(lease, move, visit):
             judged = await at_once(self.parts, lease, move, attempts)
         if judged is None:
-            return link, move, await self._store(lease, move, seat, alone, report)
+            return link, move, await self._store(lease, move, visit)
         report.end(ending(turn, link, move, ""))
         link = Link(VALIDATE, link.attempt)
         report.follow(link)
         report.state(STATES[link.task], beginning(turn, link, attempts))
         await arrive("link.decided")
         try:
-            return link, judged.verdict, await self._store(lease, judged.move, seat, alone, report)
+            return link, judged.verdict, await self._store(lease, judged.move, visit)
         except JudgingPaused:
-            return link, replace(move, events=[]), await self._store(lease, move, seat, alone, report)
+            return link, replace(move, events=[]), await self._store(lease, move, visit)
 
-    async def _store(self, lease: Lease, move: Move, seat: Seat, alone: bool, report: TaskReport) -> Claim | Committed:
-        move, files = await self._kept(lease, move)
-        stays, lease.giving_back = self._stays(lease, move, seat, alone), True
-        if stays:
-            return await self.parts.ledger.advance(lease.claim, move, report.following(move.next), files)
-        return await self.parts.ledger.commit(lease.claim, move, files)
-
-    async def _kept(self, lease: Lease, move: Move) -> tuple[Move, str]:
-        """The move, and the snapshot of the session's files to store with it.
+    async def _store(self, lease: Lease, move: Move, visit: _Visit) -> Claim | Committed:
+        """Store a move with the snapshot of the session's files.
 
         A turn that ends does so also where its files cannot be kept now: its session stays as it was. A sealed answer's
         snapshot is the one of its seal then.
         """
-        link = lease.claim.link
-        if link.task == FAIL:
-            return move, ""
+        files, link = "", lease.claim.link
         try:
-            return move, await self.parts.files.save(lease, bounded=not move.outcome)
+            files = "" if link.task == FAIL else await self.parts.files.save(lease, bounded=not move.outcome)
         except (SessionTooLarge, FilesUnavailable) as error:
             log.error("session.not_kept", link=str(link), error=str(error)[:200])
-            return (move if move.outcome else await self._without_files(lease, error)), ""
+            move = move if move.outcome else await self._without_files(lease, error)
+        stays, lease.giving_back = self._stays(lease, move, visit), True
+        if stays:
+            return await self.parts.ledger.advance(lease.claim, move, visit.report.following(move.next), files)
+        return await self.parts.ledger.commit(lease.claim, move, files)
 
     async def _without_files(self, lease: Lease, error: HelixError) -> Move:
         """The move of a link whose session's files cannot be brought, or kept."""
@@ -431,7 +427,7 @@ class TurnService:
         await self.parts.threads.files(self.parts.host.look)
         return without_files(turn, link, str(error))
 
-    def _stays(self, lease: Lease, move: Move, seat: Seat, alone: bool) -> bool:
+    def _stays(self, lease: Lease, move: Move, visit: _Visit) -> bool:
         """Return whether this process carries out the next link at once, in place; it needs a free slot for that.
 
         Other processes may take a link that is delivered again, and the delivery before the last strike needs a process
@@ -439,17 +435,17 @@ class TurnService:
         """
         if move.next is None or move.outcome or move.delay_ms or move.park_seconds or move.next == lease.claim.link:
             return False
-        if alone or lease.reason or self.parts.host.sick or lease.claim.turn.strikes >= self.parts.settings.strikes - 1:
+        parts, turn = self.parts, lease.claim.turn
+        if visit.alone or lease.reason or parts.host.sick or turn.strikes >= parts.settings.strikes - 1:
             return False
         queue = QUEUES[move.next.task]
-        return not (self.parts.ends() and queue == RUN_QUEUE) and seat.may_go_on(queue)
+        return not (parts.ends() and queue == RUN_QUEUE) and visit.seat.may_go_on(queue)
 
-    async def _claimed(
-        self, link: Link, turn_id: str, session_id: str, alone: bool, report: TaskReport
-    ) -> Claim | None:
+    async def _claimed(self, link: Link, turn_id: str, session_id: str, visit: _Visit) -> Claim | None:
         """The claim; None when the turn cannot be taken."""
+        report = visit.report
         try:
-            claim = await self._asked(link, turn_id, session_id, alone, report.task_id)
+            claim = await self._asked(link, turn_id, session_id, visit)
         except (ResponseError, ValueError) as error:
             await self.parts.ledger.put_aside(turn_id, error)
             report.end("its record is damaged")
@@ -467,7 +463,7 @@ class TurnService:
             await self.parts.threads.runs(self.parts.isolate, link, turn_id, session_id)
         return None
 
-    async def _asked(self, link: Link, turn_id: str, session_id: str, alone: bool, task: str) -> Claim | Refusal:
+    async def _asked(self, link: Link, turn_id: str, session_id: str, visit: _Visit) -> Claim | Refusal:
         """The claim. A run is first left to the worker that keeps its session's agent, which is rung for it.
 
         That one has ``claude_warm_patience`` to claim it; the store counts them, and no other gets the turn before.
@@ -475,8 +471,9 @@ class TurnService:
         lack = await self._lack(turn_id, link) if link.task in _OF_PHASES else ""
         models, rung, pause = self.parts.ability.labels, "", _FIRST_PAUSE
         while True:
+            task = visit.report.task_id
             claim = await self.parts.ledger.claim(
-                turn_id, session_id, link, alone=alone, task=task, models=models, lack=lack
+                turn_id, session_id, link, alone=visit.alone, task=task, models=models, lack=lack
             )
             if isinstance(claim, Claim):
                 return claim
@@ -531,13 +528,6 @@ class TurnService:
         log.error("turn.not_here", link=str(link), error=failing.reason[:200])
         name = self.parts.ledger.worker
         return elsewhere(turn, given_back(turn, link, "set_up"), f"{worker_of(name).partition('@')[0]}-")
-
-    async def _fenced(self, claim: Claim, report: TaskReport) -> None:
-        if await self.parts.ledger.knows(claim.turn.turn_id):
-            log.warning("turn.fenced", link=str(claim.link))
-        else:
-            log.error("turn.record_lost", link=str(claim.link), hint=_RECORD_LOST)
-        report.end("WorkerLost: another worker has the turn", failed=True)
 
     async def _go_on(self, claim: Claim, move: Move, done: Committed) -> None:
         """Announce the next link to Celery. Not vital: a reaper announces what this misses."""

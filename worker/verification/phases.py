@@ -134,11 +134,7 @@ class FeedbackChannel:
         return True
 
     def text(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
-        """Return what the file holds.
-
-        Raises:
-            ValueError: there is no such attempt.
-        """
+        """Return what the file holds. Raises ``ValueError``: there is no such attempt."""
         last = self.max_attempts if max_attempts is None else max_attempts
         if not 1 <= attempt <= last:
             raise ValueError(f"attempt {attempt} of {last}: attempts count from 1 to their maximum")

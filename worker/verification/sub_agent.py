@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import json
 import math
-import re
 import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +23,10 @@ from api_client.contract.issues import SettingsError
 from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings, load
 from worker.agents.registry import build_runner
-from worker.runners.base import AgentEvent, Completion, Emit, Order, Runner, RunResult, Stop, reads_files
+from worker.files.session import fenced
+from worker.runners.base import Completion, Emit, Order, Runner, RunResult, Stop, reads_files
 from worker.runners.base import Verdict as Ended
-from worker.verification.gates import GateReport, check
+from worker.verification.gates import Around, GateReport, check
 from worker.verification.gates.gate_program import Fence, Stopping, in_thread
 from worker.verification.gates.output_tree import TooLarge, Tree, content_of, copied, scan
 from worker.verification.result import Ground, VerificationResult, gates_result
@@ -94,7 +94,7 @@ def verifier_prompt(
         checked: what the gates have found right.
         locale: language of the verdict's sentences.
     """
-    shown = "\n".join(f"\n### {path}\n\n{_fenced(text)}" for path, text in files.items())
+    shown = "\n".join(f"\n### {path}\n\n{fenced(text)}" for path, text in files.items())
     where = "\nThe files are in the folder `files/` of your working directory; you can read them there."
     if unseen:
         where += "\nThese are not shown below: " + ", ".join(f"`{path}`" for path in unseen) + "."
@@ -102,7 +102,7 @@ def verifier_prompt(
     expected = [*(f"the file `{path}`" for path in phase.output_files), *phase.criteria]
     return _TASK.format(
         name=json.dumps(phase.id),
-        description=_fenced(phase.description or "(nothing more was said)"),
+        description=fenced(phase.description or "(nothing more was said)"),
         expected="\n".join(f"- {each}" for each in expected) or "- what the description says",
         checked="\n".join(f"- {each}" for each in checked) or "- nothing",
         where=where,
@@ -110,13 +110,6 @@ def verifier_prompt(
         language="German" if locale.startswith("de") else "English",
         form=json.dumps(form, indent=2),
     )
-
-
-def _fenced(text: str) -> str:
-    """A text as a code block that nothing in it can end."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
-    return f"{fence}text\n{text.rstrip()}\n{fence}"
 
 
 _PHASE = {
@@ -339,10 +332,16 @@ class Verifying:
     emit: Emit | None = None
     fence: Fence | None = None
 
-    @property
-    def mark(self) -> str:
-        """The mark of the processes that gates start."""
-        return f"{self.turn_id}-gates.{self.attempt}.{self.delivery}"
+    def around(self, fence: Fence) -> Around:
+        """The same for the gates, which run in ``fence``."""
+        return Around(
+            stop=self.stop,
+            deadline=self.deadline,
+            mark=f"{self.turn_id}-gates.{self.attempt}.{self.delivery}",
+            locale=self.locale,
+            scratch=self.scratch,
+            fence=fence,
+        )
 
 
 class SubAgentVerifier:
@@ -401,16 +400,7 @@ class SubAgentVerifier:
     def verify(self, phase: Phase, directory: Path, verifying: Verifying | None = None) -> VerificationResult:
         """Check a phase's output: the gates, then the agent when they pass and the phase asks for one."""
         on = verifying or Verifying()
-        report = check(
-            phase,
-            directory,
-            stop=on.stop,
-            deadline=on.deadline,
-            mark=on.mark,
-            locale=on.locale,
-            scratch=on.scratch,
-            fence=on.fence or Fence.of(self._settings),
-        )
+        report = check(phase, directory, **on.around(on.fence or Fence.of(self._settings)))
         if not (report.passed and phase.verify_agent):
             return gates_result(report)
         return self.ask(phase, directory, report, on)
@@ -476,11 +466,7 @@ class SubAgentVerifier:
                 kill_grace_seconds=self._settings.kill_grace_seconds,
                 read_only=True,
             )
-            return runner.run(order, on.emit or _ignore, on.stop)
-
-
-def _ignore(event: AgentEvent) -> None:
-    """Nobody asked to hear it."""
+            return runner.run(order, on.emit or (lambda _event: None), on.stop)
 
 
 def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:

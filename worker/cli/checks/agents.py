@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import http
 import json
 import os
@@ -29,7 +28,7 @@ from api_client.workers.fleet import START, QueueProbe
 from api_client.workers.reason import Reason
 from api_client.workers.reports import Standing
 from worker.cli.checks.finding import Finding, State
-from worker.cli.terminal import number_of, write_json
+from worker.cli.terminal import asked, number_of, write_json
 from worker.turns.loops.loop import SLOW_SHARE
 
 if TYPE_CHECKING:
@@ -253,7 +252,7 @@ def workers(settings: Settings) -> Iterator[Finding]:
     if not settings.store_url:
         return
     try:
-        standing, probes, messages, untraced, account = asyncio.run(_ask(settings))
+        standing, probes, messages, untraced, account = asked(settings, _ask)
     except HelixError as error:
         yield Finding("workers", "wrong", str(error), "see the findings about the store")
         return
@@ -272,15 +271,12 @@ def workers(settings: Settings) -> Iterator[Finding]:
     yield from traces(untraced)
 
 
-async def _ask(
-    settings: Settings,
-) -> tuple[Standing, tuple[QueueProbe, ...], dict[str, int], int | None, Account]:
-    async with TurnsClient(settings) as client:
-        standing = await client.workers.standing()  # first: a probe that is taken says nothing about turns
-        probes = await client.prober.probe(_PROBE_SECONDS)
-        untraced = await client.untraced.waiting(_UNTRACED_SECONDS)
-        messages = await client.workers.messages()
-        return standing, probes, messages, untraced, await client.figures.account()
+async def _ask(client: TurnsClient) -> tuple[Standing, tuple[QueueProbe, ...], dict[str, int], int | None, Account]:
+    standing = await client.workers.standing()  # first: a probe that is taken says nothing about turns
+    probes = await client.prober.probe(_PROBE_SECONDS)
+    untraced = await client.untraced.waiting(_UNTRACED_SECONDS)
+    messages = await client.workers.messages()
+    return standing, probes, messages, untraced, await client.figures.account()
 
 
 def stuck(standing: Standing) -> Iterator[Finding]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import string
 import time
@@ -20,7 +19,7 @@ from api_client.contract.settings import Settings, masked
 from api_client.snapshots import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects
 from api_client.store.cluster import slot_of
 from worker.cli.checks.finding import Finding
-from worker.cli.terminal import number_of
+from worker.cli.terminal import asked, number_of
 from worker.notices.notifier import NotSent, addresses, targets
 
 # The broker and the store: do they answer, what are they, and do they keep what they are given.
@@ -307,7 +306,7 @@ def callers(settings: Settings) -> Iterator[Finding]:
             message = f"{weak} of {len(keys)} in {name} have less than {_BITS} bits: somebody could guess them"
             yield Finding("keys", "warning", message, "make them with `turns keys create`, or `openssl rand -hex 32`")
     try:
-        noted = asyncio.run(_noted(settings)) if settings.store_url else ""
+        noted = asked(settings, lambda client: client.store.noted(UNTRUSTED_PROXY)) if settings.store_url else ""
     except HelixError:
         return
     address, _, at = noted.partition(" ")
@@ -322,11 +321,6 @@ def most_bits(key: str) -> float:
     letters = set(key)
     size = next((len(each) for each in _ALPHABETS if letters <= set(each)), len(_ALPHABETS[-1]))
     return len(key) * math.log2(size) if len(letters) >= 8 else 0.0
-
-
-async def _noted(settings: Settings) -> str:
-    async with TurnsClient(settings) as client:
-        return await client.store.noted(UNTRUSTED_PROXY)
 
 
 # Calls for help: do their targets work, was one given up. Nothing is sent.
@@ -347,15 +341,14 @@ def notices(settings: Settings) -> Iterator[Finding]:
     if settings.webhook_urls and not settings.webhook_secret:
         fix = "set HELIX_WEBHOOK_SECRET to what `turns notices secret` prints, and tell the receiver"
         yield Finding("webhook", "warning", "webhooks are not signed: anyone could send such a thing", fix)
+
+    async def lists(client: TurnsClient) -> Finding:
+        return found(await client.notices.waiting(), await client.notices.given_up())
+
     try:
-        yield found(*asyncio.run(_lists(settings)))
+        yield asked(settings, lists)
     except HelixError:
         return  # the findings about the store say it
-
-
-async def _lists(settings: Settings) -> tuple[list[Entry], list[Entry]]:
-    async with TurnsClient(settings) as client:
-        return await client.notices.waiting(), await client.notices.given_up()
 
 
 def found(waiting: list[Entry], dead: list[Entry]) -> Finding:

@@ -274,7 +274,7 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
         ),
         Line(
             f"{number_of(seen.dead_count, 'dead letter')}: turns dead list" if seen.dead_count else "no dead letters",
-            _bad(seen),
+            BAD if seen.dead_count else DIM,
         ),
     ]
     if seen.parked_count:
@@ -304,20 +304,13 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
         if block:
             lines += [Line(""), Line(title, DIM)] if title else []
             lines += block
-    return [line._replace(text=one_line_of(line.text, width)) for line in lines[:height]]
-
-
-def one_line_of(text: str, width: int) -> str:
-    """A line cut to the width; its own spaces stay."""
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return [
+        line if len(line.text) <= width else line._replace(text=line.text[: width - 1] + "…") for line in lines[:height]
+    ]
 
 
 def _workers(seen: Overview) -> str:
     return f"{number_of(seen.fleet.agents, 'worker')}, {seen.fleet.free} of {seen.fleet.slots} slots free"
-
-
-def _bad(seen: Overview) -> str:
-    return BAD if seen.dead_count else DIM
 
 
 def _running(turn: Turn, seen: Overview) -> Line:

@@ -173,11 +173,6 @@ async def _all(client: TurnsClient, send: Send) -> SentTurns:
     return total
 
 
-def _show_that_all_is_well() -> None:
-    if ready := os.environ.get(programs.READY_VARIABLE):
-        Path(ready).touch()
-
-
 async def _until(stop: asyncio.Event, client: TurnsClient, send: Send) -> None:
     """Send what ends, until asked to stop; waits for a receiver that is away, longer each time."""
     log.info("traces.started", endpoint=endpoint(os.environ))
@@ -186,7 +181,8 @@ async def _until(stop: asyncio.Event, client: TurnsClient, send: Send) -> None:
         try:
             sent = await send_next(client, send)
             delay = _LOOK_SECONDS
-            _show_that_all_is_well()
+            if ready := os.environ.get(programs.READY_VARIABLE):
+                Path(ready).touch()  # noqa: ASYNC240 - one call
             if sent:
                 log.info("traces.sent", turns=sent.turns, spans=sent.spans)
                 for turn_id in sent.refused:

@@ -17,7 +17,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import GC_AT
 from api_client.contract.phases import Phase, input_file
 from api_client.contract.settings import RUN_FILE, Settings, load, require_store
-from api_client.index.lists import Search, TurnLists
+from api_client.index.lists import Search
 from api_client.index.selection import clear
 from api_client.snapshots import Cleared, clear_objects
 from worker.backup import backup as restoring
@@ -41,12 +41,8 @@ def backup(target: Path, as_json: bool) -> None:
     settings = require_store(load())
     if not target.parent.is_dir():
         raise click.UsageError(f"no folder {target.parent}")
-
-    async def note(client: TurnsClient) -> None:
-        await client.audit.note("backup", by=whoami())
-
-    with_client(note)
-    saved = saving.save(settings, target.absolute(), lambda: _wanted(settings))
+    with_client(lambda client: client.audit.note("backup", by=whoami()))
+    saved = saving.save(settings, target.absolute(), lambda: with_client(_wanted))
     if as_json:
         write_json({"archive": str(target), **asdict(saved), "files_in": settings.files or str(settings.root)})
         return
@@ -60,25 +56,18 @@ def backup(target: Path, as_json: bool) -> None:
         click.echo(f"note: sessions' files are in {settings.files} and not in the archive; `turns gc` may remove them")
 
 
-def _wanted(settings: Settings) -> saving.Wanted:
+async def _wanted(client: TurnsClient) -> saving.Wanted:
     """Return what belongs to the installation besides the store, as the store says."""
-
-    async def ask(client: TurnsClient) -> saving.Wanted:
-        store = client.store
-        lists = TurnLists(store)
-        unfinished = [found.turn_id for found in await lists.unfinished(Search())]
-        inputs: list[Path] = []
-        for turn in await lists.read(unfinished):
-            if turn.request.phase is not None:
-                paths = Phase.stored(turn.request.phase).input_files
-                inputs += [input_file(settings.root, turn.request, path) for path in paths]
-        return saving.Wanted(
-            phase_directories=await client.sessions.phase_folders(),
-            input_files=inputs,
-            settings=describe(settings, os.environ),
-        )
-
-    return with_client(ask)
+    settings, lists, inputs = client.settings, client.lists, list[Path]()
+    for turn in await lists.read([found.turn_id for found in await lists.unfinished(Search())]):
+        if turn.request.phase is not None:
+            paths = Phase.stored(turn.request.phase).input_files
+            inputs += [input_file(settings.root, turn.request, path) for path in paths]
+    return saving.Wanted(
+        phase_directories=await client.sessions.phase_folders(),
+        input_files=inputs,
+        settings=describe(settings, os.environ),
+    )
 
 
 @click.command()
@@ -153,37 +142,27 @@ def gc(dry_run: bool, events: float, attempts: float, sessions: float, as_json: 
         found = client.snapshots.objects
         return await clear_objects(client.store, found, now=time.time(), session_seconds=kept, dry_run=dry_run)
 
+    whole = settings.retention_seconds
     report: dict[str, Any] = {
         "dry_run": dry_run,
         "store": with_client(store, settings),
         "folders": _folders(settings, dry_run),
         **({"objects": asdict(with_client(objects, settings))} if settings.files else {}),
-        "kept_seconds": _kept(settings),
+        "kept_seconds": {
+            "records": whole,
+            "events": min(settings.event_retention_seconds or whole, whole),
+            "attempts": min(settings.attempt_retention_seconds or whole, whole),
+            "sessions": settings.session_retention_seconds,
+        },
     }
     if as_json:
         write_json(report)
     else:
         _say(report)
     if not dry_run:
-        with_client(_note_end)
+        with_client(lambda client: client.store.note(GC_AT, str(int(time.time()))))  # its alert: gc has stopped
     if report["folders"]["problems"] or report.get("objects", {}).get("problems"):
         raise click.exceptions.Exit(NO)
-
-
-async def _note_end(client: TurnsClient) -> None:
-    """For the alert of an installation whose gc has stopped."""
-    await client.store.note(GC_AT, str(int(time.time())))
-
-
-def _kept(settings: Settings) -> dict[str, float]:
-    """Return how long what is kept, in seconds; 0: for ever."""
-    whole = settings.retention_seconds
-    return {
-        "records": whole,
-        "events": min(settings.event_retention_seconds or whole, whole),
-        "attempts": min(settings.attempt_retention_seconds or whole, whole),
-        "sessions": settings.session_retention_seconds,
-    }
 
 
 def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:

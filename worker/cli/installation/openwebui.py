@@ -19,7 +19,6 @@ from urllib.parse import urlsplit
 import click
 import yaml
 
-from api_client.client import TurnsClient
 from api_client.contract.issues import HelixError
 from api_client.contract.settings import Settings, load, running
 from api_client.relay_state import SeenRequest
@@ -375,12 +374,8 @@ class PageView:
 
 def seen(settings: Settings) -> Iterator[Finding]:
     """Yield what the real Open WebUI was last seen to send through any relay of this installation."""
-
-    async def last(client: TurnsClient) -> tuple[SeenRequest, float] | None:
-        return await client.openwebui_seen.last()
-
     try:
-        found = with_client(last)
+        found = with_client(lambda client: client.openwebui_seen.last())
     except HelixError as error:
         yield Finding("Open WebUI", "wrong", str(error), "see `turns doctor`")
         return

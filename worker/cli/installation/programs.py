@@ -42,16 +42,6 @@ def warn(settings: Settings) -> None:
         click.echo(f"turns: warning: {each}", err=True)
 
 
-def require_programs(settings: Settings) -> None:
-    """Refuse to start where the program of a model's agent is missing: this worker would fail all turns of that model.
-
-    Raises:
-        SettingsError: names the models, and what to do.
-    """
-    if missing := missing_programs(settings):
-        raise SettingsError(missing)
-
-
 def require_store_of(settings: Settings, stopping: threading.Event | None = None) -> None:
     """Wait for store and broker, then refuse to work with another number of shards than the store's.
 
@@ -185,7 +175,8 @@ def worker(processes: int | None, foreground: bool) -> None:
 
     require_whole(settings.root)
     warn(settings)
-    require_programs(settings)
+    if missing := missing_programs(settings):
+        raise SettingsError(missing)
     if processes:
         settings = replace(settings, worker_processes=processes)
     state = programs.state_dir(settings)
@@ -208,9 +199,6 @@ def worker(processes: int | None, foreground: bool) -> None:
                 [sys.executable, "-P", "-c", asks], env=programs.environ_of(settings), check=False, timeout=10
             )
 
-    def say_ready() -> None:
-        click.echo(f"worker ready: {capacity(settings)}")
-
     def show() -> None:
         """For a liveness check: the file is touched while all take messages (compose/compose.yaml asks for it)."""
         if ready := os.environ.get(programs.READY_VARIABLE):
@@ -222,7 +210,9 @@ def worker(processes: int | None, foreground: bool) -> None:
     try:
         with store_named(settings):
             Supervisor(started, show=show, on_exit=programs.noting_exits(settings)).run(
-                say_ready, say_what_it_waits_for, meanwhile=look_at_the_store
+                lambda: click.echo(f"worker ready: {capacity(settings)}"),
+                say_what_it_waits_for,
+                meanwhile=look_at_the_store,
             )
     finally:
         for program in started:

@@ -122,11 +122,7 @@ def up(verbose: bool, host: str | None, port: int | None, as_json: bool) -> None
 
 
 def require_models(settings: Settings) -> None:
-    """Refuse to start with a model that can never work.
-
-    Raises:
-        SettingsError: names each such model, and why.
-    """
+    """Refuse to start with a model that can never work. Raises ``SettingsError``: names each such model, and why."""
     found = problems(settings) + missing_programs(settings)
     active = [name for model in settings.models for name in settings.of_model(model).validators]
     if (finding := validators(tuple(dict.fromkeys(active)), offered_validators())).state == "wrong":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterable
@@ -19,7 +18,7 @@ from api_client.contract.turn import Turn, TurnState
 from api_client.index.lists import SORTS, STATUSES, Cursor, Page, Search, find_turn, line_of, means_a_turn
 from api_client.workers.reason import Wait
 from worker.cli import NO
-from worker.cli.terminal import json_option, moment, one_line, span, whoami, with_client, write_json, write_table
+from worker.cli.terminal import asked, json_option, moment, one_line, span, whoami, with_client, write_json, write_table
 
 # Which turns a command is about: TURN_ID (an id, the beginning of one, or ``last``), and the options that filter.
 
@@ -36,25 +35,18 @@ def turn_argument(*, required: bool = True) -> Callable[[Command], Command]:
 def _newest(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:
     """For a shell that completes an id: those of the newest turns that begin like this; none without a store."""
     with contextlib.suppress(HelixError, OSError):
-        return [turn_id for turn_id in asyncio.run(_listed()) if turn_id.startswith(begun)]
+        page = asked(require_store(load()), lambda client: client.lists.page(Search(), count=_COMPLETED))
+        return [turn.turn_id for turn in page.turns if turn.turn_id.startswith(begun)]
     return []
-
-
-async def _listed() -> list[str]:
-    async with TurnsClient(require_store(load())) as client:
-        return [turn.turn_id for turn in (await client.lists.page(Search(), count=_COMPLETED)).turns]
 
 
 def _whole(context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
     """The whole id of the turn that is meant. Raises as ``find_turn``."""
     if text is None or context.resilient_parsing:
         return text
-    return asyncio.run(_find(text)) if means_a_turn(text) else text
-
-
-async def _find(text: str) -> str:
-    async with TurnsClient(require_store(load())) as client:
-        return await find_turn(client.lists, text)
+    if not means_a_turn(text):
+        return text
+    return asked(require_store(load()), lambda client: find_turn(client.lists, text))
 
 
 def offered_models(_context: click.Context, _parameter: click.Parameter, begun: str) -> list[str]:

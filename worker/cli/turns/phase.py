@@ -17,7 +17,7 @@ from api_client.index.lists import Search
 from worker.cli import NO
 from worker.cli.terminal import json_option, one_line, with_client, write_json, write_list
 from worker.cli.turns.timeline import error_lines
-from worker.cli.turns.turn import follow_turn
+from worker.cli.turns.turn import follow
 from worker.verification.phases import load_phases, phases_file
 
 
@@ -59,12 +59,11 @@ def run(
     async def action(client: TurnsClient) -> list[Turn]:
         turn_ids = await client.submitter.submit_phases(phases, directory=directory, **more)
         _accepted(phases, turn_ids, as_json=as_json, to_stderr=watching)
-        return [await follow(client, each, turn_id) for each, turn_id in zip(phases, turn_ids, strict=True) if watching]
-
-    async def follow(client: TurnsClient, each: Phase, turn_id: str) -> Turn:
-        if not as_json:
-            click.echo(f"phase {each.id}: {one_line(each.name)}" if each.name != each.id else f"phase {each.id}")
-        return await follow_turn(client, turn_id, as_json=as_json)
+        for each, turn_id in zip(phases, turn_ids, strict=True) if watching else ():
+            if not as_json:
+                click.echo(f"phase {each.id}: {one_line(each.name)}" if each.name != each.id else f"phase {each.id}")
+            await follow(client, turn_id, as_json=as_json)
+        return [await client.reader.get(turn_id) for turn_id in turn_ids if watching]
 
     turns = with_client(action)
     failed = [turn for turn in turns if not (turn.outcome and turn.outcome.success)]
@@ -113,7 +112,8 @@ def list_phases(path: Path, as_json: bool) -> None:
                 turn = await client.reader.get(turn_id) if turn_id else None
             except TurnNotFound:
                 turn = None  # its record was kept long enough
-            found[name] = (_state(turn) or (status or {}).get("status", ""), turn_id)
+            state = (turn.outcome or turn.state).value if turn else (status or {}).get("status", "")
+            found[name] = (state, turn_id)
         for turn in await _unfinished(client, path):
             found[str((turn.request.phase or {}).get("id"))] = (turn.state.value, turn.turn_id)
         return found
@@ -143,9 +143,3 @@ def _noted(path: Path) -> dict[str, str] | None:
     except (OSError, ValueError):
         return None
     return status if isinstance(status, dict) and isinstance(status.get("turn_id"), str) else None
-
-
-def _state(turn: Turn | None) -> str:
-    if turn is None:
-        return ""
-    return turn.outcome.value if turn.outcome else turn.state.value

@@ -68,15 +68,21 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
     request = _request(settings, read_text(message) if message == "-" else message, **options)
 
     async def action(client: TurnsClient) -> Turn | None:
-        applied = client.policies.apply(await client.flows.given(request), named=_named(options))
+        applied = client.policies.apply(
+            await client.flows.given(request),
+            named=[name for name in ("validators", "max_attempts", "locale") if options[name]],
+        )
         turn_id = await client.submitter.submit(applied, idempotency_key=idempotency_key)
         if not (wait or watching):
-            _accepted(turn_id, request, as_json)
+            if as_json:
+                write_json({"turn_id": turn_id, "session_id": request.session_id})
+            else:
+                click.echo(turn_id)
             return None
         if not as_json:
             click.echo(f"turn {turn_id}", err=True)
         if watching:
-            await _follow(client, turn_id, as_json=as_json)
+            await follow(client, turn_id, as_json=as_json)
         return await client.reader.result(turn_id)
 
     turn = with_client(action)
@@ -87,11 +93,6 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
     if not as_json and turn.response:
         click.echo(safe(turn.response))
     _exit_by(turn, show_error=not (watching or as_json))
-
-
-def _named(options: Mapping[str, Any]) -> list[str]:
-    """The fields of the request that the command line names, so that no policy fills them in."""
-    return [name for name in ("validators", "max_attempts", "locale") if options[name]]
 
 
 def _request(
@@ -128,13 +129,6 @@ def _request(
     )
 
 
-def _accepted(turn_id: str, request: TurnRequest, as_json: bool) -> None:
-    if as_json:
-        write_json({"turn_id": turn_id, "session_id": request.session_id})
-    else:
-        click.echo(turn_id)
-
-
 def _exit_by(turn: Turn, *, show_error: bool = False) -> None:
     if turn.outcome and not turn.outcome.success:
         if show_error:
@@ -143,13 +137,8 @@ def _exit_by(turn: Turn, *, show_error: bool = False) -> None:
         raise click.exceptions.Exit(NO)
 
 
-async def follow_turn(client: TurnsClient, turn_id: str, *, as_json: bool) -> Turn:
-    """Write every event of a turn until its end; returns its record."""
-    await _follow(client, turn_id, as_json=as_json)
-    return await client.reader.get(turn_id)
-
-
-async def _follow(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: bool) -> None:
+async def follow(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: bool) -> None:
+    """Write every event of a turn until its end."""
     timeline = Timeline()
     async for event in client.reader.follow(turn_id, after=after, ping_seconds=None if as_json else _TICK_SECONDS):
         if event is None:
@@ -169,7 +158,7 @@ def watch(turn_id: str, after: int, as_json: bool) -> None:
 
     With --json each line is an event as docs/events.md shows it; `--after SEQ` resumes behind the last one seen.
     """
-    with_client(lambda client: _follow(client, turn_id, after=after, as_json=as_json))
+    with_client(lambda client: follow(client, turn_id, after=after, as_json=as_json))
 
 
 def _versions(turn: Turn) -> tuple[tuple[str, str], ...]:

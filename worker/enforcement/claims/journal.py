@@ -165,12 +165,12 @@ _RUNS_NONE = re.compile(r"\s(?:install|add|--version|--help|--collect-only|--co|
 
 def runs_tests(command: str) -> bool:
     """Return whether a command runs tests, as far as its words show."""
-    return any(_runs_tests(segment) for segment in _SEGMENT.split(command))
-
-
-def _runs_tests(segment: str) -> bool:
-    program = next((word for word in segment.split() if "=" not in word), "")
-    return program.rpartition("/")[2] not in _LOOKS and bool(_RUNS.search(segment) and not _RUNS_NONE.search(segment))
+    for segment in _SEGMENT.split(command):
+        program = next((word for word in segment.split() if "=" not in word), "")
+        looks = program.rpartition("/")[2] in _LOOKS
+        if not looks and _RUNS.search(segment) and not _RUNS_NONE.search(segment):
+            return True
+    return False
 
 
 #: What test runners print. The numbers are added up where a runner prints several, such as one for each package.

@@ -78,11 +78,10 @@ class Node:
     def duplicates(self) -> Iterator[Node]:
         """The keys of a mapping that were there before."""
         seen: set[str] = set()
-        for name, _ in self.pairs:
-            if name.kind == "scalar":
-                if name.value in seen:
-                    yield name
-                seen.add(name.value)
+        for name in (name for name, _ in self.pairs if name.kind == "scalar"):
+            if name.value in seen:
+                yield name
+            seen.add(name.value)
 
 
 def read_header(text: str) -> Node | None:
@@ -106,11 +105,6 @@ def read_header(text: str) -> Node | None:
         raise HeaderError(str(getattr(error, "reason", None) or "unreadable characters")) from None
 
 
-def _index(mark: Any) -> int:
-    """A mark's character; PyYAML's own types call it optional, its parsers always set it."""
-    return int(mark.index)
-
-
 class _Builder:
     """Builds nodes from PyYAML's events, without recursion and within the limits."""
 
@@ -131,7 +125,8 @@ class _Builder:
                 self._start(self._node("sequence", event), event.anchor)
             elif isinstance(event, yaml.CollectionEndEvent):
                 self.keys.pop()
-                self.open.pop().end = _index(event.end_mark)
+                end: Any = event.end_mark  # its type says that it may be missing; the parser always sets it
+                self.open.pop().end = end.index
             elif isinstance(event, yaml.AliasEvent):
                 self._alias(event)
             elif isinstance(event, yaml.DocumentStartEvent):
@@ -248,8 +243,7 @@ def key_lines(yaml_text: str, key: str) -> str:
 def with_key(yaml_text: str, key: str, lines: str) -> str | None:
     """The header with these lines for a key: in the place of the old ones, else behind the fields before it.
 
-    Returns:
-        None when another value would change with it, or the header cannot be edited by lines.
+    None when another value would change with it, or the header cannot be edited by lines.
     """
     before, here = mapping(yaml_text), blocks(yaml_text)
     if before is None or not by_lines(yaml_text):
@@ -268,8 +262,7 @@ def with_key(yaml_text: str, key: str, lines: str) -> str | None:
 def keeping(new: str, old: str) -> str | None:
     """A new header with the keys of the old one that it lacks.
 
-    Returns:
-        None when it lacks ``files``, and the old ones are not YAML by themselves.
+    None when it lacks ``files``, and the old ones are not YAML by themselves.
     """
     lines = old.split("\n")
     present = blocks(new)
@@ -303,7 +296,10 @@ def with_lists_of(new: str, old: str, named: Iterable[int]) -> str | None:
     for name, block in _lists(old).items():
         if name in _lists(new) or any(line in lost for listed, line, _ in before if listed == name):
             continue
-        new = f"{new.rstrip()}\n" + _indented(old.split("\n")[block.start : block.end], _indent(new))
+        inner = [line for line in new.split("\n")[1:] if line.strip()]
+        width = _depth(inner[0]) if inner else 2
+        lines = old.split("\n")[block.start : block.end]
+        new = "\n".join([new.rstrip(), *(" " * width + line[_depth(lines[0]) :] for line in lines)])
     after = {path for _, _, path in _paths(new)}
     return new if all(path in after for _, line, path in before if line not in lost) else None
 
@@ -325,20 +321,13 @@ def _lists(files: str) -> dict[str, HeaderEntry]:
     inner = [line for line in rest if line.strip()]
     if first.partition(":")[2].strip() or not inner:
         return {}
-    depth = len(inner[0]) - len(inner[0].lstrip(" "))
+    depth = _depth(inner[0])
     found = blocks("\n".join(["", *(line[depth:] if line[:depth].isspace() or not depth else "" for line in rest)]))
     return {name: block for name, block in found.items() if name in LISTS}
 
 
-def _indent(files: str) -> int:
-    """Return how far the lists below ``files`` are indented."""
-    inner = [line for line in files.split("\n")[1:] if line.strip()]
-    return len(inner[0]) - len(inner[0].lstrip(" ")) if inner else 2
-
-
-def _indented(lines: list[str], width: int) -> str:
-    depth = len(lines[0]) - len(lines[0].lstrip(" "))
-    return "\n".join(" " * width + line[depth:] for line in lines)
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
 
 
 def _place(here: dict[str, HeaderEntry], key: str, lines: list[str]) -> int:
@@ -493,8 +482,9 @@ def _block(text: str, items: Sequence[Node], indent: str, eol: str) -> str:
     """Entries as lines of a block list: the lines they had, moved to this indentation."""
     lines = []
     for item in items:
-        start, end = _entry_lines(text, item) if _is_block(text, item) else (0, 0)
-        line = text[start:end].strip() if end else f"- {text[item.start : item.end]}"
+        line = f"- {text[item.start : item.end]}"
+        if _DASH.fullmatch(text, text.rfind("\n", 0, item.start) + 1, item.start):
+            line = text[slice(*_entry_lines(text, item))].strip()
         lines.append(f"{indent}{line}{eol}")
     return "".join(lines)
 
@@ -505,10 +495,6 @@ def _flow(text: str, items: Sequence[Node]) -> str:
         text[item.start : item.end] if not item.plain or not _FLOW_UNSAFE.search(item.value) else "" for item in items
     )
     return ", ".join(w or "'" + item.value.replace("'", "''") + "'" for w, item in zip(written, items, strict=True))
-
-
-def _is_block(text: str, item: Node) -> bool:
-    return _DASH.fullmatch(text, text.rfind("\n", 0, item.start) + 1, item.start) is not None
 
 
 def _dash(text: str, item: Node) -> str:

@@ -85,16 +85,12 @@ def infer_step(text: str) -> str:
         statuses = [status.value for adr in adrs if adr.root and (status := adr.root.get("status"))]
         final = statuses and all(status.strip().lower() in _FINAL_STATUS for status in statuses)
         return "finalize" if final else "generate"
-    prose = _prose(text)
+    # What a reader would call its sentences: without code, markers and links.
+    out = parse(text).out
+    prose = _CODE_AND_LINKS.sub(" ", out.without(out.fenced, out.indented)).rstrip()
     if _QUESTION.search(prose[-_TAIL:]):
         return "what"
     return "constraints" if _CONSTRAINTS.search(prose[:_HEAD]) else UNKNOWN
-
-
-def _prose(text: str) -> str:
-    """The text without code, markers and links: what a reader would call its sentences."""
-    out = parse(text).out
-    return _CODE_AND_LINKS.sub(" ", out.without(out.fenced, out.indented)).rstrip()
 
 
 def trailing_marker(text: str) -> Marker | None:
@@ -256,11 +252,6 @@ def only_adr(answer: str) -> Adr | None:
     return adrs[0] if len(adrs) == 1 and adrs[0].offset >= 0 else None
 
 
-def editable(adr: Adr) -> bool:
-    """True when single keys of the ADR's header can be exchanged."""
-    return adr.header is not None and frontmatter.by_lines(adr.yaml_text)
-
-
 def put_marker(answer: str, step: str) -> str:
     """The answer with a marker for the step: in the place of the marker it ends with, else at the end."""
     document = parse(answer)
@@ -274,7 +265,7 @@ def put_marker(answer: str, step: str) -> str:
         last_fence
         and last_fence.top
         and not last_fence.closed
-        and (mark := _FENCE_MARK.match(_line(answer, last_fence.start)))
+        and (mark := _FENCE_MARK.match(parse(answer).out.lines[last_fence.start]))
     ):
         answer += ("" if answer.endswith("\n") else eol) + mark[1]  # nothing after an open fence would be seen
     return answer + _blank_line(answer, eol) + marker(step)
@@ -388,10 +379,6 @@ def _place(answer: str, adr: Adr, title: str) -> int:
     end = min(adr.char_of(adr.end) - 1, len(answer))
     inside = [m for m in parse(answer).markers if adr.char_of(adr.start) <= m.start < end]
     return inside[-1].start if inside and not answer[inside[-1].end : end].strip() else end
-
-
-def _line(text: str, number: int) -> str:
-    return parse(text).out.lines[number]
 
 
 def _blank_line(text: str, eol: str) -> str:

@@ -320,11 +320,6 @@ class Wrapper:
     text: str
 
     @property
-    def is_yaml(self) -> bool:
-        """True for YAML, and for a fence that says nothing."""
-        return self.info in ("yaml", "yml", "frontmatter", "")
-
-    @property
     def is_document(self) -> bool:
         """True for Markdown."""
         return self.info in ("markdown", "md")

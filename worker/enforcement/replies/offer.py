@@ -136,7 +136,7 @@ def _fenced(text: str, asked: Collection[str], answer: str) -> tuple[Offer, str]
     lines = text.split("\n")
     for fence in fences_of(lines):
         found = _read(fence.text, asked, answer, fenced=True)
-        if fence.is_yaml:
+        if fence.info in ("yaml", "yml", "frontmatter", ""):  # the last says nothing
             found.take(Offer(None, *_read_yaml(fence.text, asked)))
         if found:
             offer.take(found)

@@ -111,7 +111,8 @@ class CodeBlocks(Rule):
         for block in parse(response).out.blocks():
             if block.language != "json" or "json" not in self.languages or not _whole(block) or not _json(block.text):
                 continue
-            repaired = without_trailing_commas(block.text)
+            # Commas before a closing bracket; strings keep theirs.
+            repaired = _TRAILING.sub(lambda found: found[1] or "", block.text)
             if not _json(repaired):
                 own = lines[block.line : block.line + len(block.text.split("\n")) - 1]
                 for place, (before, shown, after) in enumerate(
@@ -125,11 +126,6 @@ class CodeBlocks(Rule):
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
         """Say that commas were removed."""
         return [words(self.words_in(context), "Überzählige Kommas im JSON entfernt", "Trailing commas in JSON removed")]
-
-
-def without_trailing_commas(text: str) -> str:
-    """Return JSON text without commas before a closing bracket; strings keep theirs."""
-    return _TRAILING.sub(lambda found: found[1] or "", text)
 
 
 def _whole(block: Block) -> bool:

@@ -247,11 +247,7 @@ def mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> Validat
 
 
 def check_where(where: str) -> None:
-    """Refuse a place that does not exist.
-
-    Raises:
-        ValueError: ``where`` is not one of ``WHERE``.
-    """
+    """Refuse a place that does not exist. Raises ``ValueError``: ``where`` is not one of ``WHERE``."""
     if where not in WHERE:
         raise ValueError(f"where must be one of {', '.join(WHERE)}, not {where!r}")
 

@@ -124,7 +124,7 @@ class _Judge:
             if not found:
                 title = asked_as(name, [one.title for one in adr.sections], adr.prose, self.locale)
                 yield self._issue("MISSING_ADR_SECTION", adr.line_of(adr.start), section_part(title), section=title)
-            elif not any(_has_content(adr, section) for section in found):
+            elif not any(any(True for _ in content(adr.out, section.line + 1, section.end)) for section in found):
                 line, title = adr.line_of(found[0].line), plain(found[0].title)
                 yield self._issue("EMPTY_ADR_SECTION", line, section_part(title), section=title)
             elif name == CRITERIA:
@@ -132,11 +132,6 @@ class _Judge:
                 count = sum(_criteria(adr, section, hidden) for section in found)
                 if count < MIN_CRITERIA:
                     yield self._issue("INSUFFICIENT_CRITERIA", adr.line_of(found[0].line), count=count)
-
-
-def _has_content(adr: Adr, section: Section) -> bool:
-    """True when the section holds more than headings, rules and comments."""
-    return any(True for _ in content(adr.out, section.line + 1, section.end))
 
 
 def _criteria(adr: Adr, section: Section, hidden: set[int]) -> int:

@@ -81,11 +81,7 @@ def issue(
 def worded(
     entry: Code, code: str, locale: str, /, *, file: str = "", line: int = 0, part: str = "", **values: object
 ) -> ValidationIssue:
-    """The issue of an entry of this or of another table.
-
-    Raises:
-        KeyError: a value of its templates is missing.
-    """
+    """The issue of an entry of this or of another table. Raises ``KeyError``: a value of its templates is missing."""
     message, hint = entry.de if locale.lower().startswith("de") else entry.en
     if values:
         shown = {name: clip(str(value)) for name, value in values.items()}
@@ -259,11 +255,7 @@ class Services(Protocol):
         """
 
     def ask(self, question: Question) -> ModelReply:
-        """Ask a model once.
-
-        Raises:
-            CannotRun: the model is not configured, or did not finish in time.
-        """
+        """Ask a model once. Raises ``CannotRun``: the model is not configured, or did not finish in time."""
 
 
 class _Nothing:

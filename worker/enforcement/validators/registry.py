@@ -71,11 +71,7 @@ def _build(name: str, root: Path, locale: str) -> ResponseValidator:
 
 
 def unique(validators: Sequence[ResponseValidator]) -> tuple[ResponseValidator, ...]:
-    """The validators, if no two have the same name.
-
-    Raises:
-        DuplicateValidatorError: two have the same name.
-    """
+    """The validators, if no two have the same name. Raises ``DuplicateValidatorError``: two have the same name."""
     names = [validator.name for validator in validators]
     for name in names:
         if names.count(name) > 1:

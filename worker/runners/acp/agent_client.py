@@ -400,11 +400,7 @@ class Client:
         return False
 
     def _request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask, and wait for the answer.
-
-        Raises:
-            Failed: the answer is an error.
-        """
+        """Ask, and wait for the answer. Raises ``Failed``: the answer is an error."""
         asked = self._send(method, params)
         while (message := self._next()).get("id") != asked or "method" in message:
             self._take(message)

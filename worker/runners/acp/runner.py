@@ -40,11 +40,7 @@ class AcpAgent:
 
 
 def read_agent(text: str, source: str) -> AcpAgent:
-    """A declared agent.
-
-    Raises:
-        DeclarationError: the declaration is wrong; a line for each problem.
-    """
+    """A declared agent. Raises ``DeclarationError``: the declaration is wrong; a line for each problem."""
     found = read_declaration(text, source, _KINDS)
     return AcpAgent(program=program_of(found), mode=found.get("mode", ""))
 

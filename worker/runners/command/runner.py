@@ -89,11 +89,7 @@ _KINDS: Mapping[str, Kind] = {"prompt": one_of(PROMPTS), "complete": _complete, 
 
 
 def read_command(text: str, source: str) -> CommandRules:
-    """A declared command.
-
-    Raises:
-        DeclarationError: the declaration is wrong; a line for each problem.
-    """
+    """A declared command. Raises ``DeclarationError``: the declaration is wrong; a line for each problem."""
     found = read_declaration(text, source, _KINDS, ("complete",))
     return CommandRules(
         program=program_of(found),

@@ -280,10 +280,6 @@ def _in_box(launch: Launch, order: Order, level: Level, door: Path | None) -> La
 log = structlog.get_logger()
 
 
-def _nothing() -> None:
-    pass
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """The reader of one run.
@@ -296,7 +292,7 @@ class Reading:
 
     take_line: Callable[[bytes], Iterable[AgentEvent]]
     conclude: Callable[[Ending, Emit], RunResult]
-    clear: Callable[[], None] = _nothing
+    clear: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,11 +49,6 @@ class KeptSession:
     content: bytes = b""
 
 
-def home_of(order: Order) -> Path:
-    """The HOME of a run."""
-    return order.workdir / TRANSCRIPTS / order.directory.name
-
-
 def kept_for(order: Order) -> KeptSession:
     """The session a run continues: this turn's last complete run, else that of the conversation's last answer.
 

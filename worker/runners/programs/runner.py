@@ -29,7 +29,7 @@ from worker.runners.base import (
     config_error,
     not_begun,
 )
-from worker.runners.claude.command import prompt_for, writable_paths
+from worker.runners.claude.command import TRANSCRIPTS, prompt_for, writable_paths
 from worker.runners.claude.completion_gate import readable_entries
 from worker.runners.guard.box import DOOR, Bind
 from worker.runners.guard.footprint import Bounds
@@ -156,11 +156,7 @@ class ProgramRunner(ProcessRunner):
         return option.partition(":")[2]
 
     def program(self, option: str, settings: Settings) -> AgentProgram:
-        """The program of a model with this option.
-
-        Raises:
-            DeclarationError: its declaration cannot be used.
-        """
+        """The program of a model with this option. Raises ``DeclarationError``: its declaration cannot be used."""
         raise NotImplementedError
 
     def problem(self, option: str, settings: Settings) -> str:
@@ -244,7 +240,7 @@ class ProgramRunner(ProcessRunner):
             program=program,
             path=find(program, settings),
             model=self.model(order.option),
-            home=homes.home_of(order),
+            home=order.workdir / TRANSCRIPTS / order.directory.name,
             kept=kept,
         )
 
@@ -316,11 +312,7 @@ def _counted(witnessed: Witnessed | None) -> dict[str, int]:
 
 
 def find(program: AgentProgram, settings: Settings) -> str:
-    """The path of a program.
-
-    Raises:
-        SettingsError: there is none.
-    """
+    """The path of a program. Raises ``SettingsError``: there is none."""
     name = settings.agent_path or program.program
     found = shutil.which(str(Path(name).expanduser()))
     if found is None:

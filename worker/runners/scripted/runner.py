@@ -279,10 +279,31 @@ class ScriptedRunner(ProcessRunner):
                 completion=completion, text=transcript.text, usage=transcript.usage, journal=transcript.journal
             )
 
+        said = {
+            "turn": order.turn_id,
+            "attempt": order.attempt,
+            "delivery": order.delivery,
+            "mark": order.mark,
+            "directory": str(order.directory),
+            "prompt": order.prompt,
+            "witness": order.witness,
+            "worker": os.getpid(),
+            "steps": steps,
+        }
+        # Its environment from scratch: what the worker knows, such as the broker's address, stays hidden from agents.
         launch = Launch(
             argv=[*FAST_PYTHON, "worker.runners.scripted.agent"],
-            env=_environment(order),
-            stdin=json.dumps(_payload(order, steps)).encode(),
+            env={
+                "PATH": os.environ.get("PATH", os.defpath),
+                "HOME": str(order.directory),
+                "LANG": "C.UTF-8",
+                "PYTHONPATH": SOURCE_ROOT,
+                "HELIX_AGENT_TURN": order.turn_id,
+                "HELIX_AGENT_SESSION": order.session_id,
+                "HELIX_AGENT_ATTEMPT": str(order.attempt),
+                "HELIX_AGENT_DELIVERY": str(order.delivery),
+            },
+            stdin=json.dumps(said).encode(),
             binds=[*OUR_CODE, *([Bind(Path(order.witness), writable=True)] if order.witness else [])],
             box=settings.box,
             bounds=Bounds.of(settings),
@@ -304,31 +325,3 @@ def steps_of(order: Order, root: Path) -> tuple[Step, ...]:
 @functools.lru_cache(maxsize=32)
 def _script(root: Path, option: str) -> Path:
     return root / Path(option).expanduser()
-
-
-def _environment(order: Order) -> dict[str, str]:
-    """Built from scratch: what the worker knows, such as the broker's address, stays hidden from agents."""
-    return {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": str(order.directory),
-        "LANG": "C.UTF-8",
-        "PYTHONPATH": SOURCE_ROOT,
-        "HELIX_AGENT_TURN": order.turn_id,
-        "HELIX_AGENT_SESSION": order.session_id,
-        "HELIX_AGENT_ATTEMPT": str(order.attempt),
-        "HELIX_AGENT_DELIVERY": str(order.delivery),
-    }
-
-
-def _payload(order: Order, steps: tuple[Step, ...]) -> dict[str, Any]:
-    return {
-        "turn": order.turn_id,
-        "attempt": order.attempt,
-        "delivery": order.delivery,
-        "mark": order.mark,
-        "directory": str(order.directory),
-        "prompt": order.prompt,
-        "witness": order.witness,
-        "worker": os.getpid(),
-        "steps": steps,
-    }

@@ -286,7 +286,11 @@ class WorkerHeartbeat:
         The store is asked for little more than orders: thousands of idle workers must cost it nothing.
         """
         sick, models = await self._threads.do(lambda: (self._host.watch(), self._ability.watch()))
-        now, quiet = time.monotonic(), self._work.obey(await self._order())
+        try:
+            self._ordered = await self._own.order()
+        except RedisError as error:
+            log.info("heartbeat.store_away", error=type(error).__name__)
+        now, quiet = time.monotonic(), self._work.obey(self._ordered)
         free = {queue: 0 if sick or quiet else self._work.free(queue) for queue in (RUN_QUEUE, CHECK_QUEUE)}
         if now - self._queues_seen_at >= self._queues_seconds:
             self._queues_seen_at = now
@@ -298,14 +302,6 @@ class WorkerHeartbeat:
                 await self._compare()
             self._reported_at, self._reported = now, said
             await self._send_report(free, sick, quiet)
-
-    async def _order(self) -> str:
-        """Return what an operator ordered; the last order while the store is away."""
-        try:
-            self._ordered = await self._own.order()
-        except RedisError as error:
-            log.info("heartbeat.store_away", error=type(error).__name__)
-        return self._ordered
 
     async def _look_at_queues(self, free: Mapping[str, int]) -> None:
         """See whether messages wait that this worker should take; with none, probes make silence mean something."""

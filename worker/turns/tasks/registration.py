@@ -78,7 +78,7 @@ class NextQueue:
 
     def order(self, queues: Sequence[str]) -> list[str]:
         """The queues as they are to be asked: the first that has a message gives it."""
-        # What is in its own queue was at the front of another one before.
+        # A message in its own queue was at the front of another one before.
         own = [queue for queue in queues if queue.startswith(OWN_QUEUE)]
         others = [queue for queue in queues if queue != PREFERRED_QUEUE and queue not in own]
         if PREFERRED_QUEUE not in queues:

@@ -11,6 +11,7 @@ from api_client.contract.declared import frozen
 from api_client.contract.events import (
     AttemptAccepted,
     AttemptRejected,
+    Body,
     TurnEscalated,
     TurnFallback,
     TurnMended,
@@ -19,7 +20,7 @@ from api_client.contract.events import (
 from api_client.contract.issues import TurnError, ValidationIssue
 from api_client.contract.messages import asked_again, broken_off, consulted, ending, line_of, rejected
 from api_client.contract.policy import DecisionKind, Escalation, InboxDecision
-from api_client.contract.record import AttemptRecord
+from api_client.contract.record import AttemptFacts, AttemptRecord, FieldChanges
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
 from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.turns.record.encoding import (
@@ -190,6 +191,7 @@ class Usage:
 
 
 NOTHING_USED = Usage()
+_NO_MORE = attempt_facts()
 
 
 def with_judging(turn: Turn, move: Move, spent: JudgingCost) -> Move:
@@ -227,47 +229,40 @@ def after_validation(
             attempt=link.attempt,
             facts=facts | attempt_facts(decision="accept"),
             events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
-            counters=_judged(turn, "accept"),
+            counters=judged_counters(turn, "accept"),
             judged=True,
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=answer, step=step, step_source=source),
         )
     errors = [issue for issue in issues if issue.is_error]
-    rejected = AttemptRejected(attempt=link.attempt, issues=issues)
-    if isinstance(decision, Retry):
+
+    def rejects(decided: str, *events: Body, more: FieldChanges[AttemptFacts] = _NO_MORE, **changes: Any) -> Move:
         return Move(
             attempt=link.attempt,
+            facts=facts | attempt_facts(decision=decided) | more,
+            events=[AttemptRejected(attempt=link.attempt, issues=issues), *events],
+            counters=rejected_counters(turn, decided, errors, usage),
+            judged=True,
+            **changes,
+        )
+
+    if isinstance(decision, Retry):
+        return rejects(
+            "retry",
+            asked_for(turn, link, "rejected", decision),
+            more=attempt_facts(feedback=decision.feedback),
             state=TurnState.QUEUED,
             next=Link(RETRY, link.attempt + 1),
             fields=progress(retries=turn.retries + 1, transients=0),
-            facts=facts | attempt_facts(decision="retry", feedback=decision.feedback),
-            events=[rejected, asked_for(turn, link, "rejected", decision)],
-            counters=_rejected(turn, "retry", errors, usage),
-            judged=True,
         )
     if isinstance(decision, Fallback):
-        codes = tuple(sorted({issue.code for issue in errors}))
-        return Move(
-            attempt=link.attempt,
-            next=Link(FALLBACK, link.attempt),
-            fields=progress(best=decision.attempt),
-            facts=facts | attempt_facts(decision="fallback"),
-            events=[rejected, TurnFallback(attempt=decision.attempt, codes=codes)],
-            counters=_rejected(turn, "fallback", errors, usage),
-            judged=True,
-        )
-    move = Move(
-        attempt=link.attempt,
-        next=Link(FAIL, link.attempt),
-        fields=progress(failing=_failing(decision.reason, attempt)),
-        facts=facts | attempt_facts(decision="fail"),
-        events=[rejected],
-        counters=_rejected(turn, "fail", errors, usage),
-        judged=True,
-    )
+        repairs = TurnFallback(attempt=decision.attempt, codes=tuple(sorted({issue.code for issue in errors})))
+        best = progress(best=decision.attempt)
+        return rejects("fallback", repairs, next=Link(FALLBACK, link.attempt), fields=best)
+    move = rejects("fail", next=Link(FAIL, link.attempt), fields=progress(failing=_failing(decision.reason, attempt)))
     if decision.reason != "escalated":
         return move
-    handed_on = replace(move, counters=_rejected(turn, "escalate", errors, usage))
+    handed_on = replace(move, counters=rejected_counters(turn, "escalate", errors, usage))
     return escalated(turn, handed_on, best=decision.attempt, reason="rejected", issues=errors) or move
 
 
@@ -278,15 +273,19 @@ def _failing(reason: str, attempt: Attempt) -> Failing:
     return Failing(outcome=Outcome.REFUSED, code="refused", reason=f"the model refused: {said}", why="refused")
 
 
-def _judged(turn: Turn, decision: str) -> dict[str, int]:
-    judged = {counter("validator.judged", name, model_of(turn)): 1 for name in turn.request.validators}
-    return {counter("attempt.judged", decision, model_of(turn)): 1, **judged}
+def judged_counters(turn: Turn, decision: str) -> dict[str, int]:
+    """The counters of an answer, or a phase's output, that was judged."""
+    judged = {counter("attempt.judged", decision, model_of(turn)): 1}
+    if turn.request.phase is not None:
+        return judged | {counter("phase.judged", decision): 1}
+    return judged | {counter("validator.judged", name, model_of(turn)): 1 for name in turn.request.validators}
 
 
-def _rejected(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:
+def rejected_counters(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:
+    """The same of one with errors, whose run had this ``usage``."""
     validators, codes = _rules(turn, errors)
     return {
-        **_judged(turn, decision),
+        **judged_counters(turn, decision),
         **{counter("validator.rejected", name, decision, model_of(turn)): 1 for name in validators},
         **{counter("code.rejected", code, decision): 1 for code in codes},
         **usage.wasted(model_of(turn)),
@@ -458,7 +457,7 @@ class JudgedRun:
 
     Attributes:
         verdict: what followed from the answer alone.
-        move: what is stored: the run, and what follows from its answer.
+        move: the run as it is stored, and what follows from its answer.
     """
 
     verdict: Move

@@ -20,7 +20,7 @@ from api_client.contract.messages import GIVEN_UP
 from api_client.contract.record import AttemptFacts, AttemptRecord, FieldChanges
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
 from api_client.contract.tool_calls import ToolQuestion
-from api_client.contract.turn import Failing, Outcome, Progress, Turn, TurnState
+from api_client.contract.turn import Failing, Outcome, Turn, TurnState
 from api_client.turns.record.encoding import (
     Answer,
     Move,
@@ -37,7 +37,7 @@ from worker.enforcement.going_on import LEAST, known
 from worker.enforcement.policy import Retry, decide
 from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
 from worker.turns.transitions import tool_questions
-from worker.turns.transitions.after_judging import Usage, cannot_judge, escalated
+from worker.turns.transitions.after_judging import Usage, cannot_judge, escalated, judged_counters, rejected_counters
 from worker.verification import Ground, VerificationResult, feedback_on
 
 # The wait of a turn after a passing error. Pure.
@@ -86,6 +86,7 @@ def delay_after(completion: Completion, errors_before: int, delays: Delays) -> f
 
 
 Facts = FieldChanges[AttemptFacts]
+_NO_FACTS: Facts = attempt_facts()
 
 #: Errors that pass by themselves.
 _PASSING = frozenset({ErrorKind.TRANSIENT, ErrorKind.SESSION_LOST})
@@ -97,6 +98,38 @@ _QUOTED = 200
 _LONGEST_WAIT = 86_400.0
 #: Why a run was stopped, where that ends the turn.
 _CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
+
+
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """A run that has ended, as it is to be stored."""
+
+    turn: Turn
+    link: Link
+    result: RunResult
+    facts: Facts
+    event: AttemptCompleted
+
+    def move(self, facts: Facts | None = None, *more: Body, **changes: Any) -> Move:
+        """The move that stores the run. ``more``: events after its own."""
+        return Move(
+            attempt=self.link.attempt,
+            facts=self.facts if facts is None else facts,
+            events=[self.event, *more],
+            run_ended=True,
+            **changes,
+        )
+
+    def fails(self, failing: Failing, decision: Facts = _NO_FACTS) -> Move:
+        """The turn is given up."""
+        next_link = Link(FAIL, self.link.attempt)
+        return self.move(self.facts | decision, next=next_link, fields=progress(failing=failing))
+
+    def cannot_work(self, reason: str, code: str = "") -> Move:
+        """The turn ends as an error."""
+        kind = self.result.completion.kind
+        code = code or (kind.value if kind else "error")
+        return self.fails(Failing(outcome=Outcome.ERROR, code=code, reason=reason))
 
 
 def after_run(
@@ -120,63 +153,68 @@ def after_run(
 
     ``sent`` is what the agent was really sent (``Sent.to_dict``) beyond ``prompt``; ``journal`` what it did with tools;
     ``stop`` why the run was stopped; ``unsent`` its events that are not logged yet; ``history`` the attempts before;
-    ``delays`` after passing errors; ``strikes`` how often others may kill it; ``fallbacks`` of the turn's model: for
-    each fault of its service the models that may take over, in order;
-    ``question`` what a person is to be asked, where the run ended with that.
+    ``delays`` after passing errors; ``strikes`` how often others may kill it; ``fallbacks`` for each fault of the
+    service: the models that may take over, in order; ``question`` for a person, where the run ended with one.
     """
     completion, usage = result.completion, Usage.of(result.usage)
-    facts = _facts(turn, result, prompt, sent or {}, journal or {})
-    ended = AttemptCompleted(
+    event = AttemptCompleted(
         attempt=link.attempt, verdict=completion.verdict.value, reason=completion.reason, usage=usage.reported()
     )
+    ended = _Ended(turn, link, result, _facts(turn, result, prompt, sent, journal), event)
     if completion.verdict is Verdict.COMPLETE:
-        move = _complete(turn, link, result.agent_session, facts, ended)
+        judged_by = VALIDATE if turn.request.phase is None else PHASE_VERIFY
+        move = ended.move(next=Link(judged_by, link.attempt), fields=progress(agent_session=result.agent_session))
     elif completion.verdict is Verdict.ASKS and result.call and question and not stop:
-        move = tool_questions.asked(turn, link, result.call, question, result.agent_session, facts, ended)
+        move = tool_questions.asked(turn, link, result.call, question, result.agent_session, ended.facts, event)
     elif stop in _CALLED_OFF and completion.verdict is not Verdict.ERROR:
-        move = _called_off(turn, link, _CALLED_OFF[stop], facts, ended)
+        move = ended.move(outcome=_CALLED_OFF[stop], answer=_called_off(turn, _CALLED_OFF[stop]))
     elif stop or completion.verdict is Verdict.CANCELLED or completion.lost:
-        move = _not_kept(turn, link, completion, stop, usage, facts, ended, strikes)
+        move = _not_kept(ended, stop, usage, strikes)
     elif completion.kind is ErrorKind.HOST:
         move = _handed_over(turn, link, "host", usage)
     elif model := _next_model(turn, completion, fallbacks, transient_retries):
-        move = _passed_on(turn, link, completion, model, facts, ended)
+        move = _passed_on(ended, model)
     elif completion.kind in _PASSING and (completion.busy or turn.transients < transient_retries):
-        move = _passing(turn, link, result, facts, ended, delays)
+        move = _again_later(ended, delays)
     elif completion.verdict is Verdict.ERROR:
-        move = _cannot_work(turn, link, completion, facts, ended)
+        move = ended.cannot_work(completion.reason)
     else:
-        move = _incomplete(turn, link, result, facts, ended, history)
+        move = _incomplete(ended, history)
     tokens, cost = _uncharged(turn, result.adopted)
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
+    if move.run_ended:  # what belongs to the run is forgotten
+        whole = completion.verdict is Verdict.COMPLETE
+        used |= progress(handed_over=0, avoid="") | tool_questions.over(turn, move, whole=whole)
     move = replace(
         move,
-        fields=move.fields | used | _run_over(turn, move, completion),
+        fields=move.fields | used,
         events=[*unsent, *move.events],
         counters=move.counters | _counted(turn, move, completion, usage),
     )
     return move if stop else _with_report(move, completion)
 
 
-def _facts(turn: Turn, result: RunResult, prompt: str, sent: Mapping[str, Any], journal: Mapping[str, Any]) -> Facts:
-    """The stored facts of a run; nothing of ``sent`` and ``journal`` where they are empty."""
+def _facts(
+    turn: Turn,
+    result: RunResult,
+    prompt: str,
+    sent: Mapping[str, Any] | None,
+    journal: Mapping[str, Any] | None,
+) -> Facts:
+    """The stored facts of a run, with the models that could not answer before; no ``sent``, ``journal`` where empty."""
+    completion = result.completion
+    if before := {model: fell for model, fell in turn.fell.items() if fell["attempt"] == turn.attempt}:
+        completion = replace(completion, evidence={**completion.evidence, "fallback_from": before})
     facts = attempt_facts(
         prompt=prompt,
         text=result.text,
-        completion=_recorded(turn, result.completion),
+        completion=completion.to_dict(),
         usage=dict(result.usage),
         last_delivery=result.adopted or turn.delivery,
         goes_on=False,
     )
-    facts |= attempt_facts(sent=dict(sent)) if sent else attempt_facts()
-    return facts | (attempt_facts(journal=dict(journal)) if journal else attempt_facts())
-
-
-def _recorded(turn: Turn, completion: Completion) -> dict[str, Any]:
-    """The completion as the attempt keeps it, with the models that could not answer in it before."""
-    before = {model: fell for model, fell in turn.fell.items() if fell["attempt"] == turn.attempt}
-    evidence = {**completion.evidence, "fallback_from": before} if before else completion.evidence
-    return replace(completion, evidence=evidence).to_dict()
+    facts |= attempt_facts(sent=dict(sent)) if sent else _NO_FACTS
+    return facts | (attempt_facts(journal=dict(journal)) if journal else _NO_FACTS)
 
 
 def _next_model(
@@ -194,43 +232,19 @@ def _next_model(
     return next((model for model in fallbacks.get(completion.fault.value, ()) if model not in tried), "")
 
 
-def _passed_on(
-    turn: Turn, link: Link, completion: Completion, model: str, facts: Facts, ended: AttemptCompleted
-) -> Move:
+def _passed_on(ended: _Ended, model: str) -> Move:
     """Another model runs the same attempt: it uses up none, and starts afresh."""
+    turn, link, completion = ended.turn, ended.link, ended.result.completion
     fault = completion.fault.value if completion.fault else ""
     fell = {"attempt": link.attempt, "fault": fault, "reason": completion.reason[:_QUOTED], "next": model}
-    return Move(
-        attempt=link.attempt,
+    fallen = {**turn.fell, turn.stage_model or turn.request.model: fell}
+    return ended.move(
+        None,
+        replace(retrying(turn, link.attempt, "model"), model=model),
         state=TurnState.QUEUED,
         next=link,
-        fields=progress(
-            stage_model=model,
-            agent_session="",
-            transients=0,
-            fell={**turn.fell, turn.stage_model or turn.request.model: fell},
-        ),
-        facts=facts,
-        events=[ended, replace(retrying(turn, link.attempt, "model"), model=model)],
-        run_ended=True,
+        fields=progress(stage_model=model, agent_session="", transients=0, fell=fallen),
     )
-
-
-def _run_over(turn: Turn, move: Move, completion: Completion) -> FieldChanges[Progress]:
-    """Forget what belongs to a run that ended."""
-    if not move.run_ended:
-        return progress()
-    whole = completion.verdict is Verdict.COMPLETE
-    return progress(handed_over=0, avoid="") | tool_questions.over(turn, move, whole=whole)
-
-
-def _passing(turn: Turn, link: Link, result: RunResult, facts: Facts, ended: AttemptCompleted, delays: Delays) -> Move:
-    """An error that passes by itself: the run is repeated, unless that would be too late."""
-    completion = result.completion
-    delay = delay_after(completion, turn.transients, delays)
-    if delay is None:
-        return _cannot_work(turn, link, _too_late(completion, delays), facts, ended)
-    return _again_later(turn, link, result, ended, delay)
 
 
 def _with_report(move: Move, completion: Completion) -> Move:
@@ -280,64 +294,34 @@ def _counted(turn: Turn, move: Move, completion: Completion, usage: Usage) -> di
     return counted
 
 
-def _complete(turn: Turn, link: Link, agent_session: str, facts: Facts, ended: AttemptCompleted) -> Move:
-    return Move(
-        attempt=link.attempt,
-        next=Link(VALIDATE if turn.request.phase is None else PHASE_VERIFY, link.attempt),
-        fields=progress(agent_session=agent_session),
-        facts=facts,
-        events=[ended],
-        run_ended=True,
-    )
-
-
 def _handed_over(turn: Turn, link: Link, reason: str, usage: Usage) -> Move:
     """The worker shuts down, could not keep its lease, or its machine is sick: the attempt is delivered again.
 
     No strike: nothing says that the turn is to blame. A worker whose lease another one has by now is refused.
     """
     lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=reason or "stopped", usage=usage.reported())
-    return Move(
-        attempt=link.attempt,
-        state=TurnState.QUEUED,
-        next=link,
-        events=[lost],
-        counters={"delivery.handed_over": 1},
-    )
+    counters = {"delivery.handed_over": 1}
+    return Move(attempt=link.attempt, state=TurnState.QUEUED, next=link, events=[lost], counters=counters)
 
 
-def _not_kept(
-    turn: Turn,
-    link: Link,
-    completion: Completion,
-    stop: str,
-    usage: Usage,
-    facts: Facts,
-    ended: AttemptCompleted,
-    strikes: int,
-) -> Move:
+def _not_kept(ended: _Ended, stop: str, usage: Usage, strikes: int) -> Move:
     """The run was stopped for a reason that is not the agent's: the attempt is delivered again.
 
     A worker that ends hands over at once. One that lost its lease or its guard would lose it again: so each further
     run waits longer, and after ``MOST_HAND_OVERS`` the turn ends as an error. So does one that others killed
     ``strikes`` times; before that it goes on elsewhere.
     """
+    turn, link, completion = ended.turn, ended.link, ended.result.completion
     if stop == "shutdown":
         return _handed_over(turn, link, stop, usage)
     number = turn.handed_over + 1
     if number > (strikes - 1 if completion.lost else MOST_HAND_OVERS):
         reason = f"the worker could not keep the agent running, {number} times in a row: {completion.reason}"
-        return _cannot_work(turn, link, replace(completion, reason=reason), facts, ended, code="not_kept")
-    move = _handed_over(turn, link, stop or _cause(completion), usage)
+        return ended.cannot_work(reason, code="not_kept")
+    died = "guard died" if completion.evidence.get("stopped") == "guard died" else "stopped"
+    move = _handed_over(turn, link, stop or ("killed" if completion.lost else died), usage)
     move = replace(move, fields=progress(handed_over=number), delay_ms=int(1000 * hand_over_delay(number)))
     return elsewhere(turn, move, f"@{turn.worker.partition('@')[2]}$") if completion.lost else move
-
-
-def _cause(completion: Completion) -> str:
-    """Return why a run ended that nobody asked to stop."""
-    if completion.lost:
-        return "killed"
-    return "guard died" if completion.evidence.get("stopped") == "guard died" else "stopped"
 
 
 def elsewhere(turn: Turn, move: Move, avoid: str) -> Move:
@@ -361,117 +345,56 @@ def without_files(turn: Turn, link: Link, reason: str) -> Move:
     return replace(given_back(turn, link, "files"), fields=progress(handed_over=number), delay_ms=delay_ms)
 
 
-def _called_off(turn: Turn, link: Link, outcome: Outcome, facts: Facts, ended: AttemptCompleted) -> Move:
+def _called_off(turn: Turn, outcome: Outcome) -> Answer:
     texts = GIVEN_UP[outcome.value]
-    message = texts.get(turn.request.locale, texts["en"])
-    return Move(
-        attempt=link.attempt,
-        facts=facts,
-        events=[ended],
-        outcome=outcome,
-        answer=Answer(error=TurnError(code=outcome.value, message=message)),
-        run_ended=True,
-    )
+    return Answer(error=TurnError(code=outcome.value, message=texts.get(turn.request.locale, texts["en"])))
 
 
-def _too_late(completion: Completion, delays: Delays) -> Completion:
-    """The wait that the service asks for ends after the turn's deadline: better said at once than found out then."""
-    asked = (
-        f"the service asks to wait {completion.retry_after:.0f} s, and the turn has {max(0.0, delays.left):.0f} s left"
-    )
-    return replace(completion, reason=f"{completion.reason}; {asked}")
+def _again_later(ended: _Ended, delays: Delays) -> Move:
+    """A passing error: the same attempt again after a while, unless that would be too late.
 
-
-def _again_later(turn: Turn, link: Link, result: RunResult, ended: AttemptCompleted, delay: float) -> Move:
-    """A passing error: the same attempt again after a while; it goes on from a text that broke off with the error.
-
-    That a service limits us is no error of the turn: it does not count.
+    It goes on from a text that broke off with the error. A limit of a service is not counted as an error.
     """
-    kind = result.completion.kind
-    may = policy_of(turn).go_on and kind is ErrorKind.TRANSIENT and not turn.question  # then its session goes on
+    turn, link, result, completion = ended.turn, ended.link, ended.result, ended.result.completion
+    delay = delay_after(completion, turn.transients, delays)
+    if delay is None:
+        wait, left = completion.retry_after, max(0.0, delays.left)
+        asked = f"the service asks to wait {wait:.0f} s, and the turn has {left:.0f} s left"
+        return ended.cannot_work(f"{completion.reason}; {asked}")
+    may = policy_of(turn).go_on and completion.kind is ErrorKind.TRANSIENT and not turn.question  # its session goes on
     text = result.text if may else ""
     goes_on = len(known(text)) >= LEAST
-    fields = progress(transients=turn.transients + (not result.completion.busy))
-    if kind is ErrorKind.SESSION_LOST:
+    fields = progress(transients=turn.transients + (not completion.busy))
+    if completion.kind is ErrorKind.SESSION_LOST:
         fields |= progress(agent_session="")
-    asking = replace(retrying(turn, link.attempt, "transient", goes_on=goes_on), delay_seconds=delay)
-    return Move(
-        attempt=link.attempt,
+    return ended.move(
+        attempt_facts(text=text, goes_on=True) if goes_on else _NO_FACTS,
+        replace(retrying(turn, link.attempt, "transient", goes_on=goes_on), delay_seconds=delay),
         state=TurnState.QUEUED,
         next=link,
         fields=fields,
-        facts=attempt_facts(text=text, goes_on=True) if goes_on else attempt_facts(),
-        events=[ended, asking],
         delay_ms=int(delay * 1000),
-        run_ended=True,
     )
 
 
-def _cannot_work(
-    turn: Turn,
-    link: Link,
-    completion: Completion,
-    facts: Facts,
-    ended: AttemptCompleted,
-    code: str = "",
-) -> Move:
-    code = code or (completion.kind.value if completion.kind else "error")
-    return Move(
-        attempt=link.attempt,
-        next=Link(FAIL, link.attempt),
-        facts=facts,
-        fields=progress(failing=Failing(outcome=Outcome.ERROR, code=code, reason=completion.reason)),
-        events=[ended],
-        run_ended=True,
-    )
-
-
-def _refused(link: Link, completion: Completion, facts: Facts, ended: AttemptCompleted) -> Move:
-    """The provider says that the model refused: to ask again would be paid for and bring the same."""
-    why = completion.why.value if completion.why else Why.REFUSED.value
-    failing = Failing(outcome=Outcome.REFUSED, code="refused", reason=completion.reason, why=why)
-    return Move(
-        attempt=link.attempt,
-        next=Link(FAIL, link.attempt),
-        facts=facts | attempt_facts(decision="fail"),
-        fields=progress(failing=failing),
-        events=[ended],
-        run_ended=True,
-    )
-
-
-def _incomplete(
-    turn: Turn,
-    link: Link,
-    result: RunResult,
-    facts: Facts,
-    ended: AttemptCompleted,
-    history: Sequence[AttemptRecord],
-) -> Move:
-    if result.completion.verdict is Verdict.REFUSED:
-        return _refused(link, result.completion, facts, ended)
-    this = Attempt(number=link.attempt, text=result.text, answer="", complete=False, issues=())
+def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
+    turn, link, completion = ended.turn, ended.link, ended.result.completion
+    fails, reason = attempt_facts(decision="fail"), completion.reason
+    if completion.verdict is Verdict.REFUSED:  # to ask again would be paid for and bring the same
+        why = completion.why or Why.REFUSED
+        return ended.fails(Failing(outcome=Outcome.REFUSED, code="refused", reason=reason, why=why.value), fails)
+    this = Attempt(number=link.attempt, text=ended.result.text, answer="", complete=False, issues=())
     decision = decide([*judged(history), this], policy_of(turn))
     if isinstance(decision, Retry):
-        return Move(
-            attempt=link.attempt,
+        return ended.move(
+            ended.facts | attempt_facts(decision="retry", feedback=decision.feedback, goes_on=decision.goes_on),
+            asked_for(turn, link, "incomplete", decision),
             state=TurnState.QUEUED,
             next=again(turn, link.attempt + 1),
             fields=progress(transients=0),
-            facts=facts | attempt_facts(decision="retry", feedback=decision.feedback, goes_on=decision.goes_on),
-            events=[ended, asked_for(turn, link, "incomplete", decision)],
-            run_ended=True,
         )
-    reason, why = result.completion.reason, result.completion.why or Why.BROKE_OFF
-    failing = Failing(outcome=Outcome.INCOMPLETE, code="incomplete", reason=reason, why=why.value)
-    move = Move(
-        attempt=link.attempt,
-        next=Link(FAIL, link.attempt),
-        facts=facts | attempt_facts(decision="fail"),
-        fields=progress(failing=failing),
-        events=[ended],
-        run_ended=True,
-    )
+    why = completion.why or Why.BROKE_OFF
+    move = ended.fails(Failing(outcome=Outcome.INCOMPLETE, code="incomplete", reason=reason, why=why.value), fails)
     if turn.request.phase is None:
         return move
     found = ValidationIssue(code="INCOMPLETE_RESPONSE", message=reason, fix_hint="")
@@ -500,7 +423,7 @@ def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: Ve
             attempt=link.attempt,
             facts=facts | attempt_facts(decision="accept"),
             events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
-            counters=_judged(turn, "accept"),
+            counters=judged_counters(turn, "accept"),
             judged=True,
             outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
             answer=Answer(response=record.text),
@@ -521,25 +444,24 @@ def _rejected(
     link: Link,
     record: AttemptRecord,
     result: VerificationResult,
-    facts: FieldChanges[AttemptFacts],
+    facts: Facts,
     issues: tuple[ValidationIssue, ...],
 ) -> Move:
     """Ask again while runs are left, else hand the turn on or give up."""
-    model = model_of(turn)
-    wasted = Usage.of(record.usage).wasted(model)
+    errors, usage = [issue for issue in issues if issue.is_error], Usage.of(record.usage)
     rejected = AttemptRejected(attempt=link.attempt, issues=issues)
-
-    def counted(decision: str) -> dict[str, int]:
-        errors = [issue for issue in issues if issue.is_error]
-        return {
-            **_judged(turn, decision),
-            **{counter("validator.rejected", issue.validator, decision, model): 1 for issue in errors},
-            **{counter("code.rejected", issue.code, decision): 1 for issue in errors},
-            **wasted,
-        }
-
     if link.attempt < (turn.allowed or turn.request.max_attempts) and result.judged:
-        return _ask_again(turn, link, result, facts, issues, rejected, counted("retry"))
+        feedback, codes = feedback_on(result), sorted({issue.code for issue in issues})
+        return Move(
+            attempt=link.attempt,
+            state=TurnState.QUEUED,
+            next=again(turn, link.attempt + 1),
+            fields=progress(retries=turn.retries + 1, transients=0, unverified=0),
+            facts=facts | attempt_facts(decision="retry", feedback=feedback),
+            events=[rejected, retrying(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)],
+            counters=rejected_counters(turn, "retry", errors, usage),
+            judged=True,
+        )
     reason = "rejected" if result.judged else "the verifier gave no verdict"
     failing = Failing(code="phase_not_verified", reason=reason)
     move = Move(
@@ -548,39 +470,11 @@ def _rejected(
         fields=progress(failing=failing, unverified=0, best=link.attempt),
         facts=facts | attempt_facts(decision="fail"),
         events=[rejected],
-        counters=counted("fail"),
+        counters=rejected_counters(turn, "fail", errors, usage),
         judged=True,
     )
-    handed_on = replace(move, counters=counted("escalate"))
+    handed_on = replace(move, counters=rejected_counters(turn, "escalate", errors, usage))
     return escalated(turn, handed_on, best=link.attempt, reason=reason, issues=issues) or move
-
-
-def _ask_again(
-    turn: Turn,
-    link: Link,
-    result: VerificationResult,
-    facts: FieldChanges[AttemptFacts],
-    issues: tuple[ValidationIssue, ...],
-    rejected: AttemptRejected,
-    counters: dict[str, int],
-) -> Move:
-    feedback = feedback_on(result)
-    codes = sorted({issue.code for issue in issues})
-    asking = retrying(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)
-    return Move(
-        attempt=link.attempt,
-        state=TurnState.QUEUED,
-        next=again(turn, link.attempt + 1),
-        fields=progress(retries=turn.retries + 1, transients=0, unverified=0),
-        facts=facts | attempt_facts(decision="retry", feedback=feedback),
-        events=[rejected, asking],
-        counters=counters,
-        judged=True,
-    )
-
-
-def _judged(turn: Turn, decision: str) -> dict[str, int]:
-    return {counter("attempt.judged", decision, model_of(turn)): 1, counter("phase.judged", decision): 1}
 
 
 def _issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
@@ -599,16 +493,9 @@ def _stopped(turn: Turn, link: Link, stop: str) -> Move:
     """Cancelled, out of time, or handed over to another worker: then the same attempt is verified again."""
     if stop not in _CALLED_OFF:
         lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
-        return Move(
-            attempt=link.attempt,
-            next=link,
-            events=[lost],
-            counters={counter("delivery.handed_over"): 1},
-        )
+        return Move(attempt=link.attempt, next=link, events=[lost], counters={"delivery.handed_over": 1})
     outcome = _CALLED_OFF[stop]
-    message = GIVEN_UP[outcome.value].get(turn.request.locale, GIVEN_UP[outcome.value]["en"])
-    error = TurnError(code=outcome.value, message=message)
-    return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error))
+    return Move(attempt=link.attempt, outcome=outcome, answer=_called_off(turn, outcome))
 
 
 def not_reached(turn: Turn, link: Link, before: str, outcome: str) -> Move:

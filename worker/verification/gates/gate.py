@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import structlog
 
@@ -337,7 +337,19 @@ def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
             waiting.append(path)
     count = 0
     while waiting:
-        ran = _inspect(waiting, site)
+        order = {"directory": str(site.tree.directory), "files": list(site.tree.files), "inspect": waiting}
+        ran = run_program(
+            [sys.executable, "-P", str(INSPECTION)],
+            Path("/"),
+            limits=LIMITS,
+            stop=site.stop,
+            deadline=site.deadline,
+            mark=f"{site.mark}.syntax" if site.mark else "",
+            stdin=json.dumps(order).encode(),
+            tail=_MAX_LINES,
+            fence=site.fence,
+            own=Bind(site.tree.directory),
+        )
         last, done = "", False
         for line in ran.lines:
             found = json.loads(line) if line.startswith("{") else {}
@@ -352,22 +364,6 @@ def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
         # Whatever file it was at took the parser down; the others are still to be looked at.
         yield issue("CANNOT_PARSE", site.locale, file=last, problem=ran.problem or f"parser: {ran.code}")
         waiting = waiting[waiting.index(last) + 1 :]
-
-
-def _inspect(files: list[str], site: Site) -> Ran:
-    order = {"directory": str(site.tree.directory), "files": list(site.tree.files), "inspect": files}
-    return run_program(
-        [sys.executable, "-P", str(INSPECTION)],
-        Path("/"),
-        limits=LIMITS,
-        stop=site.stop,
-        deadline=site.deadline,
-        mark=f"{site.mark}.syntax" if site.mark else "",
-        stdin=json.dumps(order).encode(),
-        tail=_MAX_LINES,
-        fence=site.fence,
-        own=Bind(site.tree.directory),
-    )
 
 
 def _shown(found: Mapping[str, Any]) -> dict[str, str]:
@@ -398,74 +394,42 @@ log = structlog.get_logger()
 ALWAYS = ("files_exist", "syntax")
 
 
-def check(
-    phase: Phase,
-    directory: Path,
-    *,
-    stop: Stop | None = None,
-    deadline: float = math.inf,
-    mark: str = "",
-    locale: str = "en",
-    scratch: Path | None = None,
-    fence: Fence | None = None,
-) -> GateReport:
-    """Run all gates of a phase over its output.
+class Around(TypedDict, total=False):
+    """The bounds of a phase's gates, and for whom they work; the defaults are those of ``Site``."""
 
-    Args:
-        phase: the phase.
-        directory: its output folder; nothing in it is changed.
-        stop: asks running programs to end.
-        deadline: when the gates must be over, by ``time.monotonic()``.
-        mark: names the processes that gates start; made up when empty.
-        locale: language of issues, ``de`` or ``en``.
-        scratch: where copies of the output are made; None for the system's temporary directory.
-        fence: what programs run in; None: a box where one can be made, and as you where none can.
-    """
+    stop: Stop
+    deadline: float
+    mark: str
+    locale: str
+    scratch: Path | None
+    fence: Fence
+
+
+def check(phase: Phase, directory: Path, **around: Unpack[Around]) -> GateReport:
+    """Run all gates of a phase over its output folder, in which nothing is changed."""
     results: list[GateResult] = []
-    found = each_gate(
-        phase, directory, stop=stop, deadline=deadline, mark=mark, locale=locale, scratch=scratch, fence=fence
-    )
     try:
-        results.extend(found)
+        results.extend(each_gate(phase, directory, **around))
     except Stopped as stopped:
         return GateReport(results=tuple(results), stopped=str(stopped))
     return GateReport(results=tuple(results))
 
 
-def each_gate(
-    phase: Phase,
-    directory: Path,
-    *,
-    stop: Stop | None = None,
-    deadline: float = math.inf,
-    mark: str = "",
-    locale: str = "en",
-    scratch: Path | None = None,
-    fence: Fence | None = None,
-) -> Iterator[GateResult]:
+def each_gate(phase: Phase, directory: Path, **around: Unpack[Around]) -> Iterator[GateResult]:
     """As ``check``, one result at a time, as soon as it is there.
 
     Raises:
         Stopped: ``stop`` asked to end, or ``deadline`` came; no process of a gate is left.
     """
-    site = Site(
-        phase=phase,
-        tree=Tree(directory),
-        stop=stop or Stopping(),
-        deadline=deadline,
-        mark=mark,
-        locale=locale,
-        scratch=scratch,
-        fence=fence or Fence(),
-    )
+    site = Site(phase=phase, tree=Tree(directory), **around)
     try:
         site = replace(site, tree=scan(directory))
     except (TooLarge, OSError) as error:
-        yield GateResult(gate=ALWAYS[0], issues=(_unseen(error, locale),))
+        yield GateResult(gate=ALWAYS[0], issues=(_unseen(error, site.locale),))
         return
     failed: list[str] = []
     for name, kind, options in _plan(phase):
-        if reason := site.stop.reason or ("deadline" if time.monotonic() >= deadline else ""):
+        if reason := site.stop.reason or ("deadline" if time.monotonic() >= site.deadline else ""):
             raise Stopped(reason)
         if kind in RUNS_PROGRAMS and failed:
             yield GateResult(gate=name, skipped=f"not run, because {', '.join(failed)} failed")
@@ -507,8 +471,6 @@ def _run(name: str, kind: str, options: Mapping[str, Any], site: Site) -> GateRe
         # A gate that cannot judge does not let pass; what broke it is reported, and the others go on.
         log.exception("phase.gate_failed", gate=name, phase=site.phase.id)
         found = (issue("GATE_ERROR", site.locale, name=name, problem=f"{type(error).__name__}: {error}"),)
-    return GateResult(gate=name, issues=tuple(_signed(name, one) for one in found), seconds=time.monotonic() - started)
-
-
-def _signed(name: str, found: ValidationIssue) -> ValidationIssue:
-    return replace(found, validator=name)
+    return GateResult(
+        gate=name, issues=tuple(replace(one, validator=name) for one in found), seconds=time.monotonic() - started
+    )
