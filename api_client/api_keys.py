@@ -1,11 +1,8 @@
 """API keys: who holds one, what it may do, and the file they are kept in; and the operator's token without keys.
 
-The file holds hashes only; a key is shown once, when it is made. It is plain JSON, written whole and at once, so that
-it can be mounted as a secret or kept under version control, and the relay reads it again when it has changed.
-
-Without keys the relay serves this machine, and a client that connects may be a stranger behind a proxy that adds no
-header. So what an operator does there needs a token: a file below HELIX_ROOT/.helix that only its user can read.
-``turns up`` and ``turns web`` make it; with keys it opens nothing.
+The file holds hashes only, is written whole and at once, and is read again when it has changed. Without keys the relay
+serves this machine, where a client may be a stranger behind a proxy that adds no header: so what an operator does there
+needs a token, a file below HELIX_ROOT/.helix that only its user can read. ``turns up`` and ``turns web`` make it.
 """
 
 from __future__ import annotations

@@ -14,9 +14,10 @@ from typing import Any
 
 from api_client.contract.issues import BadRequest
 from api_client.contract.keys import Keys
-from api_client.contract.notices import LUA, TRIED_SECONDS, Entry, Notice
+from api_client.contract.notices import LUA, REMEMBERED_SECONDS, TRIED_SECONDS, Entry, Notice
 from api_client.store import Store
 from api_client.store.audit import Audit
+from api_client.store.commands import REMOVE_OWN
 
 #: The sender's right lives so long without being renewed, in ms: longer than one delivery takes.
 _RIGHT_MS = 15_000
@@ -26,7 +27,6 @@ _MOST_DEAD = 10_000
 _BATCH, _OVERLAP_MS = 200, 60_000
 _FIELDS = ("outcome", "model", "session_id", "error", "attempt", "parked_at", "finished_at", "state")
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
-_RELEASE = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +46,14 @@ class Notices:
         self._keys = Keys(store.namespace)
         self._put = store.redis.register_script(LUA.read_text())
         self._renew = store.redis.register_script(_RENEW)
-        self._release = store.redis.register_script(_RELEASE)
+        self._release = store.redis.register_script(REMOVE_OWN)
         self._right = secrets.token_hex(8)
 
     async def put(self, notice: Notice) -> bool:
         """Put a notice into the outbox; False when it was put before. It is sent at least once."""
+        args: list[str | int] = [notice.notice_id, notice.body(), int(REMEMBERED_SECONDS * 1000)]
         names = [self._keys.notices_said, self._keys.notices, self._keys.notices_due]
-        return bool(await self._store.ask(self._put(keys=names, args=list(notice.put_arguments()))))
+        return bool(await self._store.ask(self._put(keys=names, args=args)))
 
     async def new_turns(self, shard: int, *, parked: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
         """Yield the turns of a shard that ended, or were parked, since this was last asked: id, fields of the record.

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from api_client.budgets import DAY_SECONDS, Spent
@@ -19,7 +19,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.notices import Notice
 from api_client.contract.turn import Turn, TurnState
 from api_client.figures.metrics import SPANS, Account, Figures
-from api_client.index.lists import LOOK_AT_MOST, UNFINISHED, Found, Search, line_of
+from api_client.index.lists import LOOK_AT_MOST, UNFINISHED, Search, line_of
 from api_client.pauses import BREAKER, Pause
 from api_client.store.module_log import ModuleLog
 from api_client.workers.fleet import Alert, Fleet, OwnerLine
@@ -87,23 +87,15 @@ class Overview:
         """The overview as a JSON-ready mapping; turns without their texts."""
         lists = {name: getattr(self, name) for name in ("longest", "slowest", "latest", "dead", "parked", "crashed")}
         return {
-            "at": self.at,
+            **{each.name: getattr(self, each.name) for each in fields(self)},
             "account": {**asdict(self.account), "lost": self.account.lost},
-            "states": self.states,
-            "working": self.working,
             "lost": sorted(self.lost),
             "waits": [each.to_dict() for each in self.waits],
-            "could_run": self.could_run,
-            "oldest_waiting": self.oldest_waiting,
-            "cut": self.cut,
             "retry_rate": self.retry_rate,
             "figures": self.figures.to_dict(),
             **{name: [line_of(turn) for turn in turns] for name, turns in lists.items()},
-            "attempt_starts": self.attempt_starts,
-            "dead_count": self.dead_count,
-            "parked_count": self.parked_count,
             "owners": [asdict(each) for each in self.owners],
-            "fleet": self.fleet.to_dict(),
+            "fleet": asdict(self.fleet),
             "alerts": [each.to_dict() for each in self.alerts],
         }
 
@@ -137,7 +129,12 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
         cut=len(unfinished) >= LOOK_AT_MOST,
         longest=tuple(longest),
         attempt_starts=await lists.attempt_starts(longest),
-        slowest=tuple(await lists.read(each.turn_id for each in sorted(recent, key=_took, reverse=True)[:rows])),
+        slowest=tuple(
+            await lists.read(
+                each.turn_id
+                for each in sorted(recent, key=lambda each: each.finished_at - each.created_at, reverse=True)[:rows]
+            )
+        ),
         latest=tuple(await lists.read(each.turn_id for each in recent[:rows])),
         dead_count=dead_count,
         dead=tuple(dead),
@@ -148,10 +145,6 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
         fleet=standing.fleet,
         alerts=standing.alerts,
     )
-
-
-def _took(found: Found) -> int:
-    return found.finished_at - found.created_at
 
 
 # Looking after an installation as a whole: an open breaker, a budget near its end or spent, and turns that are stuck.
@@ -226,12 +219,8 @@ def of_budgets(spent: Iterable[Spent], now: float, url: str) -> Iterator[Notice]
     for each in spent:
         if each.state != "ok":
             day = int(each.resets_at) - DAY_SECONDS
-            data: Data = {
-                "scope": each.scope,
-                "spent_usd": each.spent_usd,
-                "limit_usd": each.limit_usd,
-                "resets_at": each.resets_at,
-            }
+            data: Data = {"scope": each.scope, "spent_usd": each.spent_usd, "limit_usd": each.limit_usd}
+            data["resets_at"] = each.resets_at
             yield _notice(f"budget.{each.state}", f"{each.scope} {day}", now, data, url, "/budgets")
 
 

@@ -161,12 +161,10 @@ class Spending:
     async def reserve(self, requests: Mapping[str, TurnRequest], keys: Mapping[str, str]) -> bool:
         """Set aside what turns may cost, for all of them or none; False where no budget is about them.
 
-        Args:
-            requests: turn id -> what is asked.
-            keys: turn id -> its idempotency key, where it has one. A turn that is stored already has its reservation.
+        ``requests`` and ``keys`` are by turn id; a turn with an idempotency key that is stored already has its
+        reservation.
 
-        Raises:
-            BudgetExceeded: a budget that they count for has no room.
+        Raises ``BudgetExceeded``: a budget that they count for has no room.
         """
         if not self._budgets:
             return False

@@ -1,12 +1,9 @@
-"""An event of a turn: its place in the log, and its wire form. The kinds are in ``event_kinds``.
+"""Events of a turn: their kinds, their places in the log, their wire form (docs/events.md).
 
-Every event has a ``seq`` that counts 1, 2, 3, ... per turn without a gap, and is written to the turn's log by the
-same Lua command that changes the turn. The wire form is one JSON object:
-``{"seq": int, "epoch": str, "at": int (ms), "kind": str, "data": {...}}``. ``docs/events.md`` says it for people.
-
-In ``data`` a field has its name (without an underscore at its end). A field with a default is left out when it has that
-value, all others are always there. A reader gives what is missing, or of another type, the empty value of its type: an
-older version may have written the log, and a log must stay readable.
+Every event has a ``seq`` that counts 1, 2, 3, ... per turn without a gap, and is written to the turn's log by the Lua
+command that changes the turn. On the wire: ``{"seq": int, "epoch": str, "at": int (ms), "kind": str, "data": {...}}``.
+In ``data`` a field has its name (without an underscore at its end), and is left out when it has its default. A reader
+gives what is missing, or of another type, the empty value of its type: another version may have written the log.
 """
 
 from __future__ import annotations
@@ -304,32 +301,11 @@ class Unknown:
 
 
 Body: TypeAlias = (
-    TurnQueued
-    | AttemptStarted
-    | AttemptOutput
-    | AttemptReset
-    | AttemptTool
-    | AttemptNote
-    | AttemptCompleted
-    | GateChecked
-    | VerifierStarted
-    | VerifierJudged
-    | AttemptAccepted
-    | AttemptRejected
-    | AttemptLost
-    | TurnRetrying
-    | TurnFallback
-    | TurnMended
-    | TurnEscalated
-    | TurnParked
-    | TurnDecided
-    | TurnPaused
-    | TurnResumed
-    | TurnStopping
-    | TurnFinished
-    | LogReset
-    | Unknown
-)
+    TurnQueued | AttemptStarted | AttemptOutput | AttemptReset | AttemptTool | AttemptNote | AttemptCompleted
+    | GateChecked | VerifierStarted | VerifierJudged | AttemptAccepted | AttemptRejected | AttemptLost | TurnRetrying
+    | TurnFallback | TurnMended | TurnEscalated | TurnParked | TurnDecided | TurnPaused | TurnResumed | TurnStopping
+    | TurnFinished | LogReset | Unknown
+)  # fmt: skip
 
 
 #: The kind of an event that is in no log; see ``LogReset``.
@@ -473,10 +449,7 @@ def data_of(body: Body) -> dict[str, Any]:
 
 #: How the fields are read, and written, that are more than a plain JSON value.
 _READ = {**READ, "tuple[ValidationIssue, ...]": read_issues, "TurnError | None": TurnError.from_dict}
-_WRITTEN: dict[str, Callable[[Any], Any]] = {
-    "tuple[ValidationIssue, ...]": issues_data,
-    "TurnError | None": error_data,
-}
+_WRITTEN: dict[str, Callable[[Any], Any]] = {"tuple[ValidationIssue, ...]": issues_data, "TurnError | None": error_data}
 _CLASSES: dict[str, type[Any]] = {kind.KIND: kind for kind in get_args(Body) if kind is not Unknown}
 #: Of each kind its fields: name on the wire, name in the class, how it is read, default (MISSING: always written).
 _WIRES: dict[str, list[tuple[str, str, Callable[[Any], Any], Any]]] = {

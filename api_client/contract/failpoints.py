@@ -1,11 +1,8 @@
 """Failpoints: places where a test makes this process die, freeze, raise or wait. Nothing happens unless one is armed.
 
-``HELIX_FAILPOINT=output.received=kill@3`` kills the process the third time it passes that point.
-``HELIX_FAILPOINT=/path`` lets a test arm points while the processes run. Example: while the folder has a file
-``output.received`` with the text ``kill@3``, every pass by any process leaves a file ``output.received.<n>`` with its
-process id, and the third pass is fatal. So a point fires once over all processes that share the folder, and the process
-that takes over is spared.
-
+``HELIX_FAILPOINT=output.received=kill@3`` kills the process the third time it passes that point. With a folder,
+``HELIX_FAILPOINT=/path``, a file ``output.received`` there with the text ``kill@3`` does so while processes run: every
+pass by any process leaves a file ``output.received.<n>`` with its process id, so the point fires once over all of them.
 Actions: ``kill``, ``stop`` (SIGSTOP), ``raise``, ``sleep:<seconds>``, ``meet:<file>`` (wait until the file exists).
 """
 

@@ -63,7 +63,7 @@ class Keys:
 
     def session(self, session_id: str) -> str:
         """List: the session's unfinished turns in order; the head is the one that may run."""
-        return self.session_named(session_digest(session_id))
+        return f"{self.prefix}session:{session_digest(session_id)}"
 
     def session_named(self, digest: str) -> str:
         """The same, by the session's ``session_digest``."""
@@ -78,15 +78,15 @@ class Keys:
 
     def idempotency(self, owner: str, key: str) -> str:
         """String: the turn an idempotency key represents, and the hash of its body."""
-        return f"{self.prefix}idempotency:{_digest(owner, key)}"
+        return self.prefix + "idempotency:" + session_digest(f"{owner}\0{key}")
 
     def reserved(self, owner: str, key: str) -> str:
         """String: as ``idempotency``, in a shard that follows from the key (``api_client.turns.submitter``)."""
-        return f"{self.prefix}reserved:{_digest(owner, key)}"
+        return self.prefix + "reserved:" + session_digest(f"{owner}\0{key}")
 
     def asked(self, owner: str, question: str) -> str:
         """String: the turn that answers a question, until its asker has it (``relay_state.open_questions``)."""
-        return f"{self.prefix}asked:{_digest(owner, question)}"
+        return self.prefix + "asked:" + session_digest(f"{owner}\0{question}")
 
     def rate(self, owner: str) -> str:
         """String: when the owner may again submit as many turns at once as its limit says, in milliseconds."""
@@ -222,12 +222,8 @@ class Keys:
 
 
 def session_digest(session_id: str) -> str:
-    """The name of a session in keys and in an object store."""
+    """The name of a session, or of another text that may be anything, in keys and in an object store."""
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-
-
-def _digest(owner: str, text: str) -> str:
-    return session_digest(f"{owner}\0{text}")
 
 
 def shard_for(text: str, shards: int) -> int:

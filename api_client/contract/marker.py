@@ -68,9 +68,7 @@ def candidates(text: str) -> list[Marker]:
 def spans_of(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
     """The spans of an answer.
 
-    Args:
-        text: the answer.
-        counting: its markers that count, in the text's order.
+    ``counting``: its markers that count, in the text's order.
     """
     inner, end = list(counting), len(text)
     while inner and not text[inner[-1].end : end].strip():
@@ -82,9 +80,7 @@ def spans_of(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
 def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
     """The spans of the text's markers that a record or an event names. Nothing but markers is ever cut.
 
-    Args:
-        pairs: a list of pairs; anything else, as of an older version, means that the markers at the end count.
-        text: the answer.
+    ``pairs``: a list of them; anything else, as of an older version, means that the markers at the end count.
     """
     if not isinstance(pairs, list):
         return tuple(span for span in spans_of(text, candidates(text)) if span[1] == len(text))

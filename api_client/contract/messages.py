@@ -149,8 +149,7 @@ _MESSAGES, _CHARS = 8, 1_000
 def spoken(texts: Iterable[str]) -> str:
     """Name the language that a user writes, ``de`` or ``en``; empty where no text shows which.
 
-    Args:
-        texts: the user's messages, newest first; the first that shows a language decides.
+    ``texts``: the user's messages, newest first; the first that shows a language decides.
     """
     for text in islice(texts, _MESSAGES):
         words = _WORD.findall(_QUOTED.sub(" ", text[:_CHARS]).lower())

@@ -79,10 +79,6 @@ class Notice:
         }
         return json.dumps(data)
 
-    def put_arguments(self) -> list[str | int]:
-        """The arguments of the Lua command."""
-        return [self.notice_id, self.body(), int(REMEMBERED_SECONDS * 1000)]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
@@ -138,14 +134,8 @@ class Entry:
 def signed(secret: str, notice_id: str, body: str, now: float) -> dict[str, str]:
     """The headers of a delivery: Standard Webhooks, as OpenAI signs. Without a secret there is no signature.
 
-    Args:
-        secret: ``whsec_`` and base64, or any text.
-        notice_id: the same for every try.
-        body: what is sent.
-        now: seconds since the epoch; receivers refuse old ones.
-
-    Raises:
-        ValueError: what follows ``whsec_`` is not base64.
+    ``secret``: ``whsec_`` and base64, or any text. ``notice_id``: the same for every try. ``now``: seconds since the
+    epoch; receivers refuse old ones. Raises ``ValueError``: what follows ``whsec_`` is not base64.
     """
     headers = {"webhook-id": notice_id, "webhook-timestamp": str(int(now))}
     if secret:

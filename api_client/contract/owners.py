@@ -34,9 +34,7 @@ def owner_named(said: str) -> str:
 def shown_owner(owner: str, holder: str) -> str:
     """The owner as operators read it: its name, or whose user it is.
 
-    Args:
-        owner: the hash.
-        holder: the owner that the key of the turn names; empty without a key.
+    ``owner`` is the hash, ``holder`` the owner that the key of the turn names; empty without a key.
     """
     return f"{holder}/{owner}" if holder and owner_of_name(holder) != owner else holder or owner
 

@@ -458,9 +458,7 @@ def input_file(root: Path, request: TurnRequest, path: str) -> Path:
 def directory_problem(root: Path, directory: str) -> str:
     """Return why phases cannot run in a directory; empty when they can. Links are not followed.
 
-    Args:
-        root: HELIX_ROOT.
-        directory: relative to it.
+    ``directory`` is relative to ``root``, which is HELIX_ROOT.
     """
     if problem := folder_problem(directory):
         return problem

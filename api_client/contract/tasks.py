@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from api_client.contract.turn import TurnRequest
-
 RUN = "turn.run"
 VALIDATE = "turn.validate"
 RETRY = "turn.retry"
@@ -78,11 +76,6 @@ def queue_of(link: Link, *, preferred: bool = False, keeper: str = "") -> str:
     if keeper and queue == RUN_QUEUE:
         return own_queue(keeper)
     return PREFERRED_QUEUE if queue == RUN_QUEUE and (preferred or link.attempt > 1) else queue
-
-
-def first_link(request: TurnRequest) -> Link:
-    """The link a turn begins with."""
-    return Link(RUN if request.phase is None else PHASE_RUN, 1)
 
 
 def chain_of(

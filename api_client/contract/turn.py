@@ -420,6 +420,11 @@ class Turn(Progress):
         """True when it has ended with an accepted answer."""
         return self.outcome is not None and self.outcome.success
 
+    @property
+    def max_attempts(self) -> int:
+        """How often its agent may run; an escalation or a person may have allowed more than was asked for."""
+        return self.allowed or self.request.max_attempts
+
     def ended_with(self, seq: int, at_ms: int = 0) -> bool:
         """True when the turn has finished, with the event of this number and time (0: not known) as its last."""
         finished = self.state is TurnState.FINISHED and seq == self.seq
@@ -440,7 +445,7 @@ class Turn(Progress):
         data["validators"] = list(self.request.validators)
         data["prompt_template"] = self.request.template
         data["shadow"] = list(self.request.applied.shadow) if self.request.applied else []
-        data["max_attempts"] = self.allowed or self.request.max_attempts
+        data["max_attempts"] = self.max_attempts
         data["phase"] = (self.request.phase or {}).get("id", "")
         data["directory"] = self.request.directory
         data["success"] = self.success

@@ -119,9 +119,7 @@ def missing(reports: Iterable[WorkerReport], now: float) -> list[WorkerReport]:
     A worker that began after the silent one was last heard of replaces it, and no other; it may have died since.
     ``turns doctor``, ``turns workers`` and the notice ``worker.gone`` take it from here.
 
-    Args:
-        reports: the last one of each worker.
-        now: seconds since the epoch.
+    ``reports``: the last one of each worker; ``now`` in seconds since the epoch.
     """
     lost: list[WorkerReport] = []
     known = sorted(reports, key=lambda each: each.at)

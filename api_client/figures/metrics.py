@@ -1,8 +1,7 @@
 """Reading the counters that every change of a turn adds to: which buckets, and what they add up to.
 
-Counters are written by the same Lua command that changes the turn, so they cannot disagree with the turns; those that
-no reaper has added to their buckets yet are read from the list of pending ones. What they say about a span of time is
-in ``stats``; what they count is in ``contract.counters``.
+The Lua command that changes a turn writes them, so they cannot disagree with the turns; those that no reaper has added
+to their buckets yet are read from the list of pending ones. ``contract.counters`` says what they count.
 """
 
 from __future__ import annotations
@@ -88,10 +87,6 @@ class Figures:
 def _rule_and_model(row: RuleRow) -> tuple[str, str]:
     rule, _, model = row.name.partition(" / ")
     return rule, model
-
-
-def _failed_most(row: TurnRow) -> tuple[float, int, int]:
-    return (-row.failed_cost_usd, -row.failed_tokens, -row.turns)
 
 
 # Spans of time as people write them: 90s, 30m, 24h, 7d, 2w.
@@ -405,7 +400,12 @@ class FigureReader:
             ),
             whole=stats_of(total, since=since, until=until, by="validator"),
             codes=tuple(row for row in codes if isinstance(row, RuleRow) and row.rejected),
-            models=tuple(sorted((row for row in models if isinstance(row, TurnRow)), key=_failed_most)),
+            models=tuple(
+                sorted(
+                    (row for row in models if isinstance(row, TurnRow)),
+                    key=lambda row: (-row.failed_cost_usd, -row.failed_tokens, -row.turns),
+                )
+            ),
             rules_by_model={_rule_and_model(row): row for row in each if isinstance(row, RuleRow)},
             earlier=stats_of(before, since=then, until=now, by="validator"),
             against=against,

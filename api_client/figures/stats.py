@@ -471,9 +471,5 @@ def retry_rate_of(
         rows = [Share(name=row.name, rejected=row.asked_again, validated=row.turns) for row in turns]
     rows = sorted(rows, key=lambda row: (-row.rejected, row.name))
     return RetryRate(
-        start=start,
-        since_seconds=since_seconds,
-        turns=total.turns,
-        retried=total.asked_again,
-        rows=tuple(rows),
+        start=start, since_seconds=since_seconds, turns=total.turns, retried=total.asked_again, rows=tuple(rows)
     )

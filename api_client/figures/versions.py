@@ -1,9 +1,8 @@
 """Two flow versions beside each other: rates and means with their confidence, and whether they differ. Pure.
 
-A session keeps its version (ADR-034, A/B), so that its turns are not independent: the unit is the session. Rates are
-ratios of sums over sessions, their variance is that of the linearised ratio (Cochran, Sampling Techniques, 6.4). The
-test of a difference pools both sides, and the bound is divided by the number of figures (Bonferroni), so that two equal
-versions are called different in at most one of twenty comparisons.
+A session keeps its version (ADR-034, A/B), so the unit is the session. Rates are ratios of sums over sessions, their
+variance is that of the linearised ratio (Cochran, Sampling Techniques, 6.4). The test of a difference pools both sides;
+its bound is divided by the number of figures (Bonferroni): equal versions differ in one of twenty comparisons at most.
 """
 
 from __future__ import annotations

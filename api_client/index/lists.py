@@ -102,11 +102,6 @@ class Search:
         }
         return " ".join([*self.statuses, *(f"{name}={value}" for name, value in filters.items() if value)])
 
-    @property
-    def oldest_first(self) -> bool:
-        """Return whether the oldest come first."""
-        return self.sort == "oldest"
-
     def in_time(self, at: float) -> bool:
         """Return whether a moment (seconds since the epoch) is within the bounds."""
         return self.since <= at and not 0 < self.until <= at
@@ -236,7 +231,7 @@ class TurnLists:
             for each in await self.unfinished(search)
             if search.in_time(each.created_at / 1000)
         ]
-        found.sort(key=_order, reverse=not search.oldest_first)
+        found.sort(key=_order, reverse=search.sort != "oldest")
         rest = [place for place in found if after is None or _behind(place, after, search)]
         for start in range(0, len(rest), _TEXTS):
             batch = rest[start : start + _TEXTS]
@@ -344,7 +339,7 @@ class TurnLists:
 
     async def _batches(self, search: Search, after: Cursor | None) -> AsyncGenerator[list[Cursor]]:
         """Finished turns within the search's time, in its order, over all shards, behind ``after``."""
-        oldest = search.oldest_first
+        oldest = search.sort == "oldest"
         low, high = str(int(search.since * 1000)), f"({int(search.until * 1000)}" if search.until else "+inf"
         if after:
             low, high = (str(after.at), high) if oldest else (low, str(after.at))
@@ -416,7 +411,7 @@ def _order(place: Cursor) -> tuple[int, str]:
 
 
 def _behind(place: Cursor, other: Cursor, search: Search) -> bool:
-    return _order(place) > _order(other) if search.oldest_first else _order(place) < _order(other)
+    return _order(place) > _order(other) if (search.sort == "oldest") else _order(place) < _order(other)
 
 
 # Finding the turn that somebody means by a part of its id.
@@ -490,7 +485,7 @@ def line_of(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> di
         "state": turn.state.value,
         "outcome": turn.outcome.value if turn.outcome else None,
         "attempt": turn.attempt,
-        "max_attempts": turn.allowed or turn.request.max_attempts,
+        "max_attempts": turn.max_attempts,
         "deliveries": turn.delivery,
         "workers_lost": turn.strikes,
         "created_at": turn.created_at,

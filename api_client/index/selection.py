@@ -75,11 +75,7 @@ async def clear(store: Store, *, dry_run: bool) -> dict[str, int]:
 
 
 async def _shorten(
-    store: Store,
-    turns: list[Found],
-    lives: dict[str, float],
-    now: float,
-    dry_run: bool,
+    store: Store, turns: list[Found], lives: dict[str, float], now: float, dry_run: bool
 ) -> dict[str, int]:
     looks, ends = store.redis.pipeline(transaction=False), store.redis.pipeline(transaction=False)
     order: list[str] = []

@@ -93,14 +93,10 @@ class Policies:
     ) -> TurnRequest:
         """A request with what the policy gives it; without a policy, the request as it is.
 
-        Args:
-            request: what is asked for. A phase gets the rules for phases, which judge after its gates.
-            owner: the owner that the API key names; empty for a caller without one.
-            route: chat, responses or turns.
-            named: the fields that the request names itself: those win.
+        A phase gets the rules for phases, which judge after its gates. ``owner``: as the API key names it. ``route``:
+        chat, responses or turns. ``named``: the fields that the request names itself: those win.
 
-        Raises:
-            BadRequest: it names a rule that may not be asked for. SettingsError: as ``of``.
+        Raises ``BadRequest``: it names a rule that may not be asked for. ``SettingsError``: as ``of``.
         """
         file = self.of(request.model, owner, request.flow)
         return apply(request, file, owner=owner, route=route, named=named) if file else request

@@ -17,7 +17,7 @@ from api_client.contract.issues import StoreUnavailable
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.turn import TurnState
 from api_client.store import Store
-from api_client.store.commands import plain_script
+from api_client.store.commands import REMOVE_OWN, plain_script
 
 # The limits of submits of an owner: turns a minute, bytes that are stored, turns that have not ended.
 #
@@ -129,8 +129,6 @@ class Allowances:
 #
 # One small string per question with a time to live. What makes two requests the same question is the caller's to say.
 
-_FORGET = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
-
 
 class OpenQuestions:
     """The questions that are being answered. Each method raises ``StoreUnavailable`` when the store does not answer."""
@@ -138,7 +136,7 @@ class OpenQuestions:
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
         self._keys = Keys(store.namespace)
-        self._forget = store.redis.register_script(_FORGET)
+        self._forget = store.redis.register_script(REMOVE_OWN)
 
     async def claim(self, owner: str, question: str, turn_id: str, *, keep_seconds: float) -> str:
         """The turn that answers the question: the one of an earlier asking, else ``turn_id`` from now on."""

@@ -145,13 +145,9 @@ def pack(
 ) -> tuple[Snapshot, bytes]:
     """Make the snapshot of a folder, and the object that it needs besides those of the one before.
 
-    Args:
-        name: of the new object.
-        found: what the folder holds.
-        base: the snapshot before.
-        read: a file's content, by its path; None where it is gone by now. What it returns counts, not ``found``.
-        now: in seconds since the epoch.
-        grace: how long retired objects are remembered, in seconds.
+    ``name`` is the new object's, ``base`` the snapshot before. ``read`` returns a file's content by its path, None
+    where it is gone by now; that counts, not ``found``. ``now`` in seconds since the epoch; ``grace``: for how many
+    seconds retired objects are remembered.
     """
     before = base.manifest
     known = {each.digest: each for each in before.files.values()}

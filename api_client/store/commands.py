@@ -1,13 +1,10 @@
 """The Lua commands that change a turn: how each one's text is built, and how it is called.
 
-A command's file declares its arguments once, in its header: ``-- args: token nth# ...`` (``#``: a number, ``...``: any
-number of texts behind them). Its whole text is the settings as constants, what it needs of ``lua/record.lua``,
-``lua/line.lua``, ``lua/turn.lua`` and ``lua/pauses.lua`` (what all have in common), the arguments by name, and the
-command. Python passes the arguments by the same names. Of the record a command reads the fields that its text names, or
-those of its header: ``-- reads: state``.
-The server carries out the whole text each time, so a text has nothing that its command does not need. When Lua makes a
-function, it searches all locals in use for each one that the function names; what an enclosing function has is found at
-once. So all but ``record.lua`` lies inside one function, which halves what the server spends before a command begins.
+A command's file declares its arguments once: ``-- args: token nth# ...`` (``#``: a number, ``...``: any texts behind
+them). Its whole text is the settings as constants, its part of what all commands have in common, and the command. Of
+the record it reads the fields that its text names, or those of its header: ``-- reads: state``. The server carries out
+the whole text each time, and searches all locals in use for each name of a function that it makes, but finds at once
+what an enclosing function has: so all but ``record.lua`` lies inside one function.
 """
 
 from __future__ import annotations
@@ -44,6 +41,8 @@ SHORT_BYTES = 16_384
 #: How long those whom a turn avoids leave it to others, once it may be claimed, in ms.
 ELSEWHERE_MS = 5_000
 
+#: Removes a key that still has this value: what another process has written since stays.
+REMOVE_OWN = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 #: Answers of ``line_up.lua`` after which the caller announces the turn.
 TO_ANNOUNCE = frozenset({"begun", "announce"})
 #: Its answer is read as ``Released``.
@@ -262,18 +261,8 @@ def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") ->
     ``queue``: ``Settings.run_list``. Raises ``ValueError``: ``turn_id`` has the wrong form.
     """
     keys = keys_of(namespace, turn_id)
-    return (*_own_keys(keys, turn_id, session_id), *line_keys(keys, queue))
-
-
-def _own_keys(keys: Keys, turn_id: str, session_id: str) -> tuple[str, ...]:
-    return (
-        keys.turn(turn_id),
-        keys.log(turn_id),
-        keys.attempts(turn_id),
-        keys.texts(turn_id),
-        keys.session(session_id),
-        *_shared_keys(keys),
-    )
+    own = (keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
+    return (*own, keys.session(session_id), *_shared_keys(keys), *line_keys(keys, queue))
 
 
 @lru_cache(maxsize=1024)

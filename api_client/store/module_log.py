@@ -7,6 +7,7 @@ library's logger of the module, below ``api_client``, which is silent until the 
 from __future__ import annotations
 
 import logging
+from functools import partialmethod
 from typing import Any
 
 import structlog
@@ -21,25 +22,13 @@ class ModuleLog:
         self._structured = structlog.get_logger(name)
         self._standard = logging.getLogger(name)
 
-    def info(self, event: str, **fields: Any) -> None:
-        """For the record."""
-        self._say("info", event, fields)
-
-    def warning(self, event: str, **fields: Any) -> None:
-        """For who runs the program."""
-        self._say("warning", event, fields)
-
-    def error(self, event: str, **fields: Any) -> None:
-        """For who has to do something."""
-        self._say("error", event, fields)
-
-    def exception(self, event: str, **fields: Any) -> None:
-        """An error, with the exception that is being handled."""
-        self._say("exception", event, fields)
-
-    def _say(self, method: str, event: str, fields: dict[str, Any]) -> None:
+    def _say(self, method: str, event: str, **fields: Any) -> None:
         if structlog.is_configured():
             getattr(self._structured, method)(event, **fields)
         else:
             said = " ".join([event, *(f"{name}={value!r}" for name, value in fields.items())])
             getattr(self._standard, method)("%s", said)
+
+    #: For the record; for who runs the program; for who has to do something; and that with the exception in hand.
+    info, warning = partialmethod(_say, "info"), partialmethod(_say, "warning")
+    error, exception = partialmethod(_say, "error"), partialmethod(_say, "exception")

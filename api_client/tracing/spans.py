@@ -64,18 +64,10 @@ _REASON_OF_OURS = (kinds.TurnRetrying, kinds.TurnEscalated, kinds.TurnParked, ki
 _MOST_NOTES = 100
 #: What belongs to the span of an attempt.
 _OfAttempt: TypeAlias = (
-    kinds.AttemptOutput
-    | kinds.AttemptNote
-    | kinds.AttemptCompleted
-    | kinds.AttemptAccepted
-    | kinds.AttemptRejected
-    | kinds.AttemptLost
-    | kinds.AttemptTool
-    | kinds.AttemptReset
-    | kinds.GateChecked
-    | kinds.VerifierStarted
+    kinds.AttemptOutput | kinds.AttemptNote | kinds.AttemptCompleted | kinds.AttemptAccepted | kinds.AttemptRejected
+    | kinds.AttemptLost | kinds.AttemptTool | kinds.AttemptReset | kinds.GateChecked | kinds.VerifierStarted
     | kinds.VerifierJudged
-)
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

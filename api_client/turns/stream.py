@@ -1,12 +1,9 @@
 """Following a turn's events: log first, bell second (docs/events.md).
 
-A reader holds a position, not a queue. The bell carries each event to readers who are awake; on subscribing, on a gap
-and on every ping the log is read, so a reader that starts late, lags or loses its connection misses nothing and sees
-nothing twice.
-
-The position is the last event seen: its number and when it was written. Each reading of the log begins with that very
-event. If another one is in its place, or none, the store lost the end of its log (its power failed, or a replica
-took over that was behind), and the reader begins again (``log.reset``).
+A reader holds a position: the number of the last event it saw, and when that was written. The bell carries events to
+readers who are awake; on subscribing, on a gap and on every ping the log is read, from the last event on, so nothing is
+missed or seen twice. If another event is in its place, or none, the store lost the end of its log (its power failed, or
+a replica took over that was behind), and the reader begins again (``log.reset``).
 """
 
 from __future__ import annotations
@@ -249,7 +246,7 @@ class Bells:
         """Close the connection; readers that still listen hear that it was lost."""
         if self._opening and not self._opening.done():
             await asyncio.wait([self._opening])
-        self._end(RedisConnectionError("the client was closed"))
+        self.lost(RedisConnectionError("the client was closed"))
 
     async def _opened(self) -> Subscription:
         """A new connection. All who need one wait for the same; who goes away does not end it for the others."""
@@ -259,7 +256,7 @@ class Bells:
 
     async def _open(self) -> Subscription:
         made = await self._store.listen(self)
-        self._end(RedisConnectionError("another connection was made"))  # the earlier one was of a loop that has ended
+        self.lost(RedisConnectionError("another connection was made"))  # the earlier one was of a loop that has ended
         self._line = made
         return made
 
@@ -271,7 +268,7 @@ class Bells:
         except TimeoutError:
             error = RedisConnectionError("the subscription was not confirmed")
             if line is self._line and line.heard_at <= asked_at:
-                self._end(error)
+                self.lost(error)
             raise error from None
 
     def _leave(self, key: bytes, channel: _Channel, ear: Ear) -> None:
@@ -294,11 +291,7 @@ class Bells:
                 ear.hear(data)
 
     def lost(self, error: Exception) -> None:
-        """The connection was lost."""
-        self._end(error)
-
-    def _end(self, error: Exception) -> None:
-        """Give the connection up, and say why to everybody who listens."""
+        """The connection was lost, or is given up: say why to everybody who listens."""
         channels, self._channels = self._channels, {}
         line, self._line = self._line, None
         if line is not None:

@@ -41,7 +41,7 @@ from api_client.contract.policy import (
     plain_policy,
 )
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import Link, first_link
+from api_client.contract.tasks import PHASE_RUN, RUN, Link
 from api_client.contract.turn import DoubleText, Priority, SlotShare, TurnRequest, new_turn_id
 from api_client.policies.files import Flows, Policies
 from api_client.policies.kept import Prompts, keep
@@ -147,9 +147,6 @@ def _check_policy(request: TurnRequest) -> None:
 
 # From the phases of a phases.yaml to the requests of their turns.
 
-#: A line of a phase's command, which its gates run as the worker's user.
-_COMMAND = "command"
-
 
 def folder_of(directory: str) -> str:
     """The folder of a phases.yaml as it is stored, relative to HELIX_ROOT.
@@ -216,11 +213,6 @@ def requests_of(
     ]
 
 
-def runs_commands(phase: Phase) -> bool:
-    """True when a gate of the phase runs a command that its author names."""
-    return any(gate.options.get(_COMMAND) for gate in phase.quality_gates)
-
-
 # The arguments of ``submit.lua``. Pure but for the turn's epoch, which is drawn.
 
 _DAY_MS = 86_400_000
@@ -233,13 +225,8 @@ def arguments(
 ) -> dict[str, Word]:
     """The arguments of ``submit.lua``.
 
-    Args:
-        request: the turn.
-        settings: of the installation.
-        link: the turn's first.
-        pushed: the message that the command pushes itself, where the queues are in the same server.
-        keyed: the request came with an idempotency key.
-        replay_of: the turn that it repeats, or empty.
+    ``link`` is the turn's first. ``pushed``: the message that the command pushes itself, where the queues are in the
+    same server. ``keyed``: it came with an idempotency key. ``replay_of``: the turn that it repeats, or empty.
     """
     cost_budget = int(request.cost_budget_usd * 1e6)
     tokens, cost = request.reserve
@@ -323,11 +310,7 @@ def replayed(
 
     Another model gets its own rules and attempts where the turn had those of its model; what its caller named stays.
 
-    Args:
-        request: what the turn was asked.
-        settings: of this installation, for the defaults of both models.
-        model: the model to ask instead; empty for the same.
-        prompt: the message to send instead of the last one; empty for the same.
+    ``model``: whom to ask instead, ``prompt``: the message instead of the last one; empty for the same.
     """
     # Whether it may run was asked for once; the person who replays it wants it to run, and did not ask then.
     request = replace(request, after="", traceparent="")
@@ -403,7 +386,7 @@ class Submitter:
             turn_id = await self._reserved(request, idempotency_key, own_id)
         keys = keys_of(self._settings.namespace, turn_id)
         interrupted = await self._waiting(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
-        link = first_link(request)
+        link = Link(RUN if request.phase is None else PHASE_RUN, 1)
         pushed = announcement(self._settings, link, turn_id, request.session_id, Stamp())
         reserved = await self._spending.reserve({turn_id: request}, {turn_id: idempotency_key})
         at_once = pushed if self._store.has_queues else None

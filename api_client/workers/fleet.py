@@ -65,10 +65,6 @@ class Fleet:
     ready: Mapping[str, float] = field(default_factory=dict)
     quiet: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """The fleet as a JSON-ready mapping."""
-        return asdict(self)
-
 
 def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
     """The fleet, from the last reports of worker processes."""
@@ -92,21 +88,12 @@ def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
 
 
 def alerts(
-    fleet: Fleet,
-    facts: Facts,
-    *,
-    overdue: int,
-    waits: Sequence[Waiting],
-    folders: Collection[str] = (),
+    fleet: Fleet, facts: Facts, *, overdue: int, waits: Sequence[Waiting], folders: Collection[str] = ()
 ) -> Iterator[Alert]:
     """Yield what keeps turns from going on, causes first; what follows from a cause is not said again.
 
-    Args:
-        fleet: the workers.
-        facts: the moment.
-        overdue: turns that were due long ago and that nobody looked at.
-        waits: turns that do not run, by reason (``grouped``).
-        folders: hosts whose workers see different folders of sessions; empty where all see the same.
+    ``overdue``: turns that were due long ago and that nobody looked at. ``waits``: turns that do not run, by reason
+    (``grouped``). ``folders``: hosts whose workers see different folders of sessions; empty where all see the same.
     """
     if facts.refusal:  # then no worker can say that it lives, and no turn can move
         yield Alert("store", str(facts.refusal), facts.refusal.fix)
@@ -264,11 +251,8 @@ def roster(
 ) -> list[WorkerLine]:
     """Each worker that was heard of within a day: those that are gone first, those that nobody misses last.
 
-    Args:
-        reports: the last one of each.
-        rows: unfinished turns.
-        now: seconds since the epoch.
-        ended: the last reports of those that ended in peace and were not started again under their names.
+    ``reports``: the last one of each; ``ended``: of those that ended in peace and were not started again under their
+    names. ``rows``: unfinished turns. ``now`` in seconds since the epoch.
     """
     doing: dict[str, list[Doing]] = defaultdict(list)
     for row in rows:
@@ -392,8 +376,9 @@ class Prober:
             if not (last and time.monotonic() - at < _FRESH_SECONDS):
                 found = await self.probe(seconds)
                 # A bad answer is not kept: the next caller looks again.
-                self._last = (time.monotonic(), found if _good(found) else ())
-                return _good(found)
+                good = all(each.state != "silent" for each in found)
+                self._last = (time.monotonic(), found if good else ())
+                return good
             return True
 
     async def probe(self, seconds: float) -> tuple[QueueProbe, ...]:
@@ -429,7 +414,3 @@ class Prober:
             if any(int(until or 0) > now for until in await self._ask(pipe.execute())):
                 return True
         return False
-
-
-def _good(found: tuple[QueueProbe, ...]) -> bool:
-    return all(result.state != "silent" for result in found)

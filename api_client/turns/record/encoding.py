@@ -122,11 +122,11 @@ def flat(events: Sequence[Body]) -> list[str]:
 
 
 def policy_of(turn: Turn) -> Policy:
-    """The policy a turn was submitted with; an escalation or a person may have allowed more attempts."""
+    """The policy a turn was submitted with."""
     request = turn.request
     applied = request.applied
     return Policy(
-        max_attempts=turn.allowed or request.max_attempts,
+        max_attempts=turn.max_attempts,
         locale=request.locale,
         order=request.policy,
         go_on=request.phase is None,  # a phase's result is its files
@@ -166,7 +166,7 @@ def retrying(
     """The event that says that the agent is asked again."""
     return TurnRetrying(
         attempt=attempt,
-        max_attempts=turn.allowed or turn.request.max_attempts,
+        max_attempts=turn.max_attempts,
         reason=reason,
         codes=tuple(codes),
         feedback=feedback,
@@ -178,12 +178,7 @@ def retrying(
 def asked_for(turn: Turn, link: Link, reason: str, decision: Retry) -> TurnRetrying:
     """The event that says that the policy asks the agent again."""
     return retrying(
-        turn,
-        link.attempt + 1,
-        reason,
-        codes=decision.codes,
-        feedback=decision.feedback,
-        goes_on=decision.goes_on,
+        turn, link.attempt + 1, reason, codes=decision.codes, feedback=decision.feedback, goes_on=decision.goes_on
     )
 
 
@@ -322,13 +317,7 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
         if name == "response":
             facts[name] = response
         response, place = "", f"{move.attempt}:{name}"
-    return EncodedMove(
-        move=move,
-        facts=facts,
-        ahead=ahead,
-        response=response,
-        response_in=place,
-    )
+    return EncodedMove(move=move, facts=facts, ahead=ahead, response=response, response_in=place)
 
 
 def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str]) -> Move:

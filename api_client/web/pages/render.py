@@ -176,11 +176,6 @@ def status_of(turn: Turn) -> str:
     return "stopping" if turn.stop else turn.state.value
 
 
-def runs_allowed(turn: Turn) -> int:
-    """Return how many attempts the turn has; an escalation or a person may have given it more than was asked for."""
-    return turn.allowed or turn.request.max_attempts
-
-
 def capital(text: str) -> str:
     """A text with a capital letter in front; the rest stays."""
     return text[:1].upper() + text[1:]
@@ -195,7 +190,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     shown = (seconds, ago, moment, percent, number, dollars, cut, with_code, facts, tone, status_of)
-    for filter_ in (*shown, runs_allowed, capital):
+    for filter_ in (*shown, capital):
         environment.filters[filter_.__name__] = filter_
     environment.globals.update(asset_version=VERSION, version=api_client.__version__, sheets=SHEETS)
     return environment

@@ -11,15 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.issues import StoreUnavailable
-from api_client.contract.phases import LOCAL_OWNER, Phase, PhaseError, directory_problem, input_problems, read_phases
+from api_client.contract.phases import Phase, PhaseError, directory_problem, input_problems, read_phases
 from api_client.contract.settings import Settings
 from api_client.tracing.spans import traceparent_of
-from api_client.turns.submitter import folder_of, granted, requests_of, runs_commands
+from api_client.turns.submitter import folder_of, granted, requests_of
 from api_client.web.bodies.ask import read_idempotency_key
 from api_client.web.bodies.body import off_the_loop, read_object, size_of
 from api_client.web.bodies.models import PhasesBody, operation, read, read_escalation
 from api_client.web.errors import ApiError, bad_request, shown
-from api_client.web.identity.access import Asker, Caller, needs_token
+from api_client.web.identity.access import Asker, needs_token
 from api_client.web.intake.submitting import require_room
 from api_client.web.listing import JSON
 from api_client.web.relay import RelayOf
@@ -34,8 +34,17 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     body = read(PhasesBody, await read_object(request, relay.settings.max_body_bytes))
     directory, locale = body.directory or "", body.locale or ""
     phases = await off_the_loop(lambda: read_phases(body.phases), caller.owner)
-    _require_granted(caller, relay.settings, folder_of(directory))
-    if any(map(runs_commands, phases)) and not caller.operator:
+    folder = folder_of(directory)
+    # Operators and callers without keys on this machine have all folders.
+    if not (caller.operator or caller.keyless or granted(relay.settings, folder, caller.holder)):
+        message = (
+            f"directory: {shown(folder)} is not granted to this key; an operator grants it with "
+            "HELIX_PHASE_DIRECTORIES=FOLDER=OWNER (docs/WORKFLOW-SYSTEM.md)"
+        )
+        raise ApiError(403, message, param="directory", code="directory_not_granted")
+    # A line that a phase's author names, and that its gate runs as the worker's user.
+    commands = any(gate.options.get("command") for phase in phases for gate in phase.quality_gates)
+    if commands and not caller.operator:
         if caller.keyless:
             raise needs_token()
         message = "a gate that runs a command: only operators may submit it (or `turns phase run`)"
@@ -47,7 +56,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     if model not in allowed:
         raise bad_request(f"unknown model {shown(model)}", param="model", code="model_not_found")
     escalation = body.escalation and read_escalation(body.escalation, caller.settings(relay.settings))
-    await to_thread(_require_files, relay.settings, phases, folder_of(directory), caller.owner)
+    await to_thread(_require_files, relay.settings, phases, folder, caller.owner)
     await require_room(relay, caller, locale, count=len(phases), size=size_of(request))
     turn_ids = await relay.client.submitter.submit_phases(
         phases,
@@ -70,17 +79,6 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
         for phase, turn_id in zip(phases, turn_ids, strict=True)
     ]
     return JSON({"object": "list", "data": turns}, 202)
-
-
-def _require_granted(caller: Caller, settings: Settings, directory: str) -> None:
-    """Refuse a folder that is not the caller's: operators and callers without keys on this machine have them all."""
-    if caller.operator or caller.owner == LOCAL_OWNER or granted(settings, directory, caller.holder):
-        return
-    message = (
-        f"directory: {shown(directory)} is not granted to this key; an operator grants it with "
-        "HELIX_PHASE_DIRECTORIES=FOLDER=OWNER (docs/WORKFLOW-SYSTEM.md)"
-    )
-    raise ApiError(403, message, param="directory", code="directory_not_granted")
 
 
 def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, owner: str) -> None:
