@@ -16,12 +16,11 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from api_client.contract.counters import read_pending
 from api_client.contract.declared import frozen
 from api_client.contract.events import Body
-from api_client.contract.keys import Keys, keys_of, session_digest, shard_for
+from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import AttemptRecord, attempt_of, decode_turn, is_apart, read_facts, with_changes
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn
-from api_client.contract.worker_reports import WorkerReport
 from api_client.store.commands import (
     CANCEL,
     LINE_UP,
@@ -74,6 +73,11 @@ class Command(Generic[T]):
 #: Several commands of which each follows from the results before it: yields commands, is sent their results, returns
 #: its own. So one text serves a blocking connection and an asynchronous one.
 Exchange: TypeAlias = Generator[Command[Any], Any, T]
+
+
+def text_of(value: bytes | None) -> str:
+    """A value as text; empty where there is none."""
+    return (value or b"").decode()
 
 
 def hash_of(pairs: Any) -> dict[bytes, bytes]:
@@ -183,8 +187,6 @@ _LUA = Path(__file__).with_name("lua")
 _FOLD_AT_ONCE = 1000
 #: Longest reason that a record keeps of a worker that cannot carry a turn out, in characters.
 _LONGEST_LACK = 200
-#: Another worker may have taken the session since.
-_KEEP_NO_MORE = "if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end"
 _NAMES = ("claim", "beat", "append", "seal", "commit", "reap")
 _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
 
@@ -256,31 +258,6 @@ class Changes:
         if turn.delivery == 1 and link.task == RUN:
             claim.attempts = {}  # a turn's first delivery has nothing behind it
         return claim
-
-    def keep(self, turn_id: str, session_id: str, seconds: float) -> Command[None]:
-        """Note that this worker keeps the agent of a turn's session: its next run is left to this one for a while."""
-        key = keys_of(self._settings.namespace, turn_id).keeper(session_id)
-        return Command(_nothing, ("SET", key, self._worker, "PX", max(1, int(seconds * 1000))))
-
-    def keeper(self, session_id: str) -> Command[str]:
-        """Return which worker keeps a session's agent; empty for none."""
-        return Command(lambda found: found.decode() if found else "", ("GET", self._keeper(session_id)))
-
-    def keep_no_more(self, session_id: str) -> Command[None]:
-        """Forget that this worker keeps a session's agent, if it does."""
-        return Command(_nothing, ("EVAL", _KEEP_NO_MORE, 1, self._keeper(session_id), self._worker))
-
-    def _keeper(self, session_id: str) -> str:
-        shard = shard_for(session_id, self._settings.shards)
-        return Keys(self._settings.namespace, shard).keeper(session_id)
-
-    def reports(self) -> Command[list[WorkerReport]]:
-        """Return what the worker processes last reported of themselves."""
-
-        def read(reply: Any) -> list[WorkerReport]:
-            return [WorkerReport.from_json(name.decode(), text) for name, text in hash_of(reply).items()]
-
-        return Command(read, ("HGETALL", Keys(self._settings.namespace).workers))
 
     def _texts(self, turn_id: str) -> Command[dict[bytes, bytes]]:
         """The long texts a holder needs; without those that are not there."""
@@ -400,12 +377,6 @@ class Changes:
         """The key that a command needs besides the turn's where the session gets another snapshot."""
         return (keys_of(self._settings.namespace, claim.turn.turn_id).files,) if files else ()
 
-    def files(self, claim: Claim) -> Command[str]:
-        """Return the current snapshot of the session's files; empty for none."""
-        key = keys_of(self._settings.namespace, claim.turn.turn_id).files
-        words = ("HGET", key, session_digest(claim.turn.request.session_id))
-        return Command(lambda found: found.decode() if found else "", words)
-
     def seal(self, claim: Claim, accepted: str, files: str = "") -> Command[bool]:
         """Accept an answer, which is published next; False when the turn was cancelled. ``files``: as in ``commit``.
 
@@ -502,23 +473,6 @@ class Changes:
         for number in claim.attempts.keys() - claim.records.keys():
             claim.records[number] = attempt_of(number, claim.attempts[number], claim.turn.request.prompt)
         return [claim.records[number] for number in sorted(claim.attempts)]
-
-    def next_link(self, turn_id: str) -> Command[Link | None]:
-        """The link that comes next for a turn; None when there is none."""
-
-        def read(link: Any) -> Link | None:
-            return Link.parse(link.decode()) if link else None
-
-        return Command(read, ("HGET", self._record(turn_id), "next"))
-
-    def session_of(self, turn_id: str) -> Command[str]:
-        """The id of a turn's session; empty when there is no such turn."""
-        return Command(lambda found: found.decode() if found else "", ("HGET", self._record(turn_id), "session_id"))
-
-    def policy(self, policy_hash: str) -> Command[str]:
-        """The text of a policy; empty when the store has none of this hash."""
-        key = Keys(self._settings.namespace).policies
-        return Command(lambda text: text.decode() if text else "", ("HGET", key, policy_hash))
 
     def knows(self, turn_id: str) -> Command[bool]:
         """Return whether the store has this turn's record."""

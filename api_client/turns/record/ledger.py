@@ -9,29 +9,33 @@ import time
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-from redis.exceptions import (
-    BusyLoadingError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-)
+from redis.exceptions import BusyLoadingError, NoScriptError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from api_client.broker.celery_message import Stamp, announcement
 from api_client.contract.events import Body
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys, keys_of, session_digest, shard_for
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
 from api_client.contract.worker_reports import WorkerReport, there, worker_of
-from api_client.store.commands import Released
+from api_client.store.commands import REMOVE_OWN, Released
 from api_client.store.module_log import ModuleLog
 from api_client.store.store import Connection
-from api_client.turns.record.changes import Changes, Claim, Command, Committed, Exchange, Fenced, Reaped, Refusal
+from api_client.turns.record.changes import (
+    Changes,
+    Claim,
+    Command,
+    Committed,
+    Exchange,
+    Fenced,
+    Reaped,
+    Refusal,
+    hash_of,
+    text_of,
+)
 from api_client.turns.record.encoding import Move
 
 log = ModuleLog(__name__)
@@ -80,7 +84,8 @@ class Ledger:
     """The turn records in the store, as a worker reads and changes them. Belongs to one loop.
 
     What a holder asks waits while the store is away, as long as ``Patience`` allows, and raises
-    ``redis.exceptions.RedisError`` then. What a reaper asks (``due`` to ``server_time``) is asked once.
+    ``redis.exceptions.RedisError`` then; with a claim also ``Fenced``: this worker lost the turn, and nothing
+    was written. What a reaper asks (``due`` to ``server_time``) is asked once.
     """
 
     def __init__(self, settings: Settings, worker: str, connection: Connection | None = None) -> None:
@@ -118,33 +123,35 @@ class Ledger:
     async def keep(self, turn_id: str, session_id: str, seconds: float) -> None:
         """Note that this worker keeps the agent of a turn's session for this long. Not vital."""
         with contextlib.suppress(RedisError):
-            await self._do(self._changes.keep(turn_id, session_id, seconds))
+            key, life = keys_of(self._settings.namespace, turn_id).keeper(session_id), max(1, int(seconds * 1000))
+            await self._connection.ask("SET", key, self.worker, "PX", life)
 
     async def keeper(self, session_id: str) -> str:
         """Return which worker keeps a session's agent, asking once; empty for none."""
-        return await self._do(self._changes.keeper(session_id))
+        found = await self._connection.ask("GET", self._keeper(session_id))
+        return found.decode() if found else ""
 
     async def keep_no_more(self, session_id: str) -> None:
         """Forget that this worker keeps a session's agent, if it does; asks once."""
-        await self._do(self._changes.keep_no_more(session_id))
+        await self._connection.ask("EVAL", REMOVE_OWN, 1, self._keeper(session_id), self.worker)
+
+    def _keeper(self, session_id: str) -> str:
+        return Keys(self._settings.namespace, shard_for(session_id, self._settings.shards)).keeper(session_id)
 
     async def others(self) -> list[WorkerReport]:
         """The processes of other workers that are there, as they last reported."""
-        reports: list[WorkerReport] = await self._wait_for(self._changes.reports())
-        return [each for each in there(reports) if each.worker != worker_of(self.worker)]
+        found = await self._wait_for(Command(hash_of, ("HGETALL", Keys(self._settings.namespace).workers)))
+        reports = there(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
+        return [each for each in reports if each.worker != worker_of(self.worker)]
 
     async def beat(self, claim: Claim) -> str:
-        """Renew the lease, asking once. Returns why the turn has to stop, or an empty text.
-
-        Raises ``Fenced``: this worker no longer holds the turn.
-        """
+        """Renew the lease, asking once. Returns why the turn has to stop, or an empty text."""
         return await self._do(self._changes.beat(claim))
 
     async def confirm(self, claim: Claim) -> float:
         """Check that this worker still holds the turn, and renew its lease.
 
-        Returns the time of the question, by ``time.monotonic()``. Raises ``Fenced``: this worker no longer holds the
-        turn.
+        Returns the time of the question, by ``time.monotonic()``.
         """
         patience: Patience | None = None
         while True:
@@ -159,35 +166,29 @@ class Ledger:
     async def append(self, claim: Claim, events: list[Body]) -> None:
         """Add events to the turn's log, in order, each exactly once.
 
-        Earlier events that the store has forgotten are added again first. Not for two tasks with one claim. Raises
-        ``Fenced``: this worker no longer holds the turn.
+        Earlier events that the store has forgotten are added again first. Not for two tasks with one claim.
         """
         await self._exchange(self._changes.append(claim, events))
 
     async def files(self, claim: Claim) -> str:
         """The current snapshot of the claimed session's files (``api_client.snapshots``); empty for none."""
-        return await self._wait_for(self._changes.files(claim))
+        request = claim.turn.request
+        key = keys_of(self._settings.namespace, claim.turn.turn_id).files
+        return await self._wait_for(Command(text_of, ("HGET", key, session_digest(request.session_id))))
 
     async def seal(self, claim: Claim, accepted: str, files: str = "") -> bool:
         """Accept an answer before it is published; False when the turn was stopped first. ``files``: as ``commit``.
 
-        From then on the turn can only end with ``accepted``, under any holder. Raises ``Fenced``: this worker no longer
-        holds the turn; nothing may be published.
+        From then on the turn can only end with ``accepted``, under any holder.
         """
         return await self._wait_for(self._changes.seal(claim, accepted, files))
 
     async def commit(self, claim: Claim, move: Move, files: str = "") -> Committed:
-        """Store a move and give the lease back. ``files``: the snapshot of the session's files from now on.
-
-        Raises ``Fenced``: this worker no longer holds the turn; nothing was written.
-        """
+        """Store a move and give the lease back. ``files``: the snapshot of the session's files from now on."""
         return await self._exchange(self._changes.commit(claim, move, files))
 
     async def advance(self, claim: Claim, move: Move, task: str = "", files: str = "") -> Claim | Committed:
-        """As ``commit``, and claim the next link under the same token; see ``Changes.advance``.
-
-        Raises ``Fenced``: this worker no longer holds the turn; nothing was written.
-        """
+        """As ``commit``, and claim the next link under the same token; see ``Changes.advance``."""
         return await self._exchange(self._changes.advance(claim, move, time.monotonic(), task, files))
 
     async def turn(self, turn_id: str) -> Turn | None:
@@ -200,14 +201,14 @@ class Ledger:
 
     async def next_link(self, turn_id: str) -> Link | None:
         """A turn's next link, for example of the turn now first in its session; None when it has none."""
-        try:
-            return await self._do(self._changes.next_link(turn_id))
-        except RedisError:
-            return None  # not vital: a reaper announces it
+        with contextlib.suppress(RedisError):  # not vital: a reaper announces it
+            link = await self._connection.ask("HGET", self._record(turn_id), "next")
+            return Link.parse(link.decode()) if link else None
+        return None
 
     async def policy(self, policy_hash: str) -> str:
         """The text of a policy; empty when the store has none of this hash."""
-        return await self._wait_for(self._changes.policy(policy_hash))
+        return await self._wait_for(Command(text_of, ("HGET", Keys(self._settings.namespace).policies, policy_hash)))
 
     async def knows(self, turn_id: str) -> bool:
         """Return whether the store has this turn's record."""
@@ -243,7 +244,7 @@ class Ledger:
 
     async def reap(self, turn_id: str, *, may_take: bool) -> Reaped:
         """Handle one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
-        session_id = await self._do(self._changes.session_of(turn_id))
+        session_id = text_of(await self._connection.ask("HGET", self._record(turn_id), "session_id"))
         return await self._do(self._changes.reap(turn_id, session_id, may_take=may_take))
 
     async def line_up(self, turn_id: str, session_id: str, link: Link, since: float = 0.0) -> str:
@@ -275,7 +276,7 @@ class Ledger:
 
         The first to ask gets the answer.
         """
-        record = keys_of(self._settings.namespace, turn_id).turn(turn_id)
+        record = self._record(turn_id)
         found = await self._connection.ask("HGET", record, "lost")
         if not found or not await self._connection.ask("HDEL", record, "lost"):
             return "", ""
@@ -296,6 +297,9 @@ class Ledger:
         """The store's clock, in seconds since the epoch."""
         seconds, micros = await self._connection.ask("TIME")
         return int(seconds) + int(micros) / 1e6
+
+    def _record(self, turn_id: str) -> str:
+        return keys_of(self._settings.namespace, turn_id).turn(turn_id)
 
     def _due(self, shard: int) -> str:
         return Keys(self._settings.namespace, shard).due
