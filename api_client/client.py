@@ -16,9 +16,8 @@ from api_client.broker.celery_message import Announcer
 from api_client.budgets import Spending
 from api_client.contract.events import AttemptLost, AttemptStarted, Event
 from api_client.contract.issues import BadRequest, NotFinished, SessionBusy, TurnNotFound
-from api_client.contract.policy import check_decision
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
+from api_client.contract.turn import Outcome, TurnState, replay_id
 from api_client.contract.worker_reports import ProcessExit, WorkerOrder
 from api_client.figures.metrics import FigureReader
 from api_client.index.lists import Found, Search, TurnLists
@@ -59,10 +58,10 @@ class TurnsClient:
         self.submitter = Submitter(
             self.store, self._announcer, self.canceller, self.policies, self.flows, self.prompts, self.spending
         )
-        self.inbox = Inbox(self.store, self.reader, self._announcer)
+        self.audit = Audit(self.store)
+        self.inbox = Inbox(self.store, self.reader, self._announcer, self.audit)
         self.dead_letters = DeadLetters(self.store, self.reader)
         self.lists = TurnLists(self.store)
-        self.audit = Audit(self.store)
         self.pauses = Pauses(self.store, self.audit)
         self.notices = Notices(self.store, self.audit)
         self.prober = Prober(self.store, self._announcer)
@@ -106,7 +105,7 @@ class TurnsClient:
         return await self.submitter.submit(request, turn_id=replay_id(turn_id, model, prompt), replay_of=turn_id)
 
 
-# Actions of operators: cancel, replay, drop one turn or all that a filter names; decide on a parked one.
+# Actions of operators: cancel, replay, drop one turn or all that a filter names.
 #
 # Each leaves an audit line.
 
@@ -182,44 +181,6 @@ async def act(
             return Done(turn_id, True, "replayed", new, before=known)
         await client.dead_letters.drop(turn_id)
         return Done(turn_id, True, "dropped")
-
-
-async def decide(
-    client: TurnsClient,
-    turn_id: str,
-    kind: str,
-    *,
-    by: str,
-    name: str = "",
-    note: str = "",
-    text: str = "",
-    owner: str | None = None,
-    decision_id: str = "",
-    parked_at: float = 0.0,
-    how: str = "inbox",
-) -> Turn:
-    """Write the audit line, then decide, as ``TurnsClient.decide``.
-
-    ``by`` is who acts; ``name`` is whatever they say about that, and proves nothing. ``how`` is for the audit log.
-    Raises ``TurnNotFound``, ``BadRequest``: nothing was written. ``NotParked``: the turn waits for no decision.
-    ``StoreUnavailable``: as ever.
-    """
-    turn = await client.reader.get(turn_id, owner=owner)
-    asked = turn.state is TurnState.PARKED and turn.asked is not None
-    phase = turn.request.phase is not None
-    check_decision(kind, note, text, phase=phase, decision_id=decision_id, question=asked)
-    async with client.audit.noted(kind, by=by, turn_id=turn_id, detail=f"{how}, for {name}" if name else how):
-        return await client.inbox.decide(
-            turn_id,
-            kind,
-            by=by,
-            name=name,
-            note=note,
-            text=text,
-            owner=owner,
-            decision_id=decision_id,
-            parked_at=parked_at,
-        )
 
 
 async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by: str, detail: str = "") -> str:

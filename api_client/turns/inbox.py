@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.broker.celery_message import Announcer, Stamp, announcement
+from api_client.contract.folders import delivery_name
 from api_client.contract.issues import BadRequest, NotParked, TurnNotFound, issues_data
 from api_client.contract.keys import keys_of
 from api_client.contract.phases import phases_folder
@@ -17,6 +18,7 @@ from api_client.contract.tasks import Link
 from api_client.contract.tool_calls import Answerer
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
+from api_client.store.audit import Audit
 from api_client.store.commands import CANCEL, LINE_UP, RELEASE, Released, Word, line_script, queue_in, release_keys
 from api_client.store.module_log import ModuleLog
 from api_client.turns.reader import TurnReader
@@ -65,8 +67,8 @@ _DECIDE = Path(__file__).with_name("lua") / "decide.lua"
 class Inbox:
     """Reads the inbox and stores decisions. Every method raises ``StoreUnavailable`` when the store does not answer."""
 
-    def __init__(self, store: Store, reader: TurnReader, announcer: Announcer) -> None:
-        self._store = store
+    def __init__(self, store: Store, reader: TurnReader, announcer: Announcer, audit: Audit) -> None:
+        self._store, self._audit = store, audit
         self._redis, self._ask = store.redis, store.ask
         self._reader = reader
         self._announcer = announcer
@@ -94,36 +96,40 @@ class Inbox:
         owner: str | None = None,
         decision_id: str = "",
         parked_at: float = 0.0,
+        how: str = "inbox",
     ) -> Turn:
         """Decide on a parked turn: approve, edit (with the text that counts), retry (with a note), reject.
 
-        A worker carries it out; the turn's record is returned as it is then. Safe to repeat with the same
-        ``decision_id``: it is decided once. ``by`` says who decided, ``name`` for whom they say they did; the record
-        has both. ``parked_at`` says which question is meant, by ``Turn.parked_at``; 0: whatever waits now. Raises
-        ``BadRequest``: the decision can never work. ``NotParked``: the turn waits for none. ``TurnNotFound``: no such
-        turn.
+        A line of the audit log is written first; ``how`` is for it. A worker carries the decision out; the turn's
+        record is returned as it is then. Safe to repeat with the same ``decision_id``: it is decided once. ``by`` says
+        who decided, ``name`` for whom they say they did, which proves nothing; the record has both. ``parked_at`` says
+        which question is meant, by ``Turn.parked_at``; 0: whatever waits now.
+
+        Raises:
+            TurnNotFound: no such turn. BadRequest: the decision can never work. NotParked: the turn waits for none.
         """
         turn = await self._reader.get(turn_id, owner=owner)
         asked = turn.asked if turn.state is TurnState.PARKED else None
         phase = turn.request.phase is not None
         check_decision(kind, note, text, phase=phase, decision_id=decision_id, question=asked is not None)
-        if asked and asked.who == Answerer.OPERATOR and owner is not None:
-            raise BadRequest("only an operator answers this question", param="decision", code="operators_only")
         # The same id with another decision is not a repeat: it is refused like any second decision.
         once = f"{decision_id or secrets.token_hex(8)}={kind}"
         session_id = turn.request.session_id
         values: dict[str, Word] = {"owner": turn.request.owner, "decision": once, "kind": kind, "by": by[:200]}
         values |= {"note": note, "said": text, "name": name[:200]}
         values |= {"parked": str(round(parked_at * 1000)) if parked_at else ""}
-        said, what = await self._store.change(self._decide, turn_id, session_id, values)
-        if said == b"not_parked":
-            raise NotParked(turn_id, _why_not_parked(await self._reader.get(turn_id)))
-        log.info("turn.decided", turn_id=turn_id, decision=kind, said=said.decode())
-        # "known" is our own command whose reply was lost: whether it was announced, nobody knows. Twice does no harm.
-        if what:
-            await self._announcer.announce(Link.parse(what.decode()), turn_id, session_id)
-        await self._store.settle(turn_id, turn.seq + (said != b"known"))
-        return await self._reader.get(turn_id)
+        async with self._audit.noted(kind, by=by, turn_id=turn_id, detail=f"{how}, for {name}" if name else how):
+            if asked and asked.who == Answerer.OPERATOR and owner is not None:
+                raise BadRequest("only an operator answers this question", param="decision", code="operators_only")
+            said, what = await self._store.change(self._decide, turn_id, session_id, values)
+            if said == b"not_parked":
+                raise NotParked(turn_id, _why_not_parked(await self._reader.get(turn_id)))
+            log.info("turn.decided", turn_id=turn_id, decision=kind, said=said.decode())
+            # "known": our own command whose reply was lost. Whether it was announced, nobody knows; twice does no harm.
+            if what:
+                await self._announcer.announce(Link.parse(what.decode()), turn_id, session_id)
+            await self._store.settle(turn_id, turn.seq + (said != b"known"))
+            return await self._reader.get(turn_id)
 
 
 def _why_not_parked(turn: Turn) -> str:
@@ -178,11 +184,8 @@ def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
         return {"proposal": None}
     issues = issues_data(best.remaining or best.issues)
     text = best.mended or best.answer or best.text
-    return {"proposal": {"attempt": best.number, "text": text, "issues": issues, "files": _files(turn, best)}}
-
-
-def _files(turn: Turn, best: AttemptRecord) -> str:
-    if turn.request.phase is None:
-        return ""
-    delivery = f"{turn.turn_id}-{best.number}-{best.last_delivery}"
-    return str(phases_folder(turn.request) / turn.request.phase["id"] / "attempts" / delivery / "output")
+    files = ""
+    if turn.request.phase is not None:
+        delivery = delivery_name(turn.turn_id, best.number, best.last_delivery)
+        files = str(phases_folder(turn.request) / turn.request.phase["id"] / "attempts" / delivery / "output")
+    return {"proposal": {"attempt": best.number, "text": text, "issues": issues, "files": files}}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from api_client.client import TurnsClient, decide
+from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from tests.agents.stub import Services, says
@@ -93,7 +93,7 @@ async def test_nothing_is_held_while_a_person_thinks_and_the_call_runs_only_afte
         assert (turn.lease_until, turn.next) == (0, "")
         assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}.")
         assert not runs.exists()
-        await decide(client, turn.turn_id, kind, by="alice", note="not today")
+        await client.inbox.decide(turn.turn_id, kind, by="alice", note="not today")
         turn = await client.reader.result(turn.turn_id, timeout=60)
         [attempt] = await client.reader.attempts(turn.turn_id)
     assert (turn.outcome, turn.question) == (Outcome.PASSED, {})
@@ -121,7 +121,7 @@ async def test_a_worker_killed_before_the_call_ran_needs_no_second_yes(
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
         put(tmp_path / "points" / "agent.started", "kill")
-        await decide(client, turn.turn_id, "approve", by="alice")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
         await wait_until((tmp_path / "points" / "agent.started.1").exists)
         worker_process(settings=asking)
         turn = await client.reader.result(turn.turn_id, timeout=60)
@@ -136,14 +136,14 @@ async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twic
     first = worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
-        await decide(client, turn.turn_id, "approve", by="alice")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
         await wait_until(runs.exists)
         first.kill()
         worker_process(settings=asking)
         turn = await waiting(client, turn.turn_id)
         asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
         assert asked[-1].data["reason"] == "asked_again"
-        await decide(client, turn.turn_id, "reject", by="alice")
+        await client.inbox.decide(turn.turn_id, "reject", by="alice")
         turn = await client.reader.result(turn.turn_id, timeout=60)
     assert turn.outcome is Outcome.PASSED
     assert runs.read_text() == "then hang\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from api_client.client import TurnsClient, decide
+from api_client.client import TurnsClient
 from api_client.contract.issues import BadRequest, NotParked
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
@@ -85,7 +85,7 @@ async def test_a_call_waits_for_a_yes_and_then_runs_once_in_the_place_where_it_w
         assert (turn.lease_until, turn.next, turn.decide_default) == (0, "", "reject")
         assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}."), "no slot and no process is held"
         assert made(asking, "made.txt") == []
-        await decide(client, turn.turn_id, "approve", by="alice")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
         turn = await client.reader.result(turn.turn_id, timeout=120)
         attempts = await client.reader.attempts(turn.turn_id)
     assert (turn.outcome, turn.attempt, turn.question) == (Outcome.PASSED, 1, {})
@@ -105,8 +105,8 @@ async def test_a_no_reaches_the_agent_with_the_note_and_the_call_never_runs(
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
         with pytest.raises(BadRequest):
-            await decide(client, turn.turn_id, "edit", by="alice", text="x")
-        await decide(client, turn.turn_id, "reject", by="alice", note="nicht am Freitag")
+            await client.inbox.decide(turn.turn_id, "edit", by="alice", text="x")
+        await client.inbox.decide(turn.turn_id, "reject", by="alice", note="nicht am Freitag")
         turn = await client.reader.result(turn.turn_id, timeout=120)
     assert turn.outcome is Outcome.PASSED
     assert made(asking, "made.txt") == []
@@ -129,7 +129,7 @@ async def test_of_two_people_at_once_one_answers(asking: Settings, worker_proces
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
-        both = [decide(client, turn.turn_id, kind, by=kind) for kind in ("approve", "reject")]
+        both = [client.inbox.decide(turn.turn_id, kind, by=kind) for kind in ("approve", "reject")]
         said = await asyncio.gather(*both, return_exceptions=True)
         turn = await client.reader.result(turn.turn_id, timeout=120)
     assert sum(isinstance(each, NotParked) for each in said) == 1
@@ -149,7 +149,7 @@ async def test_a_rule_denies_and_another_lets_run_without_anybody(
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
         assert turn.asked.arguments["command"].startswith("echo ok"), "what is joined is no plain echo"
-        await decide(client, turn.turn_id, "reject", by="alice")
+        await client.inbox.decide(turn.turn_id, "reject", by="alice")
         turn = await client.reader.result(turn.turn_id, timeout=120)
     assert turn.outcome is Outcome.PASSED
     assert "erlaubt diesen Aufruf nicht" in json.dumps(stub.requests[1]["messages"], ensure_ascii=False)
@@ -164,7 +164,7 @@ async def test_a_worker_killed_while_it_waits_loses_no_question(
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
         first.kill()
-        await decide(client, turn.turn_id, "approve", by="alice")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
         worker_process(settings=asking)
         turn = await client.reader.result(turn.turn_id, timeout=120)
     assert turn.outcome is Outcome.PASSED
@@ -183,7 +183,7 @@ async def test_a_worker_killed_before_the_call_ran_needs_no_second_yes(
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
         put(points / "agent.started", "kill")
-        await decide(client, turn.turn_id, "approve", by="alice")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
         await wait_until((points / "agent.started.1").exists, 120)
         worker_process(settings=asking)
         turn = await client.reader.result(turn.turn_id, timeout=120)
@@ -207,7 +207,7 @@ async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twic
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
         asked = turn.asked
-        await decide(client, turn.turn_id, "approve", by="alice")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
         await wait_until(lambda: len(stub.requests) >= 2, 120)
         assert counted.read_text() == "x"
         first.kill()
@@ -217,7 +217,7 @@ async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twic
         assert counted.read_text() == "x", "nobody has said yes to a second time"
         events = [event async for event in _until_parked(client, turn)]
         assert events[-1].data["reason"] == "asked_again"
-        await decide(client, turn.turn_id, "reject", by="alice")
+        await client.inbox.decide(turn.turn_id, "reject", by="alice")
         turn = await client.reader.result(turn.turn_id, timeout=120)
     assert turn.outcome is Outcome.PASSED
     assert counted.read_text() == "x"
@@ -248,7 +248,7 @@ async def test_a_run_that_ended_with_a_question_is_adopted_when_its_worker_died_
         assert (turn.delivery, turn.asked.delivery) == (2, 1), "the question is that of the run that was adopted"
         assert len(stub.requests) == 2, "nobody paid for it again"
         put(points / "agent.ended", "kill@2")
-        await decide(client, turn.turn_id, "approve", by="alice")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
         turn = await client.reader.result(turn.turn_id, timeout=120)
         [attempt] = await client.reader.attempts(turn.turn_id)
     assert (points / "agent.ended.2").exists(), "it was killed there too"
@@ -285,7 +285,7 @@ async def test_a_kept_cli_takes_no_message_whose_calls_have_rules_and_the_conver
         turn = await waiting(client, await submitted(client, key="alice", messages=tuple(said)))
         assert made(asking, "made.txt") == []
         assert "erstens" in json.dumps(told(stub.requests[-1])), "it goes on with the conversation"
-        await decide(client, turn.turn_id, "approve", by="alice")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
         turn = await client.reader.result(turn.turn_id, timeout=120)
         assert (turn.outcome, await start(turn.turn_id)) == (Outcome.PASSED, "cold")
         assert len(made(asking, "made.txt")) == 1
@@ -313,11 +313,11 @@ async def test_of_two_calls_in_one_message_none_runs_before_its_own_yes_and_each
         other = "two" if asked == "one" else "one"
         assert [*made(asking, "one"), *made(asking, "two")] == []
         stub.replies = [shell(commands[other]), END]
-        await decide(client, turn.turn_id, "approve", by="alice")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
         turn = await waiting(client, turn.turn_id)
         assert turn.asked.arguments["command"] == commands[other]
         assert (len(made(asking, asked)), made(asking, other)) == (1, [])
-        await decide(client, turn.turn_id, "approve", by="alice")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
         turn = await client.reader.result(turn.turn_id, timeout=120)
     assert turn.outcome is Outcome.PASSED
     for name in commands:
@@ -339,7 +339,7 @@ async def test_claims_are_compared_with_what_ran_before_the_question_and_after_i
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
-        await decide(client, turn.turn_id, kind, by="alice")
+        await client.inbox.decide(turn.turn_id, kind, by="alice")
         turn = await client.reader.result(turn.turn_id, timeout=120)
         attempts = await client.reader.attempts(turn.turn_id)
     codes = [issue.code for issue in attempts[0].issues]

@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 from fastapi import Depends
@@ -190,26 +190,14 @@ class Caller:
         return replace(settings, models={name: how for name, how in settings.models.items() if name in self.models})
 
 
-class Somebody(Protocol):
-    """A caller of the API, or a visitor of the pages."""
-
-    @property
-    def operator(self) -> bool:
-        """Return whether they may change everybody's turns."""
-
-    @property
-    def keyless(self) -> bool:
-        """Return whether they came without a key, and there are none."""
-
-
-def require_operator(somebody: Somebody, does: str) -> None:
+def require_operator(caller: Caller, does: str) -> None:
     """Let operators through; ``does`` says what only they do, such as ``orders workers``.
 
     Raises ``ApiError``: 403 ``operators_only``.
     """
-    if not somebody.operator:
+    if not caller.operator:
         message = f"only an operator {does}"
-        raise needs_token() if somebody.keyless else ApiError(403, message, code="operators_only")
+        raise needs_token() if caller.keyless else ApiError(403, message, code="operators_only")
 
 
 def needs_token() -> ApiError:

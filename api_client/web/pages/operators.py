@@ -56,7 +56,7 @@ def _press(sheet: Sheet, noun: Noun[Any], button: Button[Any]) -> Callable[..., 
     """Return what a button does, and then shows the rest."""
 
     async def press(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
-        require_operator(visitor, noun.doing)
+        require_operator(visitor.caller, noun.doing)
         await button.act(relay.client, form, visitor.name)
         return see_other(sheet.address)
 
@@ -79,7 +79,7 @@ for _sheet in SHEETS:
 @router.post("/paused")
 async def pause(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
     """Pause something, and show it."""
-    require_operator(visitor, PAUSES.doing)
+    require_operator(visitor.caller, PAUSES.doing)
     try:
         seconds = seconds_of(form["for"].strip()) if form.get("for", "").strip() else 0.0
     except ValueError as error:
@@ -94,7 +94,7 @@ async def pause(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
 @router.post("/workers/{name}/{order}")
 async def order(name: str, order: WorkerOrder, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
     """Order a worker to take nothing new, to end, or to go on."""
-    require_operator(visitor, WORKERS.doing)
+    require_operator(visitor.caller, WORKERS.doing)
     await order_worker(relay.client, name, order, by=visitor.name, detail="page")
     return see_other("/workers")
 

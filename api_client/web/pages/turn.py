@@ -17,7 +17,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.client import Change, act, deaths, decide, export
+from api_client.client import Change, act, deaths, export
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
 from api_client.contract.issues import BadRequest, NotFinished, NotParked, error_codes, read_issues
@@ -374,7 +374,7 @@ async def export_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Respo
 @router.get("/turns/{turn_id}/bundle")
 async def bundle_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
     """Send a bug report, as `turns bundle` packs it on the relay's machine: for operators, without prompts."""
-    require_operator(visitor, "downloads a bundle: it shows settings")
+    require_operator(visitor.caller, "downloads a bundle: it shows settings")
     if relay.pack is None:
         raise ApiError(404, "this relay makes no bundles: use `turns bundle`", code="not_found")
     body = await asyncio.to_thread(relay.pack, await export(relay.client, turn_id))
@@ -421,13 +421,7 @@ async def _replayed(relay: Relay, visitor: Visitor, turn_id: str, change: Change
     try:
         with others_need_token(visitor):
             done = await replay(
-                relay,
-                turn_id,
-                change,
-                caller=visitor.caller,
-                reach=visitor.changes,
-                by=visitor.name,
-                detail="page",
+                relay, turn_id, change, caller=visitor.caller, reach=visitor.changes, by=visitor.name, detail="page"
             )
     except NotFinished:
         raise ApiError(409, "this turn has not finished yet: cancel it first", code="turn_not_finished") from None
@@ -437,7 +431,7 @@ async def _replayed(relay: Relay, visitor: Visitor, turn_id: str, change: Change
 @router.post("/turns/{turn_id}/drop")
 async def drop_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
     """Take a dead letter off the list, and show what else there is. For operators: the list is theirs."""
-    require_operator(visitor, "drops dead letters")
+    require_operator(visitor.caller, "drops dead letters")
     try:
         await act(relay.client, "drop", turn_id, by=visitor.name, detail="page")
     except NotFinished:
@@ -452,8 +446,7 @@ async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: Lo
         raise needs_token()
     fields = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}
     text = fields["text"].replace("\r\n", "\n") if fields["decision"] == DecisionKind.EDIT else ""
-    await decide(
-        relay.client,
+    await relay.client.inbox.decide(
         turn_id,
         fields["decision"],
         by=visitor.name,
@@ -498,8 +491,7 @@ async def answer(
         if not asked.waits:
             async with audit.noted(kind, by=HOLDER, turn_id=turn_id, detail="link"):
                 raise NotParked(turn_id, "the question waits for no answer any more")
-        await decide(
-            relay.client,
+        await relay.client.inbox.decide(
             turn_id,
             kind,
             by=HOLDER,

@@ -134,7 +134,7 @@ async def _bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, 
     if action not in ACTIONS:
         raise bad_request(f"action: must be one of {', '.join(ACTIONS)}", param="action")
     if action == "drop":
-        require_operator(visitor, "drops dead letters")
+        require_operator(visitor.caller, "drops dead letters")
     search = search_of(filters, visitor.changes)
     # What begins or ends later was not counted; replays of replays would never end.
     search = replace(search, until=search.until or time.time())

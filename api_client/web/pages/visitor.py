@@ -1,10 +1,9 @@
 """Visitors of the pages: a browser signs in with an API key and gets a cookie in its place.
 
-The cookie is random and says nothing; the store keeps which key it represents, hashes both, and forgets it after a
-while. A key that is revoked ends what was signed in with it. Scripts
-cannot read it, other sites cannot send it, and what changes anything wants a token made from it besides. Without
-keys the pages, like the whole relay, serve this machine only: they show everything, and who signs in with the
-operator's token (``api_client.api_keys``) also does what an operator does.
+The cookie is random; the store keeps for a while which key it represents, and hashes both. A key that is revoked ends
+what was signed in with it. Scripts cannot read the cookie, other sites cannot send it, and every change wants a token
+made from it. Without keys the pages serve this machine only, and show everything; who signs in with the operator's
+token (``api_client.api_keys``) also does what an operator does.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import hmac
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Annotated
 from urllib.parse import parse_qs
 
@@ -26,7 +25,6 @@ from api_client.api_keys import hash_of
 from api_client.contract.issues import TurnNotFound
 from api_client.contract.phases import LOCAL_OWNER
 from api_client.nouns import SHEETS
-from api_client.relay_state import OwnerLimits
 from api_client.store.audit import by_key
 from api_client.web.bodies.body import in_time, off_the_loop
 from api_client.web.errors import ApiError
@@ -63,36 +61,36 @@ class Visitor:
 
     Attributes:
         token: the cookie's content. new: the browser does not have it yet.
+        caller: whose turns may be changed (an operator's: all), what may be submitted, and by which models.
         owner: whose turns may be seen; None: everybody's.
-        changes: whose turns may be changed; None for an operator, who may change all.
-        limits: what may be submitted. models: the models that may be asked; empty: all.
-        name: who acts, for the audit log.
         signed_in: by a key, or by the operator's token where no keys are configured.
     """
 
     token: str
+    caller: Caller
     owner: str | None
-    changes: str | None
-    name: str
     signed_in: bool
     new: bool = False
-    limits: OwnerLimits = field(default_factory=OwnerLimits)
-    models: tuple[str, ...] = ()
 
     @property
     def operator(self) -> bool:
         """May change everybody's turns."""
-        return self.changes is None
+        return self.caller.operator
 
     @property
     def keyless(self) -> bool:
         """Looks at an installation without keys, and did not show the operator's token."""
-        return self.changes == LOCAL_OWNER
+        return self.caller.keyless and not self.operator
 
     @property
-    def caller(self) -> Caller:
-        """The visitor as one who submits turns."""
-        return Caller(owner=self.changes or "", operator=self.operator, models=self.models, limits=self.limits)
+    def changes(self) -> str | None:
+        """Whose turns may be changed; None for an operator, who may change all."""
+        return None if self.operator else self.caller.owner
+
+    @property
+    def name(self) -> str:
+        """Who acts, for the audit log."""
+        return by_key(self.caller.owner)
 
     @property
     def csrf(self) -> str:
@@ -112,27 +110,12 @@ async def visitor_of(request: Request) -> Visitor:
     key_hash = await relay.client.sign_ins.key_of(token) if token else ""
     holder = holder_by_hash(key_hash, relay)
     if holder is None and not keys:
-        return Visitor(
-            token=token or secrets.token_urlsafe(32),
-            owner=None,
-            changes=LOCAL_OWNER,
-            name=by_key(LOCAL_OWNER),
-            signed_in=False,
-            new=not token,
-        )
+        caller, fresh = Caller(owner=LOCAL_OWNER), token or secrets.token_urlsafe(32)
+        return Visitor(token=fresh, caller=caller, owner=None, signed_in=False, new=not token)
     if holder is None:
         query = f"?{request.url.query}" if request.url.query else ""
         raise NotSignedIn(request.url.path + query if request.method == "GET" else "/")
-    owner = None if holder.operator else holder.owner
-    return Visitor(
-        token=token,
-        owner=owner,
-        changes=owner,
-        name=by_key(holder.owner),
-        signed_in=True,
-        limits=holder.limits,
-        models=holder.models,
-    )
+    return Visitor(token=token, caller=holder, owner=None if holder.operator else holder.owner, signed_in=True)
 
 
 VisitorOf = Annotated[Visitor, Depends(visitor_of)]
@@ -151,12 +134,7 @@ async def sign_in(relay: Relay, key: str) -> str | None:
 def set_cookie(request: Request, response: Response, token: str) -> None:
     """Give the browser the cookie; over https it is never sent without."""
     response.set_cookie(
-        COOKIE,
-        token,
-        max_age=SIGNED_IN_SECONDS,
-        httponly=True,
-        samesite="strict",
-        secure=request.url.scheme == "https",
+        COOKIE, token, max_age=SIGNED_IN_SECONDS, httponly=True, samesite="strict", secure=request.url.scheme == "https"
     )
 
 

@@ -9,7 +9,6 @@ from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client import client
 from api_client.client import order_worker
 from api_client.contract.counters import label
 from api_client.contract.turn import Turn
@@ -172,8 +171,7 @@ async def decide(turn_id: Named, request: Request, relay: RelayOf, owner: Reach,
     if caller.keyless and not caller.operator:
         raise needs_token()
     body = read(DecisionBody, await read_object(request, relay.settings.max_body_bytes))
-    turn = await client.decide(
-        relay.client,
+    turn = await relay.client.inbox.decide(
         turn_id,
         body.decision or "",
         by=by_key(caller.owner),

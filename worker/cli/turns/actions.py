@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from api_client.api_keys import with_names
-from api_client.client import ACTIONS, Change, Done, TurnsClient, act, act_on_all, chosen, counted, decide
+from api_client.client import ACTIONS, Change, Done, TurnsClient, act, act_on_all, chosen, counted
 from api_client.contract.issues import BadRequest, StoreUnavailable, read_issues
 from api_client.contract.policy import DecisionKind
 from api_client.contract.record import AttemptRecord
@@ -354,7 +354,7 @@ def reject(turn_id: str, note: str, as_json: bool) -> None:
 
 def _decide(turn_id: str, kind: DecisionKind, as_json: bool, *, note: str, text: str = "") -> None:
     turn = with_client(
-        lambda client: decide(client, turn_id, kind, by=whoami(), note=note, text=text),
+        lambda client: client.inbox.decide(turn_id, kind, by=whoami(), note=note, text=text),
     )
     if as_json:
         write_json(turn.to_dict())
