@@ -181,16 +181,13 @@ def where(error: BaseException) -> dict[str, Any]:
     }
 
 
-def stream_lost(turn_id: str, locale: str) -> ApiError:
-    """The turn goes on, but its caller cannot follow it any more. A repeat would be another turn."""
-    message = sentence("stream_lost", locale, turn_id=turn_id)
-    return ApiError(503, message, code="stream_lost", headers=NO_RETRY | {"x-turn-id": turn_id})
+def goes_on(code: str, turn_id: str, locale: str) -> ApiError:
+    """The turn goes on without its caller, who cannot follow it (``stream_lost``), or not as long (``turn_parked``).
 
-
-def turn_parked(turn_id: str, locale: str) -> ApiError:
-    """The turn waits for a person, longer than a caller does. It goes on without its caller."""
-    message = sentence("turn_parked", locale, turn_id=turn_id)
-    return ApiError(503, message, code="turn_parked", headers=NO_RETRY | {"x-turn-id": turn_id})
+    A repeat would be another turn.
+    """
+    message = sentence(code, locale, turn_id=turn_id)
+    return ApiError(503, message, code=code, headers=NO_RETRY | {"x-turn-id": turn_id})
 
 
 def shown_text(text: str, limit: int = 80) -> str:

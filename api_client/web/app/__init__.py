@@ -90,11 +90,7 @@ async def ready(relay: RelayOf) -> Response:
     return JSON({"status": "ok"} | stale | known)
 
 
-def create_app(
-    settings: Settings,
-    client: TurnsClient | None = None,
-    pack: Pack | None = None,
-) -> FastAPI:
+def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack | None = None) -> FastAPI:
     """The application.
 
     Args:

@@ -1,11 +1,8 @@
 """The one door for request bodies: JSON that means the same to every reader, or a clear refusal.
 
 The framework's own parsing lets NaN, duplicate keys, lone surrogates, UTF-16 and bodies of any size through, or fails
-on them with a 500; it also echoes the input. What is refused here never reaches the store.
-
-No body holds up other callers: the number of values is bounded before anything is parsed, and large bodies are parsed
-one at a time in a thread, those of each owner in turn. Each step of it that holds the interpreter takes milliseconds
-(``tests.bench.hostile``).
+on them with a 500. No body holds up other callers: values are counted before anything is parsed, and large bodies
+are parsed one at a time in a thread, those of each owner in turn, by steps of milliseconds (``tests.bench.hostile``).
 """
 
 from __future__ import annotations
@@ -114,7 +111,8 @@ class _Reading:
     def add(self, body: _Body, piece: bytes) -> None:
         """Keep a piece."""
         body.data += piece
-        self._count(body, len(piece))
+        self.bytes += len(piece)
+        self.of[body.owner] += len(piece)
 
     def refuse(self, body: _Body) -> None:
         """Keep nothing of it, now or later: its sender may go on for a while."""
@@ -124,7 +122,8 @@ class _Reading:
     def drop(self, body: _Body) -> None:
         """It was parsed, refused, or its sender has gone."""
         self.unread.discard(body)
-        self._count(body, -len(body.data))
+        self.bytes -= len(body.data)
+        self.of[body.owner] -= len(body.data)
         body.data = bytearray()
         if not self.of[body.owner]:
             del self.of[body.owner]
@@ -144,10 +143,6 @@ class _Reading:
             self.refuse(most)
         return True
 
-    def _count(self, body: _Body, size: int) -> None:
-        self.bytes += size
-        self.of[body.owner] += size
-
 
 _parser = _Parser()
 _reading = _Reading()
@@ -161,13 +156,9 @@ async def read_object(request: Request, limit: int) -> dict[str, Any]:
 async def read_as(request: Request, limit: int, make: Callable[[dict[str, Any]], _T]) -> _T:
     """Return what ``make`` makes of the request's body; of a large body it is made off the event loop, as it is parsed.
 
-    Args:
-        request: the request; its body is read here, once.
-        limit: largest body in bytes, measured while reading.
-        make: from the JSON object to what is asked; pure, because it may run in a thread.
+    ``limit``: largest body in bytes, measured while reading. ``make`` is pure, because it may run in a thread.
 
-    Raises:
-        ApiError: 400, 408, 413, 415 or 429; else what ``make`` raises.
+    Raises ``ApiError``: 400, 408, 413, 415 or 429; else what ``make`` raises.
     """
     _check_headers(request)
     body = _Body(str(request.scope.get(OWNER, "")))

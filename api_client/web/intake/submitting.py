@@ -77,13 +77,8 @@ async def require_room(
     The queue's bound is not exact, because others submit meanwhile; what it keeps away is a store that fills up until
     nobody can work.
 
-    Args:
-        relay: where it is submitted.
-        caller: who submits it.
-        locale: the language of a refusal.
-        turn_ids: ids of the turns that come, where they are known; they count as unfinished from now on.
-        count: how many turns come.
-        size: bytes of the request.
+    ``turn_ids``: ids of the turns that come, where they are known; they count as unfinished from now on. ``count``: how
+    many come. ``size``: bytes of the request. ``locale``: the language of a refusal.
 
     Raises:
         ApiError: 429 ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with Retry-After.
@@ -186,19 +181,12 @@ async def replay(
 ) -> Done:
     """Submit a finished turn again. It stays its owner's, and counts among what they may submit.
 
-    Args:
-        relay: where it is asked for.
-        turn_id: the finished turn.
-        change: what is asked otherwise; what is the same as in the turn does not count.
-        caller: whose limits and models hold.
-        reach: the owner whose turns may be changed; None: everybody's.
-        by: who acts, for the audit log.
-        bulk: as ``actions.act``.
-        detail: as ``actions.act``.
+    ``change``: what is asked otherwise; what is the same as in the turn does not count. ``caller``: whose limits and
+    models hold. ``reach``: the owner whose turns may be changed; None: everybody's. The rest as ``act``.
 
     Raises:
         ApiError: 404 ``model_not_found``, 400 for a message that is too long, 429 as ``require_room``.
-        TurnNotFound, NotFinished, BadRequest, StoreUnavailable: as ``actions.act``.
+        TurnNotFound, NotFinished, BadRequest, StoreUnavailable: as ``act``.
     """
     turn = await relay.client.reader.get(turn_id, owner=reach)
     known_model(change.model or turn.request.model, caller.settings(relay.settings))

@@ -1,9 +1,8 @@
 """The YAML headers of an answer, as a page shows them: each inside a fence. Pure.
 
-Markdown takes the text above a line of dashes for a heading, so that a page would draw an ADR's header large.
-``fenced`` puts two lines around a header and changes nothing else; ``unfenced`` takes exactly these away again, from
-what a chat sends back. Four back quotes: no agent writes such a fence around a header. Any header at the beginning
-counts; further down only that of a further ADR, behind an empty line and outside of code.
+Markdown takes the text above a line of dashes for a heading. ``fenced`` puts two lines around a header; ``unfenced``
+takes exactly these away again, from what a chat sends back. Four back quotes: no agent writes such a fence. Any header
+at the beginning counts; further down only that of a further ADR, behind an empty line and outside of code.
 """
 
 from __future__ import annotations
@@ -169,11 +168,8 @@ _ADVICE = {"failed": "ask_differently", "incomplete": "ask_again", "expired": "a
 def failure_text(end: TurnFinished, locale: str, turn_id: str, pages: str = "") -> str:
     """The text for a turn that ended without an answer.
 
-    Args:
-        end: its last event.
-        locale: language of the text; that of the issues is the turn's.
-        turn_id: names the turn at the end.
-        pages: address of the relay's pages, for a link to the turn.
+    ``locale``: of the text; the issues have the turn's. ``pages``: address of the relay's pages, for a link to the
+    turn.
     """
     error, outcome = end.error or TurnError(), end.outcome
     code = error.code

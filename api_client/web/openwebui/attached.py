@@ -83,13 +83,11 @@ def _number(value: float, locale: str) -> str:
 
 def asking(question: ToolQuestion, link: str, locale: str) -> str:
     """The text in a chat that asks about a tool call; ``link`` is the whole address that answers."""
-    what = _SPECIAL.sub(r"\\\1", _cut(question.words))
+    words = question.words
+    cut = words if len(words) <= _MOST_ASKED else f"{words[: _MOST_ASKED - 1]}…"
+    what = _SPECIAL.sub(r"\\\1", cut)
     said = f"**{say('may_it', locale)}** {what}\n\n[{say('yes_or_no', locale)}]({link})"
     return f"\n\n{_ASKING}\n\n{said}\n\n"
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _MOST_ASKED else f"{text[: _MOST_ASKED - 1]}…"
 
 
 def _name(each: LinkedFile) -> str:

@@ -33,43 +33,11 @@ _GREETING = re.compile(
 _END = re.compile(r"[.!?…]+[\"'»”)]{0,2}(?=\s|\Z)|\n+")
 
 #: Words whose dot ends no sentence.
-_SHORT = frozenset(
-    [
-        "abb",
-        "abs",
-        "art",
-        "bspw",
-        "bzw",
-        "ca",
-        "dr",
-        "evtl",
-        "fig",
-        "fr",
-        "ggf",
-        "hr",
-        "inkl",
-        "kap",
-        "max",
-        "min",
-        "mio",
-        "mr",
-        "mrd",
-        "mrs",
-        "ms",
-        "nr",
-        "no",
-        "prof",
-        "st",
-        "str",
-        "vgl",
-        "vs",
-        "zzgl",
-        "approx",
-        "ltd",
-        "inc",
-        "sog",
-    ]
-)
+_SHORT = frozenset({
+    "abb", "abs", "art", "bspw", "bzw", "ca", "dr", "evtl", "fig", "fr", "ggf", "hr", "inkl", "kap", "max", "min",
+    "mio", "mr", "mrd", "mrs", "ms", "nr", "no", "prof", "st", "str", "vgl", "vs", "zzgl", "approx", "ltd", "inc",
+    "sog",
+})  # fmt: skip
 
 
 def title_of(text: str) -> str:

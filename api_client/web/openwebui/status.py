@@ -21,57 +21,31 @@ _ASKED_CHARS = 70
 _ORDINALS = (2, 3, 4, 5)
 
 _AtWork: TypeAlias = (
-    kinds.TurnQueued
-    | kinds.AttemptStarted
-    | kinds.AttemptTool
-    | kinds.AttemptReset
-    | kinds.AttemptCompleted
-    | kinds.AttemptLost
-    | kinds.GateChecked
-    | kinds.VerifierStarted
-    | kinds.VerifierJudged
-)
+    kinds.TurnQueued | kinds.AttemptStarted | kinds.AttemptTool | kinds.AttemptReset | kinds.AttemptCompleted
+    | kinds.AttemptLost | kinds.GateChecked | kinds.VerifierStarted | kinds.VerifierJudged
+)  # fmt: skip
 
-#: Code of an issue -> the sentence that says it in plain words.
-_WHY = {
-    "MISSING_STEP_MARKER": "why_step",
-    "INVALID_STEP": "why_step",
-    "MISSING_ADR_FIELD": "why_adr",
-    "EMPTY_ADR_FIELD": "why_adr",
-    "MISSING_ADR_SECTION": "why_adr",
-    "EMPTY_ADR_SECTION": "why_adr",
-    "INSUFFICIENT_CRITERIA": "why_adr",
-    "MISSING_YAML_HEADER": "why_no_header",
-    "INVALID_YAML": "why_header",
-    "INVALID_HEADER": "why_header",
-    "DUPLICATE_KEY": "why_header",
-    "YAML_TOO_COMPLEX": "why_header",
-    "FILE_NOT_FOUND": "why_file",
-    "DOC_NOT_FOUND": "why_file",
-    "DELETE_NOT_FOUND": "why_file",
-    "NOT_A_FILE": "why_file",
-    "INVALID_PATH": "why_file",
-    "OUTSIDE_ROOT": "why_file",
-    "ANSWER_TOO_LONG": "why_long",
-    "INCOMPLETE_RESPONSE": "why_cut_off",
+#: The sentence that says an issue in plain words, and the codes of such issues.
+_WHYS = {
+    "why_step": "MISSING_STEP_MARKER INVALID_STEP",
+    "why_adr": "MISSING_ADR_FIELD EMPTY_ADR_FIELD MISSING_ADR_SECTION EMPTY_ADR_SECTION INSUFFICIENT_CRITERIA",
+    "why_no_header": "MISSING_YAML_HEADER",
+    "why_header": "INVALID_YAML INVALID_HEADER DUPLICATE_KEY YAML_TOO_COMPLEX",
+    "why_file": "FILE_NOT_FOUND DOC_NOT_FOUND DELETE_NOT_FOUND NOT_A_FILE INVALID_PATH OUTSIDE_ROOT",
+    "why_long": "ANSWER_TOO_LONG",
+    "why_cut_off": "INCOMPLETE_RESPONSE",
 }
-
-#: Name of a tool -> the words for what it does. What an agent calls its tools is never shown.
-_TOOLS = {
-    "Read": "tool_read",
-    "Glob": "tool_search",
-    "Grep": "tool_search",
-    "LS": "tool_search",
-    "Write": "tool_write",
-    "Edit": "tool_write",
-    "MultiEdit": "tool_write",
-    "NotebookEdit": "tool_write",
-    "Bash": "tool_run",
-    "WebSearch": "tool_web",
-    "WebFetch": "tool_web",
-    "Task": "tool_agent",
-    "Agent": "tool_agent",
+_WHY = {code: why for why, codes in _WHYS.items() for code in codes.split()}
+#: The words for what a tool does, and the names of such tools. What an agent calls its tools is never shown.
+_TOOLS_BY_WORDS = {
+    "tool_read": "Read",
+    "tool_search": "Glob Grep LS",
+    "tool_write": "Write Edit MultiEdit NotebookEdit",
+    "tool_run": "Bash",
+    "tool_web": "WebSearch WebFetch",
+    "tool_agent": "Task Agent",
 }
+_TOOLS = {name: words for words, names in _TOOLS_BY_WORDS.items() for name in names.split()}
 
 
 def status_event(text: str, *, done: bool) -> dict[str, Any]:
@@ -82,11 +56,7 @@ def status_event(text: str, *, done: bool) -> dict[str, Any]:
 def proof_of(end: kinds.TurnFinished, changes: Sequence[str], locale: str, *, checked: bool) -> str:
     """The last line of a good answer: that it was checked, and what it took.
 
-    Args:
-        end: the turn's last event.
-        changes: what the fallback changed, in words.
-        locale: language of the line.
-        checked: the turn had validators.
+    ``changes``: what the fallback changed, in words. ``checked``: the turn had validators.
     """
     outcome, attempts = end.outcome, end.attempts
     if outcome == "passed_by_human":
@@ -221,10 +191,7 @@ _MINUTE = 60.0
 class StatusLine:
     """The line of one reader; each method returns the status event to send, None where the line stays.
 
-    Args:
-        locale: language of the line.
-        pages: address of the relay's pages, or empty.
-        checked: the turn has validators, so that an accepted answer was checked.
+    ``pages``: address of the relay's pages, or empty. ``checked``: the turn has validators.
     """
 
     def __init__(self, locale: str, pages: str = "", *, checked: bool = True) -> None:
@@ -264,11 +231,8 @@ class StatusLine:
     def waiting(self, now: float, *, before: int = 0, others: int = 0, why: str = "") -> Status | None:
         """The line after a while without news.
 
-        Args:
-            now: seconds since the epoch.
-            before: unfinished turns of the session before this one.
-            others: turns that wait for an agent and go before this one, and this one.
-            why: what keeps every worker from taking the turn, in the line's language; empty: nothing does.
+        ``before``: unfinished turns of its session before it. ``others``: turns that go before it to an agent, and
+        itself. ``why``: what keeps every worker from taking it, in the line's language; empty: nothing does.
         """
         minutes = int((now - self._since) / _MINUTE) if self._since else 0
         if self.queued:

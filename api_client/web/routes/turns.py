@@ -111,7 +111,12 @@ async def stream_events(turn_id: Named, request: Request, relay: RelayOf, owner:
 
     A reader that has everything of a finished turn gets 204, which tells an ``EventSource`` not to come back.
     """
-    after, epoch, at_ms = _position(request)
+    given = request.headers.get("last-event-id", "")
+    try:
+        after, epoch, at_ms = read_event_id(given) if given else (0, "", 0)
+    except ValueError:
+        message = f"Last-Event-ID: must be the id of an event of this stream; got {shown(given)}"
+        raise bad_request(message, param="Last-Event-ID", code="invalid_event_id") from None
     turn = await relay.client.reader.get(turn_id, owner=owner)
     stranger = after > 0 and (epoch != turn.epoch or after > turn.seq)
     if stranger:
@@ -124,17 +129,6 @@ async def stream_events(turn_id: Named, request: Request, relay: RelayOf, owner:
 
 def _shown(turn: Turn) -> dict[str, object]:
     return {"object": "turn", **turn.to_dict()}
-
-
-def _position(request: Request) -> tuple[int, str, int]:
-    given = request.headers.get("last-event-id", "")
-    if not given:
-        return 0, "", 0
-    try:
-        return read_event_id(given)
-    except ValueError:
-        message = f"Last-Event-ID: must be the id of an event of this stream; got {shown(given)}"
-        raise bad_request(message, param="Last-Event-ID", code="invalid_event_id") from None
 
 
 async def stream(

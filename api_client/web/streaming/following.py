@@ -21,7 +21,7 @@ from api_client.contract.issues import HelixError, StoreUnavailable
 from api_client.contract.turn import Turn
 from api_client.web.bodies.ask import Ask
 from api_client.web.bodies.models import StreamMode
-from api_client.web.errors import ApiError, internal_error, stream_lost, turn_parked, where
+from api_client.web.errors import ApiError, goes_on, internal_error, where
 from api_client.web.intake.submitting import Submitted, delivered
 from api_client.web.listing import DONE, JSON, PING, SSE_HEADERS, data_frame
 from api_client.web.openwebui.answers import lost_text
@@ -78,10 +78,10 @@ async def follow(
 def broken(error: Exception, turn_id: str, locale: str) -> ApiError:
     """The last words of a stream that cannot go on; the log gets the rest."""
     if isinstance(error, WaitsForPerson):
-        return turn_parked(turn_id, locale)
+        return goes_on(error.code, turn_id, locale)
     if isinstance(error, HelixError):
         log.warning("relay.stream_lost", turn_id=turn_id, error=type(error).__name__)
-        return stream_lost(turn_id, locale)
+        return goes_on("stream_lost", turn_id, locale)
     log.error("relay.stream_crashed", turn_id=turn_id, **where(error))
     return internal_error(locale)
 
@@ -117,10 +117,8 @@ async def result(request: Request, relay: Relay, turn_id: str, owner: str, local
                 stopping.cancel()
                 gone.cancel()
                 _end(task)
-    except WaitsForPerson as waits:
-        raise turn_parked(turn_id, locale) from waits
-    except (StoreUnavailable, RelayStopping) as lost:
-        raise stream_lost(turn_id, locale) from lost
+    except (WaitsForPerson, StoreUnavailable, RelayStopping) as left:
+        raise goes_on(left.code if isinstance(left, WaitsForPerson) else "stream_lost", turn_id, locale) from left
 
 
 async def in_one_piece(
@@ -228,7 +226,7 @@ async def stream(relay: Relay, page: PageReply, turn: Submitted) -> AsyncIterato
                         if event is not None and isinstance(event.body, LogReset):
                             seen = -1  # that too is news to this reader, and so is all that follows
                         if event is not None and event.final:
-                            page.attach(await _attached(relay, reply))
+                            page.attached = await _attached(relay, reply)
                         for frame in _frames(event, page, seen) if event else await _waiting(relay, page):
                             yield frame
                         for frame in await _question(relay, page, event, seen):

@@ -214,10 +214,7 @@ def ended(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
 def turn_error(outcome: str, error: TurnError | None, locale: str) -> ApiError:
     """The error a turn that ended without an answer is to its caller.
 
-    Args:
-        outcome: how it ended; also the error's code.
-        error: the turn's own account; None where it has none.
-        locale: language of the words, where the turn has none.
+    ``outcome`` is also its code; ``error`` is the turn's own account, ``locale`` the language where that has no words.
     """
     error = error or TurnError()
     message = error.message or _message(outcome, error.issues, locale)
@@ -368,11 +365,8 @@ class PageReply:
         #: Only Open WebUI shows it.
         self.progress = StatusLine(reply.locale, reply.pages, checked=reply.checked) if reply.status else None
         self._spent = TurnUsage() if reply.include_usage else None
-        self._attached = ""
-
-    def attach(self, text: str) -> None:
-        """Add this to the answer, should there be one."""
-        self._attached = text
+        #: What is added to the answer, should there be one.
+        self.attached = ""
 
     def ask(self, text: str) -> list[Payload]:
         """Return what shows a question to its reader. It stays in the chat, in front of the answer."""
@@ -390,7 +384,7 @@ class PageReply:
 
     def _rendered(self, event: Event) -> list[Payload]:
         line = self.line(self.progress.take(event)) if self.progress else []
-        return [*line, *ended(event, self.reply, self._attached)]
+        return [*line, *ended(event, self.reply, self.attached)]
 
     def skip(self, event: Event) -> None:
         """Take in an event that happened before this reader came; ``catch_up``, or the next event, then tells all."""
@@ -422,7 +416,7 @@ class _DraftPage(PageReply):
         status = self.line(self.progress.take(event)) + self._writing(edits) if self.progress else []
         body = event.body
         if isinstance(body, kinds.TurnFinished) and body.success:
-            edits += self._draft.add(self._attached)
+            edits += self._draft.add(self.attached)
             return [*status, *self._accepted(edits), self.reply.chunk({}, "stop")]
         return [*status, *self._changed(edits), *ended(event, self.reply)]
 
