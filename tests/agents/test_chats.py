@@ -72,7 +72,7 @@ async def test_a_chat_goes_on_over_five_messages_and_a_kill_in_its_middle(
         turn_id = sent.json()["turn_id"]
         marks.append(f"HELIX_AGENT_MARK={turn_id}.")
         if number == _KILLED:
-            await _kill(service, served, turn_id, marks)
+            await _kill(service, served, turn_id, marks, live=name != "codex")
         turn = await served.client.reader.result(turn_id, timeout=120)
         assert turn.outcome in {"passed", "passed_after_retry"}, (number, turn.error)
         assert turn.response.endswith(f"Answer word{number}. Whole."), (number, turn.response)
@@ -86,13 +86,16 @@ async def test_a_chat_goes_on_over_five_messages_and_a_kill_in_its_middle(
         assert len(left) <= (name == "claude"), f"none but Claude's is kept for the next message: {left}"
 
 
-async def _kill(service: Answering, served: Served, turn_id: str, marks: list[str]) -> None:
-    """SIGKILL every process of the run in the middle of its answer; a kept one has the mark of an earlier turn."""
+async def _kill(service: Answering, served: Served, turn_id: str, marks: list[str], *, live: bool) -> None:
+    """SIGKILL every process of the run in the middle of its answer; a kept one has the mark of an earlier turn.
+
+    ``live``: its text comes as it is written, and is waited for. Others bring it just before they end.
+    """
     async with asyncio.timeout(60):
         while not any(words(each)[-1:] == [f"word{_KILLED}"] for each in service.requests):
             await asyncio.sleep(0.05)
         async for event in served.client.reader.follow(turn_id):
-            if event is not None and event.kind == "attempt.output":
+            if not live or (event is not None and event.kind == "attempt.output"):
                 break
     service.killed = True
     running = [pid for mark in marks for pid in processes_with(mark)]
