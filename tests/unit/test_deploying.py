@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 import pytest
@@ -35,6 +36,7 @@ def named(folder: Path, what: str = "resources") -> list[Path]:
 
 OBJECTS = objects_of(*(file for file in named(KUBERNETES) if file.is_file()), *named(COMPOSE / "broker"))
 MORE = objects_of(*named(KUBERNETES / "operators"))
+FILES = objects_of(*named(KUBERNETES / "files"))
 PODS = {
     each["metadata"]["name"]: each["spec"]["template"]["spec"] for each in OBJECTS if "template" in each.get("spec", {})
 }
@@ -52,7 +54,7 @@ def faults(each: dict[str, Any]) -> list[str]:
     return [f"{error.json_path}: {error.message}" for error in validator.iter_errors(each)]
 
 
-@pytest.mark.parametrize("each", OBJECTS, ids=lambda each: f"{each['kind']}-{each['metadata']['name']}")
+@pytest.mark.parametrize("each", OBJECTS + FILES, ids=lambda each: f"{each['kind']}-{each['metadata']['name']}")
 def test_each_object_is_one_by_kubernetes_own_schema(each: dict[str, Any]) -> None:
     assert faults(each) == []
     assert faults(each | {"specs": {}}), "an unknown field is seen"
@@ -128,6 +130,20 @@ def test_nobody_reaches_anybody_but_by_a_rule_and_agents_reach_nothing_inside() 
     assert budgets == {"turns-worker", "turns-web"}
 
 
+def test_workers_and_relay_reach_an_object_store_and_nobody_else_does() -> None:
+    [policy] = [each["spec"] for each in FILES]
+    [reach] = policy["podSelector"]["matchExpressions"]
+    made_of = [each["spec"]["template"]["metadata"] for each in OBJECTS if "template" in each.get("spec", {})]
+    assert set(reach["values"]) == {"worker", "web"} < {each["labels"][reach["key"]] for each in made_of}
+    inside, outside = policy["egress"]
+    [made] = yaml.safe_load((KUBERNETES / "files" / "kustomization.yaml").read_text())["configMapGenerator"]
+    endpoint = urlsplit(dict(each.split("=", 1) for each in made["literals"])["HELIX_FILES_ENDPOINT"])
+    assert inside["ports"] == [{"port": endpoint.port}]
+    assert inside["to"][0]["podSelector"]["matchLabels"] == {reach["key"]: str(endpoint.hostname).split(".")[0]}
+    policies = {each["metadata"]["name"]: each["spec"] for each in OBJECTS if each["kind"] == "NetworkPolicy"}
+    assert policies["worker"]["egress"] == [outside], "the metadata of a cloud stay out of reach"
+
+
 def test_workers_are_scaled_by_the_gauge_and_the_relay_is_scraped() -> None:
     scaled, scraped = (
         {each["kind"]: each["spec"] for each in MORE}[kind] for kind in ("ScaledObject", "ServiceMonitor")
@@ -151,6 +167,8 @@ def test_kustomize_puts_it_together(tmp_path: Path) -> None:
     done = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     made = list(yaml.safe_load_all(done.stdout))
+    [said] = [each["data"] for each in made if "HELIX_MODELS" in each.get("data", {})]
+    assert load({**said, "HELIX_ROOT": str(tmp_path)}).files == "s3://turns/sessions"
     for each in made:
         assert each["apiVersion"].startswith(("keda.sh/", "monitoring.coreos.com/")) or faults(each) == []
     [secret] = [each["metadata"]["name"] for each in made if each["kind"] == "Secret"]
