@@ -28,7 +28,7 @@ from kombu.transport.redis import Channel, Transport
 
 from api_client.broker.celery_message import celery_settings
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, chain_of
+from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, chain_of
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.turns.tasks.celery_internals import (
@@ -441,35 +441,30 @@ def test_a_step_of_the_consumer_is_told_of_each_connection(app: Celery, receiver
     assert receiver._consumer is consumer
 
 
-def test_a_second_consumer_takes_the_messages_of_its_queue_by_a_pop_of_its_own(app: Celery, receiver: Receiver) -> None:
-    got: list[str] = []
-    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as first:
-        worker = SimpleNamespace(
-            app=app,
-            connection=connection,
-            task_consumer=first,
-            on_decode_error=None,
-            connection_errors=(),
-            channel_errors=(),
-            create_task_handler=lambda: lambda message: got.append(message.headers["task"]),
-        )
-        receiver.listen_apart(worker)
-        first.on_message = lambda message: got.append(f"first {message.headers['task']}")
-        first.consume()
-        channels: set[Any] = vars(connection.transport)["cycle"]._channels
-        [apart] = channels - {first.channel}
-        assert (apart.active_queues, CHECK_QUEUE in first.channel.active_queues) == ([CHECK_QUEUE], False)
-        for link in (Link(RUN, 1), Link(VALIDATE, 1)):
-            [item, *_] = chain_of(link, TURN, "s")
-            app.send_task(item["name"], kwargs=item["kwargs"], queue=item["queue"])
-        wait_for(lambda: connection.drain_events(timeout=60) or len(got) == 2)
-        assert sorted(got) == [f"first {RUN}", VALIDATE]
-        [active_queues, active] = [Panel.data[name] for name in ("active_queues", "active")]
-        told = active_queues(SimpleNamespace(consumer=worker))
-        assert {queue["name"] for queue in told} == set(ALL_QUEUES)
-        assert active(None) == []
-        receiver.listen_no_more(worker)
-        assert apart.closed
+def test_a_pop_that_waits_for_answers_alone_is_ended_when_a_slot_for_agents_is_free(
+    app: Celery, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted, got = [CHECK_QUEUE], list[str]()
+    takes_in(monkeypatch, order=lambda queues: [each for each in wanted if each in queues])
+    monkeypatch.setattr(Transport, "brpop_timeout", 600)
+    hub = Hub()
+    receiver.connected(SimpleNamespace(hub=hub, event_dispatcher=None, strategies={}))
+    with app.connection_for_read() as connection, app.amqp.TaskConsumer(connection) as consumer:
+        consumer.on_message = lambda message: got.append(message.headers["task"])
+        consumer.consume()
+        connection.register_with_event_loop(hub)
+        loop = hub.create_loop()
+        channel: Any = consumer.channel
+        wait_for(lambda: receiver.wake() or next(loop) or channel._in_poll)
+        announce(app)
+        for _ in range(10):
+            receiver.wake()
+            next(loop)
+        assert (got, channel.asked) == ([], {CHECK_QUEUE})
+        wanted.append(RUN_QUEUE)
+        wait_for(lambda: receiver.wake() or next(loop) or got)
+        assert (got, channel.asked) == ([RUN], {CHECK_QUEUE, RUN_QUEUE})
+    hub.close()
 
 
 def test_the_queue_of_one_process_leaves_nothing_in_the_broker(app: Celery, settings: Settings) -> None:

@@ -2,8 +2,8 @@
 
 from tests.bench.connections import watched
 
-#: Pops of Celery's queues (2), its orders, what it says and asks; leases, all watchers, and the turns.
-_IDLE, _AT_WORK = 6, 7
+#: Celery's pop of its queues, its orders, all it says and asks; the leases, all watchers; at work, the turns.
+_IDLE, _AT_WORK = 5, 6
 
 
 async def test_a_worker_process_opens_few_connections_idle_and_at_work() -> None:

@@ -195,7 +195,7 @@ class Engine:
             return not (self.host.sick or self._quiet_ordered or self._ends)
 
         return Intake(
-            order=lambda queues: self.slots.order(queues) if takes() else [],
+            order=lambda queues: self.slots.asked(queues) if takes() else [],
             most=self.slots.most,
             took=self.slots.took,
             takes=takes,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -32,6 +33,7 @@ from api_client.contract.messages import handed_over
 from api_client.contract.phases import PhaseError
 from api_client.contract.record import AttemptRecord
 from api_client.contract.tasks import (
+    CHECK_QUEUE,
     FAIL,
     FALLBACK,
     JUDGED_BY,
@@ -137,12 +139,17 @@ def _said(body: Body) -> str:
 # Slots: how many turns one process works on at once, counted for each queue. For any thread.
 
 
+#: For so long no slot for agents was free when answers to judge are asked for alone, in seconds.
+_FULL_SECONDS = 0.25
+
+
 class Slots:
     """The slots of a process. ``on_free`` is called, in whatever thread, when a queue that had none has one again."""
 
     def __init__(self, limits: Mapping[str, int], on_free: Callable[[], object] = lambda: None) -> None:
         self._limits = dict(limits)
         self._busy = dict.fromkeys(limits, 0)
+        self._full_since = 0.0
         self._on_free = on_free
         self._next = NextQueue()
         #: To be called with the queue from which a message was taken.
@@ -166,6 +173,21 @@ class Slots:
     def order(self, queues: Sequence[str]) -> list[str]:
         """Which queues to take the next message from, the first of them first: this says which turn comes next."""
         return self._next.order([queue for queue in queues if self.free(queue)])
+
+    def asked(self, queues: Sequence[str]) -> list[str]:
+        """As ``order``, but answers alone only once no slot for agents was free for a moment.
+
+        A pop of them has to be ended when one is: that costs more than a short turn takes.
+        """
+        order = self.order(queues)
+        if len(queues) <= 1 or not order:
+            return order
+        if order != [CHECK_QUEUE]:
+            self._full_since = 0.0
+            return order
+        now = time.monotonic()
+        self._full_since = self._full_since or now
+        return order if now - self._full_since >= _FULL_SECONDS else []
 
     def most(self, order: Sequence[str]) -> int:
         """Return how many messages may be taken at once of queues in this order."""

@@ -159,12 +159,28 @@ def test_one_pop_takes_three_messages_at_most_and_one_when_preferred_ones_come_a
 
 def test_preferred_turns_take_the_slots_of_the_other_runs() -> None:
     slots = Slots({RUN_QUEUE: 1, CHECK_QUEUE: 1})
-    assert slots.order([RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE]) == [PREFERRED_QUEUE, RUN_QUEUE, CHECK_QUEUE]
+    assert slots.order([RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE]
     for _ in range(PREFERRED_IN_A_ROW):
         slots.took(PREFERRED_QUEUE)
     assert slots.order([PREFERRED_QUEUE, RUN_QUEUE]) == [RUN_QUEUE, PREFERRED_QUEUE]
     slots.enter(RUN_QUEUE)
     assert slots.order([RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE]
+
+
+def test_answers_are_asked_for_alone_once_no_slot_for_agents_was_free_for_a_moment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    slots, now = Slots({RUN_QUEUE: 1, CHECK_QUEUE: 1}), 100.0
+    monkeypatch.setattr("worker.turns.service.time.monotonic", lambda: now)
+    seat = slots.enter(RUN_QUEUE)
+    assert slots.asked([RUN_QUEUE, CHECK_QUEUE]) == []
+    assert slots.asked([CHECK_QUEUE]) == [CHECK_QUEUE], "a worker that only judges"
+    now += 0.3
+    assert slots.asked([RUN_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE]
+    seat.leave()
+    assert slots.asked([RUN_QUEUE, CHECK_QUEUE]) == [CHECK_QUEUE, RUN_QUEUE]
+    slots.enter(RUN_QUEUE)
+    assert slots.asked([RUN_QUEUE, CHECK_QUEUE]) == [], "the moment begins anew"
 
 
 def test_what_its_own_queue_has_comes_first_and_counts_as_no_preferred_turn() -> None:
@@ -217,11 +233,11 @@ def slots(run: int = 2, check: int = 1) -> tuple[Slots, list[str]]:
 
 def test_messages_are_taken_from_queues_with_a_free_slot_alone() -> None:
     made, _ = slots(run=1)
-    assert made.order(BOTH) == [RUN_QUEUE, CHECK_QUEUE]
+    assert made.order(BOTH) == [CHECK_QUEUE, RUN_QUEUE]
     seat = made.enter(RUN_QUEUE)
     assert made.order(BOTH) == [CHECK_QUEUE]
     seat.leave()
-    assert made.order(BOTH) == [RUN_QUEUE, CHECK_QUEUE]
+    assert made.order(BOTH) == [CHECK_QUEUE, RUN_QUEUE]
 
 
 def test_no_more_messages_are_taken_at_once_than_there_are_free_slots() -> None:
@@ -276,7 +292,7 @@ def test_a_turn_that_was_taken_to_be_judged_gives_that_slot_back_when_it_runs_ag
     seat.settle(RUN_QUEUE)
     assert made.order(BOTH) == [CHECK_QUEUE]
     seat.leave()
-    assert made.order(BOTH) == [RUN_QUEUE, CHECK_QUEUE]
+    assert made.order(BOTH) == [CHECK_QUEUE, RUN_QUEUE]
 
 
 # What a worker sends again when a store has forgotten commands that it had answered.

@@ -311,7 +311,7 @@ class WorkerHeartbeat:
         if self._stalled:
             log.error("worker.stalled", worker=work.name, waiting=waiting, free=slots)
         if waiting == 0:
-            for queue in (queue for queue, number in free.items() if number):
+            for queue in [queue for queue, number in free.items() if number][:1]:  # one pop asks for all
                 await self._threads.do(functools.partial(self._probe, queue))
 
     def _mark(self, *, stalled: bool) -> None:

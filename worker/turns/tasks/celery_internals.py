@@ -5,7 +5,6 @@ Celery's worker receives messages and hands their ids to the engine; it runs not
 - ``Task.Strategy``: what happens to a task's message. Ours hands it on; no pool, no tracing, no acknowledgement.
 - ``queue_order_strategy``: from which queues the next message is taken; from none when no slot is free.
 - ``Transport.brpop_timeout``: how long one blocking pop waits.
-- a second consumer with a channel, and so a blocking pop, for the queue whose slots are counted apart.
 - ``inspect_command``: answers for ``celery inspect`` that know of the engine's tasks.
 - the consumer's ``hub``: its loop sleeps until something can be read, so it is woken by a pipe.
 - ``Transport.register_with_event_loop``: checks all channels before each sleep; ours only if one needs it.
@@ -15,6 +14,7 @@ Celery's worker receives messages and hands their ids to the engine; it runs not
 - ``Channel._brpop_read``: hands them on; an item that is not a message is dropped, instead of ending the worker.
 - ``Channel.pool``: all channels ask over one connection, besides those that wait for messages; kombu's have one each.
 - ``Channel.__init__``: it pings over a separate connection, which only those that take messages need from then on.
+- ``Channel._in_poll``: a pop asks for queues that had a slot free; another one that has it since ends the pop.
 - ``Channel._closing``: a channel that closes waits for its pop, so that no message is lost; it ends that by itself.
 - the consumer's ``strategies``: a message of a turn goes to its strategy without the object that kombu makes of it.
 """
@@ -43,14 +43,13 @@ from celery.utils.time import utcoffset
 from celery.worker.consumer.tasks import Tasks
 from celery.worker.control import inspect_command
 from kombu import Queue
-from kombu.common import ignore_errors
 from kombu.transport.redis import Channel, Transport
 from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 from kombu.utils.scheduling import round_robin_cycle
 
 from api_client.contract.declared import frozen
-from api_client.contract.tasks import ALL_QUEUES, CHECK_QUEUE, Link, own_queue
+from api_client.contract.tasks import ALL_QUEUES, Link, own_queue
 
 # Task events: the reports that Flower expects of Celery's workers, made by the engine that carries the links out.
 #
@@ -275,7 +274,7 @@ _kombus_register = Transport.register_with_event_loop
 _kombus_init, _kombus_leave = Channel.__init__, getattr(Channel, _LEAVE)
 _EVENTS = "task.multi"  # the routing key of task events that are sent together
 #: How long a channel waits for a message by one command, in seconds: an idle worker asks less often.
-POP_SECONDS = 6
+POP_SECONDS = 10
 #: A list that this process alone pops, besides the queues: what is put there ends the pop of a channel that closes.
 _END = f"end.{secrets.token_hex(8)}"
 _END_MS = 60_000
@@ -363,7 +362,6 @@ class Receiver:
         self._on_wake = on_wake
         self._woken, self._wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._consumer: Any = None
-        self._second: Any = None
 
     def install(self, app: Any, intake: Intake) -> None:
         """Have ``app``'s worker take messages as ``intake`` says, and be woken by ``wake``."""
@@ -384,27 +382,17 @@ class Receiver:
 
             def start(self, c: Any) -> None:
                 receiver.connected(c)
-                receiver.listen_apart(c)
-
-            def stop(self, c: Any) -> None:
-                receiver.listen_no_more(c)
 
         app.steps["consumer"].add(Woken)
 
     def _answer_inspectors(self, active: Callable[[], list[dict[str, Any]]]) -> None:
-        """Have ``celery inspect``, and so Flower, see the engine's tasks and the second consumer's queue."""
+        """Have ``celery inspect``, and so Flower, see the engine's tasks."""
 
         def say_active(_state: Any, **_: Any) -> list[dict[str, Any]]:
             """List of tasks currently being executed."""
             return active()
 
-        def say_queues(state: Any, **_: Any) -> list[dict[str, Any]]:
-            """List the task queues a worker is currently consuming from."""
-            consumers = filter(None, (state.consumer.task_consumer, self._second))
-            return [dict(queue.as_dict(recurse=True)) for consumer in consumers for queue in consumer.queues]
-
         inspect_command(name="active", alias="dump_active")(say_active)
-        inspect_command(name="active_queues")(say_queues)
 
     def connected(self, consumer: Any) -> None:
         """The worker's consumer has a connection, for the first time or again."""
@@ -414,30 +402,6 @@ class Receiver:
         }
         if consumer.hub:
             consumer.hub.add_reader(self._woken, self._on_readable)
-
-    def listen_apart(self, consumer: Any) -> None:
-        """Take the messages of ``CHECK_QUEUE`` over a second channel.
-
-        A channel asks for its next message by one blocking pop of all its queues, and that waits for as long as
-        nothing comes. With all queues in one, a slot for agents that gets free while the process waits for answers to
-        judge would not be used before that pop ends.
-        """
-        queue = consumer.app.amqp.queues.consume_from.get(CHECK_QUEUE)
-        if queue is None:
-            return
-        consumer.task_consumer.cancel_by_queue(CHECK_QUEUE)
-        self._second = consumer.app.amqp.TaskConsumer(
-            consumer.connection.channel(), queues=[queue], on_decode_error=consumer.on_decode_error
-        )
-        self._second.on_message = consumer.create_task_handler()
-        self._second.consume()
-
-    def listen_no_more(self, consumer: Any) -> None:
-        """Take no more messages over the second channel."""
-        second, self._second = self._second, None
-        if second is not None:
-            ignore_errors(consumer, second.cancel)
-            ignore_errors(consumer, second.channel.close)
 
     @property
     def listens(self) -> bool:
@@ -547,7 +511,11 @@ def _goes_on(channel: Any) -> bool:
     """Ask for a channel's next messages if it waits for none; False if kombu has to check it."""
     if (channel.active_fanout_queues and not channel._in_listen) or not channel.qos.can_consume():  # noqa: SLF001
         return False
-    if channel._in_poll or not channel._queue_cycle.consume(None):  # noqa: SLF001
+    queues = channel._queue_cycle.consume(None)  # noqa: SLF001
+    if channel._in_poll and not channel.asked.issuperset(queues):  # noqa: SLF001
+        channel.asked = set(queues)
+        _end_pop(channel)
+    if channel._in_poll or not queues:  # noqa: SLF001
         return True
     if connected := (channel, channel.client, "BRPOP") in channel.connection.cycle._chan_to_sock:  # noqa: SLF001
         _ask(channel)
@@ -567,6 +535,7 @@ def _ask(channel: Any, timeout: float | None = None) -> None:
     keys.append(_end_of(channel))
     waits = channel.brpop_timeout if timeout is None else timeout
     channel._in_poll, channel._brpop_sent_at = channel.client.connection, time.monotonic()  # noqa: SLF001
+    channel.asked = set(queues)
     channel._in_poll.send_command(_POP, waits or 0, len(keys), *keys, "RIGHT", "COUNT", QueueOrder.intake.most(queues))  # noqa: SLF001
 
 
@@ -579,8 +548,7 @@ def _end_pop(channel: Any) -> None:
     """Have the pop that waits be answered now, with a message or without."""
     key = f"{_END}.{id(channel)}"  # the client puts the prefix before it
     with contextlib.suppress(*channel.connection_errors), channel.conn_or_acquire() as client:
-        client.lpush(key, "")
-        client.pexpire(key, _END_MS)  # should messages be the answer
+        client.pipeline(transaction=False).lpush(key, "").pexpire(key, _END_MS).execute()  # should messages come first
 
 
 def _hand_on(channel: Any, **_: Any) -> bool:

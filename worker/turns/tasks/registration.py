@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from celery import Celery
 
 from api_client.contract.tasks import (
+    CHECK_QUEUE,
     FAIL,
     FALLBACK,
     OWN_QUEUE,
@@ -70,6 +71,10 @@ def _body(name: str) -> Callable[..., None]:
 PREFERRED_IN_A_ROW = 3
 
 
+def _first(queue: str) -> bool:
+    return queue == CHECK_QUEUE or queue.startswith(OWN_QUEUE)
+
+
 class NextQueue:
     """Says from which queue to take the next message, and learns from which it was taken. Pure."""
 
@@ -78,18 +83,18 @@ class NextQueue:
 
     def order(self, queues: Sequence[str]) -> list[str]:
         """The queues as they are to be asked: the first that has a message gives it."""
-        # A message in its own queue was at the front of another one before.
-        own = [queue for queue in queues if queue.startswith(OWN_QUEUE)]
-        others = [queue for queue in queues if queue != PREFERRED_QUEUE and queue not in own]
+        # A message in its own queue was at the front of another one before; a run to be judged has ended already.
+        first = [queue for queue in queues if _first(queue)]
+        others = [queue for queue in queues if queue != PREFERRED_QUEUE and queue not in first]
         if PREFERRED_QUEUE not in queues:
-            return [*own, *others]
+            return [*first, *others]
         if self._in_a_row < PREFERRED_IN_A_ROW:
-            return [*own, PREFERRED_QUEUE, *others]
-        return [*own, *others, PREFERRED_QUEUE]
+            return [*first, PREFERRED_QUEUE, *others]
+        return [*first, *others, PREFERRED_QUEUE]
 
     def most(self, order: Sequence[str]) -> int:
         """Return how many messages may be taken at once of queues in this order: then another one may be the first."""
-        order = [queue for queue in order if not queue.startswith(OWN_QUEUE)]
+        order = [queue for queue in order if not _first(queue)]
         if PREFERRED_QUEUE not in order:
             return PREFERRED_IN_A_ROW
         return PREFERRED_IN_A_ROW - self._in_a_row if order[0] == PREFERRED_QUEUE else 1
