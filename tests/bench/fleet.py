@@ -27,9 +27,11 @@ import redis
 import structlog
 
 from api_client.client import TurnsClient
+from api_client.contract.issues import StoreUnavailable
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnRequest, shard_of
+from api_client.store.store import OneConnection, heed_cancellation
 from api_client.turns.record.changes import Claim
 from api_client.turns.record.encoding import Answer, Move, attempt_facts
 from api_client.turns.record.ledger import Ledger
@@ -110,10 +112,11 @@ class Pretended:
             obey=lambda _: False,
             loop_blocked=lambda: 0.0,
         )
-        reaper = Reaper(settings, name, fleet.announce)
+        looking = OneConnection(settings)
+        reaper = Reaper(settings, name, fleet.announce, connection=looking)
         self._watchers: list[Watcher] = [
             reaper,
-            WorkerHeartbeat(settings, work, host, ability, lambda _: None, None),
+            WorkerHeartbeat(settings, work, host, ability, lambda _: None, None, None, looking),
         ]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -131,6 +134,7 @@ class Pretended:
         while True:
             with contextlib.suppress(redis.RedisError):
                 await watcher.poll()
+            heed_cancellation()
             await asyncio.sleep(watcher.seconds)
 
     async def take(self) -> Claim:
@@ -208,23 +212,30 @@ async def submit(settings: Settings, turns: int) -> float:
                 request = TurnRequest(
                     model="scripted", messages=_MESSAGE, session_id=f"s-{number}", owner=f"owner-{number % _OWNERS}"
                 )
-                await client.submitter.submit(request)
+                while True:
+                    with contextlib.suppress(StoreUnavailable):  # the machine is busy
+                        await client.submitter.submit(request)
+                        break
 
         await asyncio.gather(*(some() for _ in range(_AT_ONCE)))
     return turns / (time.monotonic() - began)
 
 
-async def recovered(fleet: Fleet) -> list[float]:
-    """Kill every other worker; the seconds until each of its turns was announced again."""
+async def recovered(fleet: Fleet, server: Server) -> list[float]:
+    """Kill every other worker; the seconds until each of its turns was announced again. Says who was busy meanwhile."""
     dead = fleet.workers[::2]
     lost = [worker.held.turn.turn_id for worker in dead if worker.held]
     fleet.announced.clear()
-    killed = time.monotonic()
+    killed, before, own = *server.look(), time.process_time()
     for worker in dead:
         worker.kill()
     async with asyncio.timeout(_PATIENCE):
         while any(turn_id not in fleet.announced for turn_id in lost):
             await asyncio.sleep(0.1)
+    ended, after = server.look()
+    took, store = ended - killed, (after["store_cpu_ms"] - before["store_cpu_ms"]) / 1e3
+    ours = f"{(time.process_time() - own) / took:.0%}"
+    say("meanwhile, of a core: the store; the process that pretends the workers", f"{store / took:.0%}; {ours}")
     return sorted(fleet.announced[turn_id] - killed for turn_id in lost)
 
 
@@ -249,7 +260,7 @@ async def measure(settings: Settings, workers: int, turns: int, seconds: float) 
     server, fleet = Server(settings.store_url), Fleet(settings, workers)
     await fleet.start()
     idle = await server.during("idle", workers, seconds)
-    say("connections of reaper, heartbeat and ledger", f"{idle['connections'] / workers:.1f} a worker")
+    say("connections of reaper and heartbeat", f"{idle['connections'] / workers:.1f} a worker")
     rate = await submit(settings, turns)
     say("submitted", f"{turns:,} turns of {_OWNERS:,} owners, {rate:,.0f} a second")
     _, full = server.look()
@@ -260,7 +271,7 @@ async def measure(settings: Settings, workers: int, turns: int, seconds: float) 
     held = sum(worker.held is not None for worker in fleet.workers)
     say("at work after", f"{held:,} workers, {time.monotonic() - began:.1f} s")
     await server.during("at work", workers, seconds)
-    times = await recovered(fleet)
+    times = await recovered(fleet, server)
     what = f"{len(times)} workers killed: their turns announced again after, p50 / max"
     lease = f"lease {settings.lease_seconds:g} s"
     say(what, f"{statistics.median(times):.1f} / {times[-1]:.1f} s ({lease})")

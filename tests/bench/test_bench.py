@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench import plots
 from tests.bench.load import work
 from tests.bench.load.loop import pace
 from tests.bench.peers import client
@@ -125,3 +126,15 @@ def test_a_step_that_a_worker_takes_after_the_next_submit_belongs_to_the_turn_be
     first, second = turns_of([*stamps, (8_500_000, ended)])
     assert [step for _, step in first] == [step for _, step in second] == [begins, taken, ended]
     assert table([first, second]) == [(0.0, begins), (1.0, taken), (4.5, ended)]
+
+
+def test_the_plots_of_the_docs_are_those_of_the_measured_figures() -> None:
+    found = plots.drawn(plots.measured())
+    assert {name: (plots.IMAGES / name).read_text() for name in found} == found
+
+
+def test_a_plot_has_its_lines_within_its_axes() -> None:
+    svg = plots.plot("t", "x", "y", [plots.Line("a", [(1, 10), (100, 1000)]), plots.Line("b", [(2, 20), (2, 20)])])
+    [first, _] = [line for line in svg.splitlines() if line.startswith("<polyline")]
+    assert 'points="84.0,288.0 570.0,48.0"' in first
+    assert plots.cost({"worker_ms": {"a": 3599.0}, "store_ms": 1.0}, 2.0)[-1] == "| a | 1.0000 | 2.00000 |"
