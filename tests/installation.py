@@ -218,7 +218,7 @@ class Said(NamedTuple):
     stderr: str
 
 
-def command(settings: Settings, *words: str) -> Said:
+def command(settings: Settings, *words: str, stdin: str = "") -> Said:
     """``turns`` with these words in this process, which is faster; nobody is at a terminal."""
     out, err, code = io.StringIO(), io.StringIO(), 0
 
@@ -230,7 +230,8 @@ def command(settings: Settings, *words: str) -> Said:
             code = int(ended.code or 0)
 
     given = mock.patch.dict(os.environ, environ_of(settings), clear=True)
-    with given, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    typed = mock.patch("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8"))
+    with given, typed, contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         if asyncio._get_running_loop() is None:
             carry_out()
         else:  # a command has an event loop of its own
@@ -301,9 +302,9 @@ class Installation:
         """``turns`` with these words, in a process of its own."""
         return run(self.settings, *words, cwd=cwd, **environ)
 
-    def command(self, *words: str) -> Said:
+    def command(self, *words: str, stdin: str = "") -> Said:
         """As the function ``command``, under its settings."""
-        return command(self.settings, *words)
+        return command(self.settings, *words, stdin=stdin)
 
     def web(self, client: TurnsClient | None = None, **headers: str) -> AbstractAsyncContextManager[httpx2.AsyncClient]:
         """A caller of a relay in this process."""

@@ -12,16 +12,16 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.turns.record.changes import Claim
-from tests.installation import Installation, environ_of, turns
+from tests.installation import Installation, Said, environ_of, turns
 from tests.on_loop import Ledger
 from tests.support import wait_for
 
-Run = Callable[..., subprocess.CompletedProcess[str]]
+Run = Callable[..., Said]
 
 
 @pytest.fixture
 def run(installation: Installation) -> Run:
-    return installation.run
+    return installation.command
 
 
 def test_a_turn_is_submitted_shown_and_cancelled(run: Run) -> None:

@@ -15,9 +15,8 @@ from api_client.web.app import create_app
 from api_client.web.routes.exposition import metric_name
 from tests import records
 from tests.chaos.checker.counters import folded
-from tests.installation import Installation
+from tests.installation import Installation, command
 from tests.installation import asked as request
-from tests.installation import run as run_turns
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
 
@@ -113,7 +112,7 @@ async def test_after_whole_turns_every_figure_everywhere_is_what_the_logs_say(
 
 async def the_command_says_so(scripted: Settings, told: Counter[str]) -> None:
     def run(*arguments: str) -> str:
-        done = run_turns(scripted, "stats", "--since", "1h", *arguments)
+        done = command(scripted, "stats", "--since", "1h", *arguments)
         assert done.returncode == 0, done.stderr
         return done.stdout
 

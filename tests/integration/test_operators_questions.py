@@ -1,9 +1,7 @@
 """Every question of docs/operations.md, asked over one real history by the command and on the page the table names."""
 
-import asyncio
 import json
 import re
-import subprocess
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,7 +17,7 @@ from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
 from api_client.pauses import Pause
 from tests.html import Document
-from tests.installation import environ_of, turns, web
+from tests.installation import command, web
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, says
 from tests.on_loop import outbox_of
 from tests.support import wait_until
@@ -212,7 +210,7 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
 
 
 async def test_every_question_is_answered_by_its_command_and_its_page(
-    bench: Bench, history: History, settings: Settings, tmp_path: Path
+    bench: Bench, history: History, settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers = expected(history)
     asked = list(questions())
@@ -220,13 +218,10 @@ async def test_every_question_is_answered_by_its_command_and_its_page(
     told = await shown(settings, {page for question in asked for page in question.pages}, history)
     names = {"ID": history.failed, "CODE": "MISSING_STEP_MARKER"}
 
-    def said_by(question: Question) -> str:
-        commands = [[names.get(word, word) for word in command.split()] for command in question.commands]
-        return "".join(run(words, settings, tmp_path) for words in commands)
-
-    *others, audit = sorted(asked, key=lambda question: "audit" in question.commands)  # when there is something to tell
-    told_by = await asyncio.gather(*(asyncio.to_thread(said_by, question) for question in others))
-    for question, said in zip([*others, audit], [*told_by, said_by(audit)], strict=True):
+    monkeypatch.chdir(tmp_path)  # a bundle is written there
+    for question in sorted(asked, key=lambda question: "audit" in question.commands):  # when there is something to tell
+        commands = [[names.get(word, word) for word in written.split()] for written in question.commands]
+        said = "".join(told_by(words, settings) for words in commands)
         by_command, by_page = answers[question.text]
         assert re.search(by_command, said), f"{question.text}\n{said}"
         assert set(question.pages) == set(by_page)
@@ -234,8 +229,8 @@ async def test_every_question_is_answered_by_its_command_and_its_page(
             assert re.search(pattern, told[page]), f"{question.text} {page}\n{told[page]}"
 
 
-def run(words: list[str], settings: Settings, folder: Path) -> str:
-    done = subprocess.run(turns(*words), env=environ_of(settings), cwd=folder, capture_output=True, text=True)
+def told_by(words: list[str], settings: Settings) -> str:
+    done = command(settings, *words)
     assert done.returncode in ({0, 1} if words in (["doctor"], ["workers"]) else {0}), done.stderr
     return done.stdout + done.stderr
 

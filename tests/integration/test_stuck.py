@@ -22,7 +22,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.web.app import create_app
-from tests.installation import run
+from tests.installation import command
 from tests.integration.engine import Bench
 from tests.support import WAIT_SECONDS, wait_for, wait_until
 from tests.unit.web.conftest import caller
@@ -49,14 +49,14 @@ def password(broker: EmbeddedBroker) -> None:
 
 
 def doctor(settings: Settings) -> list[dict[str, str]]:
-    done = run(settings, "doctor", "--json")
+    done = command(settings, "doctor", "--json")
     found: list[dict[str, str]] = json.loads(done.stdout)["findings"]
     assert done.returncode == 1, found
     return found
 
 
 def top(settings: Settings) -> str:
-    done = run(settings, "top", "--once")
+    done = command(settings, "top", "--once")
     return done.stdout + done.stderr
 
 

@@ -17,7 +17,7 @@ from api_client.contract.worker_reports import WorkerOrder
 from api_client.web.app import create_app
 from api_client.workers.fleet import WorkerLine
 from api_client.workers.reports import read_exits
-from tests.installation import Installation, WorkerProcess, environ_of, run, turns
+from tests.installation import Installation, WorkerProcess, command, environ_of, turns
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
 
@@ -33,7 +33,7 @@ async def listed_workers(client: TurnsClient) -> tuple[WorkerLine, ...]:
 
 
 def listed(settings: Settings, code: int = 0) -> list[dict[str, Any]]:
-    done = run(settings, "workers", "--json")
+    done = command(settings, "workers", "--json")
     assert done.returncode == code, done.stdout + done.stderr
     found: list[dict[str, Any]] = json.loads(done.stdout)["workers"]
     return found
