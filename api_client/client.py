@@ -8,7 +8,7 @@ that waits for a person. What is asked of many: ``lists``, ``sessions``, ``dead_
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
@@ -105,9 +105,7 @@ class TurnsClient:
         return await self.submitter.submit(request, turn_id=replay_id(turn_id, model, prompt), replay_of=turn_id)
 
 
-# Actions of operators: cancel, replay, drop one turn or all that a filter names.
-#
-# Each leaves an audit line.
+# Actions of operators: cancel, replay, drop one turn or all that a filter names. Each leaves an audit line.
 
 #: action -> what it can be done to.
 ACTIONS = {"cancel": "unfinished turns", "replay": "finished turns", "drop": "dead letters"}
@@ -249,10 +247,6 @@ class Death:
     cause: str = ""
     signal: str = ""
     exit_code: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The death as a JSON-ready mapping."""
-        return asdict(self)
 
 
 def deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[Death]:

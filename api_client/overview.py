@@ -148,7 +148,6 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
 
 
 # Looking after an installation as a whole: an open breaker, a budget near its end or spent, and turns that are stuck.
-#
 # Relays do this, since they have the figures; workers send what is found. Of several relays one looks at a time; each
 # notice is put once, however often its reason is found.
 

@@ -68,15 +68,15 @@ class Spent:
         return {**asdict(self), "state": self.state}
 
 
-def scopes_of(request: TurnRequest, budgets: Mapping[str, float]) -> dict[str, str]:
-    """The scopes a turn counts for that have a budget -> the entry of HELIX_BUDGETS."""
+def limits_of(request: TurnRequest, budgets: Mapping[str, float]) -> list[tuple[str, int]]:
+    """The scopes a turn counts for that have a budget, each with that, in millionths of a US dollar."""
     named = {"owner": request.owner, "key": request.key and label(request.key), "model": label(request.model)}
     found = {"all": "all"} if "all" in budgets else {}
     for kind, name in named.items():
         entry = f"{kind}:{name}" if f"{kind}:{name}" in budgets else f"{kind}:{EACH}"
         if name and entry in budgets:
             found[f"{kind}:{name}"] = entry
-    return found
+    return [(scope, int(budgets[entry] * MICRO)) for scope, entry in found.items()]
 
 
 def day_of(now: float) -> int:
@@ -114,11 +114,10 @@ def highest(spent: Iterable[Spent]) -> dict[str, float]:
     return shares
 
 
-# Today's spending, in the store, so that all relays share it: set aside at the submit, charged at the end.
-#
-# A turn's record is the truth of what it cost. Reservations are settled from it before every new one, and before
-# anybody looks; a relay that dies leaves them to the next. Nothing is charged twice: a reservation is settled as it
-# was read. A turn is charged to the day it was submitted.
+# Today's spending, in the store, so that all relays share it: set aside at the submit, charged at the end. A turn's
+# record is the truth of what it cost. Reservations are settled from it before every new one, and before anybody looks;
+# a relay that dies leaves them to the next. Nothing is charged twice: a reservation is settled as it was read. A turn
+# is charged to the day it was submitted.
 
 log = ModuleLog(__name__)
 
@@ -171,7 +170,8 @@ class Spending:
         turns = [
             {"id": turn_id, "scopes": scopes, "model": label(request.model), **_most(request)}
             for turn_id, request in requests.items()
-            if (scopes := self._limits(request)) and not await self._stored(turn_id, request, keys.get(turn_id, ""))
+            if (scopes := limits_of(request, self._budgets))
+            and not await self._stored(turn_id, request, keys.get(turn_id, ""))
         ]
         if not turns:
             return False
@@ -188,10 +188,6 @@ class Spending:
         # What turns at work hold comes back when they end.
         seconds = resets_at - now if spent + ahead >= limit else _AGAIN_SECONDS
         raise BudgetExceeded(scope, spent, aside, limit, resets_at, seconds)
-
-    def _limits(self, request: TurnRequest) -> list[tuple[str, int]]:
-        scopes = scopes_of(request, self._budgets)
-        return [(scope, int(self._budgets[entry] * MICRO)) for scope, entry in scopes.items()]
 
     async def _stored(self, turn_id: str, request: TurnRequest, key: str) -> bool:
         keys = keys_of(self._store.namespace, turn_id)

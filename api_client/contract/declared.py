@@ -269,11 +269,9 @@ READ: dict[str, Callable[[Any], Any]] = {
 }
 
 
-# A dataclass that the type checker lets nobody change; Python itself does not check.
-#
-# For values that are made many times in each turn: Python takes more than twice as long to make a frozen one, a tenth
-# of all the time that a worker's loop spent on a turn. What plug-ins get or make is a frozen dataclass of Python's
-# own.
+# A dataclass that the type checker lets nobody change; Python itself does not check. For values that are made many
+# times in each turn: Python takes more than twice as long to make a frozen one, a tenth of all the time that a worker's
+# loop spent on a turn. What plug-ins get or make is a frozen dataclass of Python's own.
 
 T = TypeVar("T")
 

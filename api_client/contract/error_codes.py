@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from api_client.contract.declared import table_beside
 
@@ -51,9 +51,8 @@ def sentence(code: str, locale: str, **values: object) -> str:
     return " ".join(filter(None, words_of(code, locale))).format(**values)
 
 
-# Refusals of a store, by the first word of its answer, and what to do about it. Pure.
-#
-# The words are Redis' and Valkey's own. A client library may strip the word and raise another kind of error instead.
+# Refusals of a store, by the first word of its answer, and what to do about it. Pure. The words are Redis' and Valkey's
+# own. A client library may strip the word and raise another kind of error instead.
 
 #: word -> what it means for turns, what to do.
 REFUSALS = {
@@ -118,10 +117,6 @@ class StoreRefusal:
 
     def __str__(self) -> str:
         return f"{self.message} ({self.word}{f': {self.said}' if self.said else ''})"
-
-    def to_dict(self) -> dict[str, str]:
-        """The refusal as a JSON-ready mapping."""
-        return asdict(self)
 
 
 def refusal_of(error: BaseException) -> StoreRefusal | None:

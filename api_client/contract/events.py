@@ -21,10 +21,9 @@ from api_client.contract.issues import TurnError, ValidationIssue, error_data, i
 from api_client.contract.tool_calls import ToolQuestion
 from api_client.contract.turn import Turn
 
-# The content of a turn's events: one frozen dataclass per kind. Their wire form is in ``events``.
-#
-# Workers and the store's Lua write events, relays and the command line read them. To add a kind: write its class here
-# and add it to ``Body``; then ``make lint`` names every reader that must decide what to do with it.
+# The content of a turn's events: one frozen dataclass per kind. Their wire form is in ``events``. Workers and the
+# store's Lua write events, relays and the command line read them. To add a kind: write its class here and add it to
+# ``Body``; then ``make lint`` names every reader that must decide what to do with it.
 
 
 class _Kind:

@@ -11,9 +11,8 @@ from typing import Any, Self
 from api_client.contract.declared import READ
 from api_client.contract.error_codes import StoreRefusal
 
-# The errors both sides raise. Each message says what happened and, where somebody can act, what to do.
-#
-# ``code`` is the error's entry in ``error_codes``, for programs and for `turns explain`.
+# The errors both sides raise. Each message says what happened and, where somebody can act, what to do. ``code`` is the
+# error's entry in ``error_codes``, for programs and for `turns explain`.
 
 
 class HelixError(Exception):
@@ -160,9 +159,8 @@ class RestoreRefused(HelixError):
     code = "restore_refused"
 
 
-# The finding of a validator, a gate or the verifier: an issue, and its wire form.
-#
-# Source: ADR-038, section 1 "Base Validator Interface"; severities as in docs/enforcement.md.
+# The finding of a validator, a gate or the verifier: an issue, and its wire form. Source: ADR-038, section 1 "Base
+# Validator Interface"; severities as in docs/enforcement.md.
 
 
 class Severity(StrEnum):

@@ -120,10 +120,9 @@ def page_text(text: str, spans: Sequence[Span]) -> str:
     return "".join([*pieces, kept[past:]])
 
 
-# An answer that still grows, shown without what is, or may become, a step marker.
-#
-# A draft is not final: its end decides which markers count. So this hides them all, except in fences, code spans and
-# quotes, where none counts. Where that was too much, the accepted answer puts it right.
+# An answer that still grows, shown without what is, or may become, a step marker. A draft is not final: its end decides
+# which markers count. So this hides them all, except in fences, code spans and quotes, where none counts. Where that
+# was too much, the accepted answer puts it right.
 
 #: Over how many line ends, and how many characters it has at most.
 _MOST_LINE_ENDS, _MOST_CHARS = 8, 350

@@ -255,7 +255,6 @@ PHASE = record(
 
 
 # A phase: a piece of work whose output is really checked (ADR-025). It travels inside a turn's request as JSON.
-#
 # docs/WORKFLOW-SYSTEM.md describes the keys; ``phase_checks`` says the faults of a value.
 
 #: Runs of a phase when it names no number (ADR-025: three).

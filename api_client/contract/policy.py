@@ -252,9 +252,8 @@ class Applied:
         )
 
 
-# Escalation after all attempts have failed: another model on its own, then a person (ADR-025, decision 3).
-#
-# Stored with the turn, so that any worker does what was asked for, whatever its own settings are.
+# Escalation after all attempts have failed: another model on its own, then a person (ADR-025, decision 3). Stored with
+# the turn, so that any worker does what was asked for, whatever its own settings are.
 
 MAX_RUNS = 10
 #: Longest time a turn can wait in the inbox, in seconds: thirty days.
@@ -414,10 +413,9 @@ MAX_TOKENS = 10**9
 MAX_COST_USD = 10**6
 
 
-# Which validators are offered here: the built-in ones, and those of installed packages.
-#
-# *Offered* is what can be asked for; *active* is what judges: by HELIX_VALIDATORS, or by the request. The names of the
-# offered ones come from the metadata of installed packages. Their code is not imported, so the relay may ask too.
+# Which validators are offered here: the built-in ones, and those of installed packages. *Offered* is what can be asked
+# for; *active* is what judges: by HELIX_VALIDATORS, or by the request. The names of the offered ones come from the
+# metadata of installed packages. Their code is not imported, so the relay may ask too.
 
 #: The group of entry points in which packages name their validators (docs/validators.md).
 GROUP = "helix_turns.validators"

@@ -21,10 +21,9 @@ from api_client.contract.owners import shown_owner
 from api_client.contract.policy import BUILT_IN, Applied, Escalation, InboxDecision
 from api_client.contract.tool_calls import ToolQuestion
 
-# An image of a user's message: how it travels in a turn, and how a text names it.
-#
-# The relay reads it from the request, the worker writes it to the session's ``input/``, and the message names the file.
-# The name is made from the content, so that an image that a chat sends again with each message keeps its name.
+# An image of a user's message: how it travels in a turn, and how a text names it. The relay reads it from the request,
+# the worker writes it to the session's ``input/``, and the message names the file. The name is made from the content,
+# so that an image that a chat sends again with each message keeps its name.
 
 #: Most images of one message, and most bytes of one: what the Messages API of the Claude CLI takes.
 MAX_IMAGES, MAX_IMAGE_BYTES = 8, 5 * 2**20

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import NormalDist
 from typing import Any
 
@@ -76,10 +76,6 @@ class Versions:
     turns: tuple[int, int]
     enough: bool
     figures: tuple[Difference, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """The comparison, JSON-ready."""
-        return asdict(self)
 
 
 #: Session -> turns, and the sum of a figure over them.

@@ -44,10 +44,9 @@ async def select(lists: TurnLists, search: Search, *, only: str = "") -> list[Fo
     return sorted(chosen, key=lambda each: (each.created_at, each.turn_id))
 
 
-# Clearing up the store: finished turns whose records, events or attempts were to be kept for a shorter time.
-#
-# Each finished turn's keys carry their end of life since they finished; this applies what is set now, and never
-# prolongs anything. Unfinished and parked turns, and dead letters, have no end of life and get none here.
+# Clearing up the store: finished turns whose records, events or attempts were to be kept for a shorter time. Each
+# finished turn's keys carry their end of life since they finished; this applies what is set now, and never prolongs
+# anything. Unfinished and parked turns, and dead letters, have no end of life and get none here.
 
 
 async def clear(store: Store, *, dry_run: bool) -> dict[str, int]:

@@ -120,9 +120,8 @@ def clock_time(at: float, now: float) -> str:
     return f"{moment:%H:%M %Z}" if near else f"{moment:%Y-%m-%d %H:%M %Z}"
 
 
-# Setting, ending and reading pauses. They are in the store, so all hosts obey them, and need nobody to be there.
-#
-# Each shard has them all; a breaker or a limit belongs to the shard whose turns met it.
+# Setting, ending and reading pauses. They are in the store, so all hosts obey them, and need nobody to be there. Each
+# shard has them all; a breaker or a limit belongs to the shard whose turns met it.
 
 log = ModuleLog(__name__)
 

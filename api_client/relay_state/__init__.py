@@ -19,11 +19,10 @@ from api_client.contract.turn import TurnState
 from api_client.store import Store
 from api_client.store.commands import REMOVE_OWN, plain_script
 
-# The limits of submits of an owner: turns a minute, bytes that are stored, turns that have not ended.
-#
-# It lives in the store, so that several relays share it. Rate and bytes are buckets that empty by what is submitted
-# and fill again evenly: one number each, the time at which the bucket will be full again (the generic cell rate
-# algorithm). The unfinished turns are a set of their ids; only when it is full is it asked which of them have ended.
+# The limits of submits of an owner: turns a minute, bytes that are stored, turns that have not ended. It lives in the
+# store, so that several relays share it. Rate and bytes are buckets that empty by what is submitted and fill again
+# evenly: one number each, the time at which the bucket will be full again (the generic cell rate algorithm). The
+# unfinished turns are a set of their ids; only when it is full is it asked which of them have ended.
 
 _ADMIT = plain_script(Path(__file__).with_name("admit.lua"))
 _MINUTE_MS = 60_000
@@ -125,9 +124,8 @@ class Allowances:
             await ask(redis.zrem(key, *ended))
 
 
-# Which turn answers a question, as long as its asker does not have the answer: a repeat then joins that turn.
-#
-# One small string per question with a time to live. What makes two requests the same question is the caller's to say.
+# Which turn answers a question, as long as its asker does not have the answer: a repeat then joins that turn. One small
+# string per question with a time to live. What makes two requests the same question is the caller's to say.
 
 
 class OpenQuestions:

@@ -181,7 +181,6 @@ def pack(
 
 
 # The object store: names and contents. Only this package imports ``obstore`` (the extra ``s3``), when it is used.
-#
 # Nothing is written twice under one name, so it needs no conditional write, and any service that speaks S3 will do.
 
 T = TypeVar("T")
@@ -355,10 +354,9 @@ class SnapshotReader:
         return self._objects
 
 
-# Objects that nobody needs any more: found and removed by ``turns gc``.
-#
-# An object counts as needed while the current snapshot of its session needs it, or one before did within the grace; and
-# for the grace after its upload: its uploader may still be about to store the move that makes it current.
+# Objects that nobody needs any more: found and removed by ``turns gc``. An object counts as needed while the current
+# snapshot of its session needs it, or one before did within the grace; and for the grace after its upload: its uploader
+# may still be about to store the move that makes it current.
 
 #: Unless it is at work, or was since.
 _FORGET = """

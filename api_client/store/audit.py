@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from api_client.contract.issues import HelixError, StoreUnavailable
@@ -44,10 +44,6 @@ class AuditLine:
     bulk: str = ""
     detail: str = ""
     refused: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The line as a JSON-ready mapping."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

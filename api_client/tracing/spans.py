@@ -47,11 +47,10 @@ def traceparent_of(given: Sequence[str]) -> str:
     return given[0] if len(given) == 1 and caller_span(given[0]) else ""
 
 
-# A finished turn as a tree of spans: pure, from its record and its log, so that a repeat makes the same spans.
-#
-# One span for the turn, a child per attempt, and below that one per validator, gate or verifier. Names and
-# ``gen_ai.*`` are those of OpenTelemetry's semantic conventions for generative AI (agent spans); what is ours begins
-# with ``helix.``. No texts: neither prompts and answers, nor what validators, agents and people wrote.
+# A finished turn as a tree of spans: pure, from its record and its log, so that a repeat makes the same spans. One span
+# for the turn, a child per attempt, and below that one per validator, gate or verifier. Names and ``gen_ai.*`` are
+# those of OpenTelemetry's semantic conventions for generative AI (agent spans); what is ours begins with ``helix.``. No
+# texts: neither prompts and answers, nor what validators, agents and people wrote.
 
 Value = str | int | float | bool | tuple[str, ...]
 
@@ -320,10 +319,9 @@ def _given(attributes: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in attributes.items() if value}
 
 
-# The finished turns still to be sent as traces: those that ended since the time noted in the store.
-#
-# The time moves on after the receiver took the spans: none is left out, and a sender killed in between sends the same
-# spans once more. Nothing here is in the way of a turn: the list of finished turns is there anyway.
+# The finished turns still to be sent as traces: those that ended since the time noted in the store. The time moves on
+# after the receiver took the spans: none is left out, and a sender killed in between sends the same spans once more.
+# Nothing here is in the way of a turn: the list of finished turns is there anyway.
 
 #: When the store's clock was set back, turns of so long before are sent again, in ms.
 _OVERLAP_MS = 60_000

@@ -154,9 +154,8 @@ def _events(entries: Iterable[Any]) -> list[Event]:
     return found
 
 
-# The bells of all turns that a client follows: pub/sub channels over one connection, shared by all readers.
-#
-# A bell is only a hint: a reader that hears nothing, or too much, reads the log (``stream.py``).
+# The bells of all turns that a client follows: pub/sub channels over one connection, shared by all readers. A bell is
+# only a hint: a reader that hears nothing, or too much, reads the log (``stream.py``).
 
 #: Heard instead of an event: some may have been missed, so the log is to be read.
 LOOK: Final = b""

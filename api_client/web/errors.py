@@ -26,9 +26,8 @@ from api_client.pauses import clock_time
 from api_client.snapshots import FilesLost, FilesUnavailable
 from api_client.turns.turn_files import FileMissing
 
-# Every sentence of the relay that a user may read while a turn goes on: one table, ``words.toml``.
-#
-# Errors have another table (``contract/error_codes.toml``), which all sides share.
+# Every sentence of the relay that a user may read while a turn goes on: one table, ``words.toml``. Errors have another
+# table (``contract/error_codes.toml``), which all sides share.
 
 _WORDS = table_beside(__file__)
 
@@ -213,12 +212,10 @@ def shown(value: Any) -> str:
             return "an object"
 
 
-# The language of a caller: of its turn, and of the errors it reads before a turn.
-#
-# What is asked for counts: the field ``locale`` (Open WebUI sends it as a custom parameter of a model, a chat or a
-# user), else the header ``X-Helix-Locale`` (of one of its connections). Else a turn speaks the language of its
-# question, and where that shows none, HELIX_LOCALE. Errors before a turn do so for Open WebUI, whose users read them;
-# programs get English.
+# The language of a caller: of its turn, and of the errors it reads before a turn. What is asked for counts: the field
+# ``locale`` (Open WebUI sends it as a custom parameter of a model, a chat or a user), else the header
+# ``X-Helix-Locale`` (of one of its connections). Else a turn speaks the language of its question, and where that shows
+# none, HELIX_LOCALE. Errors before a turn do so for Open WebUI, whose users read them; programs get English.
 
 Locale: TypeAlias = Literal["de", "en"]
 LOCALES: tuple[str, ...] = get_args(Locale)

@@ -84,10 +84,9 @@ def _moment(name: str, text: str) -> float:
     return at.timestamp()
 
 
-# The relay's output as bytes: JSON that no line splitter can break, and the frames of an SSE stream.
-#
-# A Server-Sent Event ends where its line ends, and some clients split lines at characters beyond CR and LF. So every
-# ``data`` line holds exactly one JSON text without any of them.
+# The relay's output as bytes: JSON that no line splitter can break, and the frames of an SSE stream. A Server-Sent
+# Event ends where its line ends, and some clients split lines at characters beyond CR and LF. So every ``data`` line
+# holds exactly one JSON text without any of them.
 
 #: JSON itself escapes everything below U+0020; these three are line ends to some readers.
 _LINE_ENDS = {"\u0085": "\\u0085", "\u2028": "\\u2028", "\u2029": "\\u2029"}

@@ -308,10 +308,9 @@ def _state(each: WorkerReport, doing: list[Doing], gone: set[str], silent: float
     return "at work" if doing else "idle"
 
 
-# Readiness: a probe is published like a turn's link, and a worker must claim it within seconds.
-#
-# A process that is up proves nothing: a worker can be alive and consume no message. The probe goes the way of a turn
-# (broker, Celery, a slot's thread, the store) but is not one: no record, no event, no counter, nothing in Flower.
+# Readiness: a probe is published like a turn's link, and a worker must claim it within seconds. A process that is up
+# proves nothing: a worker can be alive and consume no message. The probe goes the way of a turn (broker, Celery, a
+# slot's thread, the store) but is not one: no record, no event, no counter, nothing in Flower.
 
 _LOOK_SECONDS = 0.05
 #: A good answer holds for this long, so that health checks of many load balancers make one probe.
@@ -336,10 +335,6 @@ class QueueProbe:
     state: str
     worker: str = ""
     seconds: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        """The result as a JSON-ready mapping."""
-        return asdict(self)
 
 
 class Prober:

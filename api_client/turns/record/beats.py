@@ -87,11 +87,10 @@ def _commands(namespace: str, claims: Sequence[Claim]) -> Iterator[tuple[Keys, S
             yield keys, group[start : start + _TURNS_A_COMMAND]
 
 
-# When leases may be taken: not before every holder could beat again for a whole lease (DESIGN 3).
-#
-# The store holds the time since which it has been calm, so that a reaper that has just started need not wait again:
-# where workers restart more often than once per lease, nobody would ever take the turns of the others. ``Clocks`` is
-# the part that only a reaper itself can see, and pure.
+# When leases may be taken: not before every holder could beat again for a whole lease (DESIGN 3). The store holds the
+# time since which it has been calm, so that a reaper that has just started need not wait again: where workers restart
+# more often than once per lease, nobody would ever take the turns of the others. ``Clocks`` is the part that only a
+# reaper itself can see, and pure.
 
 _CALM_LUA = Path(__file__).with_name("lua") / "calm.lua"
 #: A clock that moves this much against ours between two looks has jumped, in seconds.

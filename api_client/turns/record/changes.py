@@ -37,12 +37,11 @@ from api_client.store.commands import (
 from api_client.store.module_log import ModuleLog
 from api_client.turns.record.encoding import EncodedMove, Move, encode, flat, left_behind
 
-# A command to the store as a value: the words to send, and how its reply is read. Pure; who sends it is ``ledger``.
-#
-# A holder's commands are numbered and kept until it gives the turn back, because a store may forget: a server whose
-# power fails loses what was not yet on its disk, and a replica that takes over lacks what it had not yet received;
-# both had answered. The store carries out no command before the one in front of it: it answers which number it has,
-# and the holder sends the later ones again, each under its own number.
+# A command to the store as a value: the words to send, and how its reply is read. Pure; who sends it is ``ledger``. A
+# holder's commands are numbered and kept until it gives the turn back, because a store may forget: a server whose power
+# fails loses what was not yet on its disk, and a replica that takes over lacks what it had not yet received; both had
+# answered. The store carries out no command before the one in front of it: it answers which number it has, and the
+# holder sends the later ones again, each under its own number.
 
 T = TypeVar("T")
 
@@ -64,10 +63,6 @@ class Command(Generic[T]):
     script: str = ""
     keys: tuple[str, ...] = ()
     ahead: tuple[Word, ...] = ()
-
-    def sent(self, sha: str) -> tuple[Word, ...]:
-        """A script's command as it goes over the wire; ``sha`` names its text."""
-        return ("EVALSHA", sha, len(self.keys), *self.keys, *self.words)
 
 
 #: Several commands of which each follows from the results before it: yields commands, is sent their results, returns

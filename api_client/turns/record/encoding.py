@@ -386,10 +386,9 @@ def _lines(counters: dict[str, int]) -> str:
     return "\n".join(f"{name}\t{by}" for name, by in counters.items())
 
 
-# An accepted answer on its way into the session's folder, as the turn's record keeps it until the commit.
-#
-# It is sealed before the first file is written: a worker that takes the turn over publishes and commits the same,
-# without judging again.
+# An accepted answer on its way into the session's folder, as the turn's record keeps it until the commit. It is sealed
+# before the first file is written: a worker that takes the turn over publishes and commits the same, without judging
+# again.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

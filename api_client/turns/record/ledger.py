@@ -309,7 +309,7 @@ class Ledger:
         if not command.script:
             return command.read(await self._connection.ask(*command.words))
         script = self._changes.scripts[command.script]
-        words = command.sent(script.sha)
+        words = ("EVALSHA", script.sha, len(command.keys), *command.keys, *command.words)
         try:
             reply = await self._connection.ask(*words)
         except NoScriptError:

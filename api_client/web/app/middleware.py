@@ -152,10 +152,8 @@ class HeadRequests:
         await self.app({**scope, "method": "GET"}, receive_or_leave, send_head)
 
 
-# A client's connection: uvicorn's, which waits for a request no longer than it has to.
-#
-# uvicorn itself lets a client connect and say nothing, or half a head, for ever: a few thousand of those and nobody
-# else gets in.
+# A client's connection: uvicorn's, which waits for a request no longer than it has to. uvicorn itself lets a client
+# connect and say nothing, or half a head, for ever: a few thousand of those and nobody else gets in.
 
 #: Longest time a client may take for the line and the headers of a request, as for its body (``body.BODY_SECONDS``).
 HEAD_SECONDS = 30.0

@@ -41,11 +41,10 @@ from api_client.web.openwebui.answers import unfenced
 from api_client.web.openwebui.attached import detached
 from api_client.web.openwebui.background import background_task
 
-# Reading the messages of a request: roles, texts, sizes, and each one's content: a text, or a list of parts.
-#
-# Images and files become text, or are refused. A chat sends its whole history with each message. So what cannot be
-# read is refused in a new message only; in an earlier one it is left out with a note to the agent: else one image
-# would end the chat for good.
+# Reading the messages of a request: roles, texts, sizes, and each one's content: a text, or a list of parts. Images and
+# files become text, or are refused. A chat sends its whole history with each message. So what cannot be read is refused
+# in a new message only; in an earlier one it is left out with a note to the agent: else one image would end the chat
+# for good.
 
 _IMAGES, _FILES = frozenset({"image_url", "input_image"}), frozenset({"file", "input_file"})
 #: Files whose content is text, by the media type in their ``data:`` address.
@@ -436,10 +435,9 @@ def _digest(owner: str, text: str) -> str:
     return hashlib.sha256(f"{owner}\0{text}".encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-# Reading the body of ``/v1/responses``: the part of OpenAI's Responses API that a turn can keep its word on.
-#
-# What would change the answer's meaning if it were ignored (tools, a stored conversation, a schema) is refused by
-# name; what only tunes a model (temperature, reasoning effort, ...) means nothing to an agent and is ignored.
+# Reading the body of ``/v1/responses``: the part of OpenAI's Responses API that a turn can keep its word on. What would
+# change the answer's meaning if it were ignored (tools, a stored conversation, a schema) is refused by name; what only
+# tunes a model (temperature, reasoning effort, ...) means nothing to an agent and is ignored.
 
 #: Fields that may be there only when they ask for nothing, and what to do instead.
 _REFUSED = {

@@ -241,8 +241,21 @@ async def caller_of(request: Request, holder: Annotated[Caller, Depends(holder_o
 
 
 def caller_for(holder: Caller, request: Request) -> Caller:
-    """The user that the holder of a key speaks for in this request. Raises ``ApiError``: 403 ``user_required``."""
-    return replace(holder, owner=owner_of_user(holder.owner, _user(request.headers, relay_of(request).settings)))
+    """The user that the holder of a key speaks for in this request. Raises ``ApiError``: 403 ``user_required``.
+
+    Signed by Open WebUI where we know its secret, else in its plain words.
+    """
+    headers, secret = request.headers, relay_of(request).settings.user_jwt_secret
+    if secret:
+        user, wanted = signed_user(headers.get(SIGNED_USER, ""), secret, time.time()), "a valid X-OpenWebUI-User-Jwt"
+    else:
+        # With two of them, one may be the user's own.
+        users = next(filter(None, (headers.getlist(name) for name in USER_HEADERS)), [])
+        user, wanted = users[0] if len(users) == 1 else "", "X-Owui-User-Id or X-OpenWebUI-User-Id"
+    if not (user and len(user) <= MAX_USER_CHARS):
+        message = f"this key speaks for several users, so each request must name its user: {wanted} is missing"
+        raise ApiError(403, message, param="X-OpenWebUI-User-Id", code="user_required")
+    return replace(holder, owner=owner_of_user(holder.owner, user))
 
 
 async def reach_of(caller: Annotated[Caller, Depends(caller_of)]) -> str | None:
@@ -317,22 +330,6 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
         known.append((relay.token.hash(), Caller(owner=LOCAL_OWNER, operator=True, metrics=True)))
     matches = [caller for known_hash, caller in known if known_hash and hmac.compare_digest(known_hash, offered)]
     return matches[0] if matches else None
-
-
-def _user(headers: Headers, settings: Settings) -> str:
-    """The user a trusted key speaks for: signed by Open WebUI where we know its secret, else in its plain words."""
-    if settings.user_jwt_secret:
-        user = signed_user(headers.get(SIGNED_USER, ""), settings.user_jwt_secret, time.time())
-        wanted = "a valid X-OpenWebUI-User-Jwt"
-    else:
-        # With two of them, one may be the user's own.
-        users = next(filter(None, (headers.getlist(name) for name in USER_HEADERS)), [])
-        user = users[0] if len(users) == 1 else ""
-        wanted = "X-Owui-User-Id or X-OpenWebUI-User-Id"
-    if not (user and len(user) <= MAX_USER_CHARS):
-        message = f"this key speaks for several users, so each request must name its user: {wanted} is missing"
-        raise ApiError(403, message, param="X-OpenWebUI-User-Id", code="user_required")
-    return user
 
 
 async def in_progress(request: Request, holder: Annotated[Caller, Depends(holder_of)]) -> AsyncIterator[None]:

@@ -154,10 +154,9 @@ class GrowingHeader:
 _CLOSED = re.compile(rf"(\n{_RULE.pattern})\n")
 
 
-# The failure text for a user of a chat: one plain paragraph, because Open WebUI shows a box of text.
-#
-# What happened, what was wrong with the last answer, what to do now; names for administrators come last. Programs get
-# the form of ADR-038 instead (``streaming.reply``).
+# The failure text for a user of a chat: one plain paragraph, because Open WebUI shows a box of text. What happened,
+# what was wrong with the last answer, what to do now; names for administrators come last. Programs get the form of
+# ADR-038 instead (``streaming.reply``).
 
 #: Most different faults that are named.
 _MOST = 6

@@ -459,9 +459,8 @@ async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: Lo
     return see_other(f"/turns/{turn_id}")
 
 
-# Yes or no by a link in a chat: a page that asks, and its form, which answers once.
-#
-# Reading the page changes nothing, because chats and mail programs read the links that they show.
+# Yes or no by a link in a chat: a page that asks, and its form, which answers once. Reading the page changes nothing,
+# because chats and mail programs read the links that they show.
 
 
 @router.get("/answer/{turn_id}")

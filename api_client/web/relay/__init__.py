@@ -108,12 +108,9 @@ class Readers:
         log.info("stop.cancelled", turn_id=turn_id)
 
 
-# Wrong keys, by address: after ten in a minute there is one every six seconds.
-#
-# A key that an address has sent before does not count: a client with an old key is answered as ever, and so is one
-# whose address somebody else has too.
-#
-# What is remembered is bounded. Addresses that find no room share one place, and so slow each other down.
+# Wrong keys, by address: after ten in a minute there is one every six seconds. A key that an address has sent before
+# does not count: a client with an old key is answered as ever, and so is one whose address somebody else has too. What
+# is remembered is bounded. Addresses that find no room share one place, and so slow each other down.
 
 _MOST_AT_ONCE, _SECONDS_EACH = 10, 6.0
 _MOST_ADDRESSES, _MOST_KNOWN = 1_024, 8_192

@@ -18,10 +18,9 @@ from api_client.web.openwebui.status import StatusLine
 
 Payload: TypeAlias = dict[str, Any]
 
-# The use of a turn over all its attempts, in the shapes of OpenAI's two APIs. Pure: events in, numbers out.
-#
-# Tokens and money are what the agents reported; zeros where they reported nothing, as the scripted agent does. A
-# client that asked for one answer pays for all that it took: rejected, lost and repeated runs are in, and named.
+# The use of a turn over all its attempts, in the shapes of OpenAI's two APIs. Pure: events in, numbers out. Tokens and
+# money are what the agents reported; zeros where they reported nothing, as the scripted agent does. A client that asked
+# for one answer pays for all that it took: rejected, lost and repeated runs are in, and named.
 
 
 class TurnUsage:
@@ -236,15 +235,13 @@ def _message(outcome: str, issues: Sequence[ValidationIssue], locale: str) -> st
     return ending(outcome if outcome in ENDED else "error", locale, lines)
 
 
-# The text a page shows while its turn goes on: grown, kept, taken back, settled. Pure: events in, edits out.
-#
-# A draft is shown as it comes and taken back when it is void: the attempt is lost, begins again, did not finish, or
-# is rejected, or the store lost the log. One rejection takes nothing back: when only named parts are missing (the
-# step marker, a section, the header), the answer stays as it is and code puts the parts into it (surgical retry), so
-# the page keeps it too, and what the agent sends for it is not shown. The same holds while a fallback repairs the
-# answer. Nor is a draft taken back that broke off and that the next attempt goes on from: that attempt tells it
-# again, and the page takes over what is new. In the end the page holds the accepted answer as ``Reply.text`` gives
-# it, or nothing.
+# The text a page shows while its turn goes on: grown, kept, taken back, settled. Pure: events in, edits out. A draft is
+# shown as it comes and taken back when it is void: the attempt is lost, begins again, did not finish, or is rejected,
+# or the store lost the log. One rejection takes nothing back: when only named parts are missing (the step marker, a
+# section, the header), the answer stays as it is and code puts the parts into it (surgical retry), so the page keeps it
+# too, and what the agent sends for it is not shown. The same holds while a fallback repairs the answer. Nor is a draft
+# taken back that broke off and that the next attempt goes on from: that attempt tells it again, and the page takes over
+# what is new. In the end the page holds the accepted answer as ``Reply.text`` gives it, or nothing.
 
 
 @dataclass(frozen=True, slots=True)
@@ -352,9 +349,8 @@ def _same(one: str, other: str) -> int:
     return low
 
 
-# The three forms of a streamed reply: validated text, live text that is taken back, drafts as reasoning.
-#
-# ``page_of`` makes the form for a mode. Pure but for the text it remembers: events in, payloads out.
+# The three forms of a streamed reply: validated text, live text that is taken back, drafts as reasoning. ``page_of``
+# makes the form for a mode. Pure but for the text it remembers: events in, payloads out.
 
 
 class PageReply:

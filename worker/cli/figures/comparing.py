@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 
 import click
 
@@ -58,7 +59,7 @@ def compare(old: str, new: str, since: float, model: str, as_json: bool) -> None
 
     found = with_client(read)
     if as_json:
-        write_json(found.to_dict())
+        write_json(asdict(found))
     else:
         _write(found)
 

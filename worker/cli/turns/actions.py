@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -228,7 +229,7 @@ def audit(since: float, turn_id: str, as_json: bool) -> None:
         for line in lines
     )
     none = f"nobody did anything{f' to {one_line(turn_id)}' if turn_id else ''} in this time"
-    write_list(as_json, [line.to_dict() for line in lines], none, head, rows)
+    write_list(as_json, [asdict(line) for line in lines], none, head, rows)
 
 
 # ``turns inbox``: turns that wait for a person, and what the person decides.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import click
 
 from api_client.client import Death, TurnsClient, deaths
@@ -39,7 +41,7 @@ def list_dead(as_json: bool) -> None:
         ]
 
     turns = with_client(read)
-    data = [{**turn.to_dict(), "deaths": [each.to_dict() for each in died]} for turn, died in turns]
+    data = [{**turn.to_dict(), "deaths": [asdict(each) for each in died]} for turn, died in turns]
     rows = (
         (
             turn.turn_id,
