@@ -66,10 +66,7 @@ def candidates(text: str) -> list[Marker]:
 
 
 def spans_of(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
-    """The spans of an answer.
-
-    ``counting``: its markers that count, in the text's order.
-    """
+    """The spans of an answer. ``counting``: its markers that count, in the text's order."""
     inner, end = list(counting), len(text)
     while inner and not text[inner[-1].end : end].strip():
         end = inner.pop().start

@@ -103,10 +103,8 @@ class Inbox:
         A line of the audit log is written first; ``how`` is for it. A worker carries the decision out; the turn's
         record is returned as it is then. Safe to repeat with the same ``decision_id``: it is decided once. ``by`` says
         who decided, ``name`` for whom they say they did, which proves nothing; the record has both. ``parked_at`` says
-        which question is meant, by ``Turn.parked_at``; 0: whatever waits now.
-
-        Raises:
-            TurnNotFound: no such turn. BadRequest: the decision can never work. NotParked: the turn waits for none.
+        which question is meant, by ``Turn.parked_at``; 0: whatever waits now. Raises ``TurnNotFound``: no such turn.
+        ``BadRequest``: the decision can never work. ``NotParked``: the turn waits for none.
         """
         turn = await self._reader.get(turn_id, owner=owner)
         asked = turn.asked if turn.state is TurnState.PARKED else None

@@ -78,11 +78,9 @@ async def require_room(
     nobody can work.
 
     ``turn_ids``: ids of the turns that come, where they are known; they count as unfinished from now on. ``count``: how
-    many come. ``size``: bytes of the request. ``locale``: the language of a refusal.
-
-    Raises:
-        ApiError: 429 ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with Retry-After.
-        StoreUnavailable: the store does not answer.
+    many come. ``size``: bytes of the request. ``locale``: the language of a refusal. Raises ``ApiError``: 429
+    ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with Retry-After.
+    ``StoreUnavailable``: the store does not answer.
     """
     most = relay.settings.max_unfinished
     if most and await relay.client.workers.unfinished() >= most:
@@ -182,11 +180,9 @@ async def replay(
     """Submit a finished turn again. It stays its owner's, and counts among what they may submit.
 
     ``change``: what is asked otherwise; what is the same as in the turn does not count. ``caller``: whose limits and
-    models hold. ``reach``: the owner whose turns may be changed; None: everybody's. The rest as ``act``.
-
-    Raises:
-        ApiError: 404 ``model_not_found``, 400 for a message that is too long, 429 as ``require_room``.
-        TurnNotFound, NotFinished, BadRequest, StoreUnavailable: as ``act``.
+    models hold. ``reach``: the owner whose turns may be changed; None: everybody's. The rest as ``act``. Raises
+    ``ApiError``: 404 ``model_not_found``, 400 for a message that is too long, 429 as ``require_room``.
+    ``TurnNotFound``, ``NotFinished``, ``BadRequest``, ``StoreUnavailable``: as ``act``.
     """
     turn = await relay.client.reader.get(turn_id, owner=reach)
     known_model(change.model or turn.request.model, caller.settings(relay.settings))
