@@ -233,7 +233,7 @@ MUTANTS = [
         "claim.outbox[said.known : number - 1]",
         "claim.outbox[said.known + 1 : number - 1]",
         _UNIT + "test_queue.py",
-        "test_what_a_store_has_forgotten_is_sent_again_in_order",
+        "test_a_holder_sends_again_what_the_store_forgot_and_then_goes_on",
     ),
     EngineMutant(
         "a holder that goes on counts its commands anew",
