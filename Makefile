@@ -36,6 +36,8 @@ up: $(READY) ## Start broker, worker, relay and Flower; Ctrl-C stops them all
 
 # Each file's tests stay in one process, and the files in their order: the long ones come early.
 JOBS ?= 2
+# Long tests wait more than they work.
+LONG_JOBS ?= 3
 # Long tests mostly wait for their processes: three of them at once.
 # The few tests that fail beside others run once more, alone; those that pass then are named (tests/again.py).
 PYTEST := $(BIN)/python -m tests.again $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadfile --no-loadscope-reorder)
@@ -43,7 +45,7 @@ test: $(READY) ## Run the short tests: about 3 minutes on two cores (JOBS=1: one
 	$(PYTEST) -m "not long" --ignore tests/claude $(PYTEST_ARGS)
 
 test-all: test ## Run all tests: the short ones, then whole installations, crashes, chaos and benches
-	$(subst -n 2 ,-n 3 ,$(PYTEST)) -m long --ignore tests/claude $(PYTEST_ARGS)
+	$(subst -n 2 ,-n $(LONG_JOBS) ,$(PYTEST)) -m long --ignore tests/claude $(PYTEST_ARGS)
 
 .PHONY: durations
 durations: ## Run all tests and write into tests/durations.json how long each file took: what `make test` takes follows from it
