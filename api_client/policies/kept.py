@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.folders import NONE, SHIPPED, shipped
 from api_client.contract.issues import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.policy import PolicyFile
+from api_client.contract.session import NONE, SHIPPED, shipped
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from api_client.policies.files import read_named

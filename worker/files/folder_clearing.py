@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from api_client.contract.folders import session_directory
+from api_client.contract.session import session_directory
 from worker.files import recording
 from worker.files.safe_io import opened, read
 

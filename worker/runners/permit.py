@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from api_client.contract.folders import delivery_name
+from api_client.contract.session import delivery_name
 from worker.runners.base import Order
 
 #: Below a delivery's folder: no tool of Claude writes into ``marks``, and nothing in it is published.

@@ -14,9 +14,9 @@ from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from api_client.contract.folders import NONE, SHIPPED
 from api_client.contract.notices import KINDS
 from api_client.contract.phases import folder_problem
+from api_client.contract.session import NONE, SHIPPED
 
 # The address of a store behind Redis Sentinel.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.folders import session_directory
+from api_client.contract.session import session_directory
 from worker.files import workspace
 from worker.files.workspace import (
     DeliveryTaken,

@@ -14,7 +14,7 @@ from typing import Any
 
 import structlog
 
-from api_client.contract.folders import delivery_name
+from api_client.contract.session import delivery_name
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import ToolRule, WaitingCall
 from worker.files import safe_io

@@ -1,10 +1,9 @@
-"""The folders of sessions and deliveries below HELIX_ROOT, which workers write and relays read, and their template."""
+"""A session on disk: its folder and those of its deliveries, which workers write and relays read, and its template."""
 
 from __future__ import annotations
 
-import functools
 import re
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 
 from api_client.contract.keys import session_digest
@@ -35,16 +34,15 @@ def repaired_name(delivery: str) -> str:
     return f"{delivery}.repaired"
 
 
-# Session templates (ADR-034, templates/consultant/session.md.j2): ours, and how settings name one.
-
-#: What a setting may say besides a path: a shipped one, by language, or no template at all.
+#: The template (ADR-034, templates/consultant/session.md.j2) that a setting may name besides a path: a shipped one, by
+#: language, or none at all.
 SHIPPED = ("de", "en")
 NONE = "none"
 
 _FOLDER = Path(__file__).with_name("templates")
 
 
-@functools.cache
+@cache
 def shipped(locale: str) -> str:
     """The text of our template in this language; in English for one that we do not speak."""
     name = locale if locale in SHIPPED else "en"
