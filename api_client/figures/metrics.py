@@ -84,11 +84,6 @@ class Figures:
         }
 
 
-def _rule_and_model(row: RuleRow) -> tuple[str, str]:
-    rule, _, model = row.name.partition(" / ")
-    return rule, model
-
-
 # Spans of time as people write them: 90s, 30m, 24h, 7d, 2w.
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
@@ -406,7 +401,7 @@ class FigureReader:
                     key=lambda row: (-row.failed_cost_usd, -row.failed_tokens, -row.turns),
                 )
             ),
-            rules_by_model={_rule_and_model(row): row for row in each if isinstance(row, RuleRow)},
+            rules_by_model={row.name.partition(" / ")[::2]: row for row in each if isinstance(row, RuleRow)},
             earlier=stats_of(before, since=then, until=now, by="validator"),
             against=against,
         )

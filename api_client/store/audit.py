@@ -117,11 +117,8 @@ class Audit:
             if b"of" in fields:  # is behind its line
                 refused[fields[b"of"]] = fields.get(b"refused", b"").decode("utf-8", "replace")
             else:
-                found.append(_line(entry, fields, refused.get(entry, "")))
+                read = {name.decode(): value.decode("utf-8", "replace") for name, value in fields.items()}
+                known = {name: read.get(name, "") for name in ("action", "by", "turn_id", "bulk", "detail")}
+                at = int(entry.partition(b"-")[0]) / 1000
+                found.append(AuditLine(at=at, refused=refused.get(entry, ""), **known))
         return [line for line in found if turn_id in ("", line.turn_id)][:limit][::-1]
-
-
-def _line(entry: bytes, fields: dict[bytes, bytes], refused: str) -> AuditLine:
-    read = {name.decode(): value.decode("utf-8", "replace") for name, value in fields.items()}
-    known = {name: read.get(name, "") for name in ("action", "by", "turn_id", "bulk", "detail")}
-    return AuditLine(at=int(entry.partition(b"-")[0]) / 1000, refused=refused, **known)

@@ -111,7 +111,18 @@ def _part(part: Any, name: str, rules: ConversationRules, new: bool) -> _Content
     if kind in _IMAGES:
         given = part.get("image_url")  # chat completions wrap it in an object, responses do not
         url = given.get("url") if isinstance(given, dict) else given
-        return _image(url if isinstance(url, str) else "", name, rules, new)
+        try:
+            image = read_image(url if isinstance(url, str) else "") if rules.vision else None
+        except ValueError:
+            if new:
+                message = f"{name}: {sentence('image_unreadable', 'en')}"
+                raise bad_request(message, param=name, code="image_unreadable") from None
+            image = None
+        if image is not None:
+            return say("image_here", rules.locale, path=image.path), (image,)
+        if new:
+            raise bad_request(f"{name}: {sentence('image_not_read', 'en')}", param=name, code="image_not_read")
+        return say("image_left_out", rules.locale), ()
     if kind in _FILES and (text := _text_of(part)) is not None:
         return text, ()
     if not new:
@@ -119,21 +130,6 @@ def _part(part: Any, name: str, rules: ConversationRules, new: bool) -> _Content
     got = shown(part) if not isinstance(part, dict) else f"type {shown(given)}"
     message = f"{name}: only parts of type {' or '.join(rules.text)}, images and text files are supported; got {got}"
     raise bad_request(message, param=name, code="unsupported_content")
-
-
-def _image(url: str, name: str, rules: ConversationRules, new: bool) -> _Content:
-    try:
-        image = read_image(url) if rules.vision else None
-    except ValueError:
-        if new:
-            message = f"{name}: {sentence('image_unreadable', 'en')}"
-            raise bad_request(message, param=name, code="image_unreadable") from None
-        image = None
-    if image is not None:
-        return say("image_here", rules.locale, path=image.path), (image,)
-    if new:
-        raise bad_request(f"{name}: {sentence('image_not_read', 'en')}", param=name, code="image_not_read")
-    return say("image_left_out", rules.locale), ()
 
 
 def _text_of(part: Mapping[str, Any]) -> str | None:

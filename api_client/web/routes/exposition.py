@@ -161,6 +161,9 @@ def _of_standing(standing: Standing) -> Iterator[Metric]:
     free = standing.free_slots
     yield _labelled("helix_free_slots", "Turns that workers could carry out besides.", "queue", free)
     heard = standing.heard
+    parked = standing.at - standing.parked_since if standing.parked_since else 0.0
+    stalled, sick = sum(each.stalled for each in heard), sum(bool(each.sick) for each in heard)
+    lease_round = max((each.lease_round for each in heard), default=0.0)
     single = (
         ("helix_slots_needed_ratio", "Turns at work or able to run now, to all slots.", standing.slots_needed),
         ("helix_unfinished_turns", "Turns that have not ended.", standing.unfinished),
@@ -169,11 +172,7 @@ def _of_standing(standing: Standing) -> Iterator[Metric]:
             "Longest wait of a turn that could run now, from the moment it became due.",
             standing.at - standing.waiting_since if standing.waiting else 0.0,
         ),
-        (
-            "helix_oldest_parked_seconds",
-            "Longest wait of a parked turn for a person: turns inbox list.",
-            standing.at - standing.parked_since if standing.parked_since else 0.0,
-        ),
+        ("helix_oldest_parked_seconds", "Longest wait of a parked turn for a person: turns inbox list.", parked),
         (
             "helix_stuck_turns",
             "Turns that could run and wait for five minutes though a slot is free: turns doctor.",
@@ -181,21 +180,9 @@ def _of_standing(standing: Standing) -> Iterator[Metric]:
         ),
         ("helix_dead_letters", "Turns that wait for an operator: turns dead list.", standing.dead),
         ("helix_workers", "Worker processes heard of just now.", len(heard)),
-        (
-            "helix_stalled_workers",
-            "Worker processes that live and take no messages.",
-            sum(each.stalled for each in heard),
-        ),
-        (
-            "helix_sick_workers",
-            "Worker processes whose machine cannot carry out turns.",
-            sum(bool(each.sick) for each in heard),
-        ),
-        (
-            "helix_lease_round_seconds",
-            "Longest renewal of a worker's leases of late.",
-            max((each.lease_round for each in heard), default=0.0),
-        ),
+        ("helix_stalled_workers", "Worker processes that live and take no messages.", stalled),
+        ("helix_sick_workers", "Worker processes whose machine cannot carry out turns.", sick),
+        ("helix_lease_round_seconds", "Longest renewal of a worker's leases of late.", lease_round),
         (
             "helix_loop_blocked_seconds",
             "Longest time of late that something held up all turns of a worker process.",
