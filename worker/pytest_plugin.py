@@ -103,10 +103,7 @@ class Rules:
     def assert_repaired(self, answer: str, repaired: str | None = None, **context: Any) -> str:
         """Assert that the fallbacks make an acceptable answer of a rejected one; returns it.
 
-        Args:
-            answer: an answer that the rules reject.
-            repaired: the exact result, when it matters.
-            **context: as for ``judge``.
+        It is exactly ``repaired``, where given. ``context`` is as for ``judge``.
         """
         from worker.enforcement import repair_answer
 

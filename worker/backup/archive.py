@@ -297,18 +297,10 @@ _IN_MEMORY = 16 * 2**20
 
 
 def save_folder(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], bool]) -> int:
-    """Add a folder and all in it. Links, sockets and pipes are left out; returns how many.
+    """Add a folder and all in it but ``skip``, by its ``name`` in the archive; returns how many.
 
-    What is put in place of another while it is read is read again; what vanishes is left out.
-
-    Args:
-        archive: where it goes.
-        path: the folder.
-        name: what it is called in the archive.
-        skip: the part left out, with all below it.
-
-    Raises:
-        OSError: something in it cannot be read.
+    Links, sockets and pipes are left out. What is put in place of another while it is read is read again; what vanishes
+    is left out. Raises ``OSError``: something in it cannot be read.
     """
     facts = path.stat(follow_symlinks=False)
     archive.add_folder(name, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)

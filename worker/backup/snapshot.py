@@ -182,16 +182,10 @@ def _key_of(directory: Path, server: Server) -> bytes:
 
 
 def restore_keys(settings: Settings, dump: Path, digest: str, server: Server) -> int:
-    """Copy every key of the namespace from a dump into the store; returns how many.
+    """Copy every key of the namespace from a dump into the store of ``settings``; returns how many.
 
-    The store says from the first key to the last which backup it is being restored from, and no worker or relay starts
-    on it meanwhile. Doing it again changes nothing.
-
-    Args:
-        settings: with a store.
-        dump: the store of the backup.
-        digest: of the backup.
-        server: of ``fitting_server``.
+    The store says from the first key to the last which backup it is being restored from (its ``digest``), and no worker
+    or relay starts on it meanwhile. Doing it again changes nothing. ``server`` is that of ``fitting_server``.
 
     Raises:
         RestoreRefused: the store's server does not read what ours writes.

@@ -185,13 +185,9 @@ class _Splice:
 
 
 def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = (), feedback: str = "") -> str:
-    """The answer that counts for a new raw text, given the attempts before it.
+    """The answer that counts for a new raw text and the ``files`` beside it, given the attempts before it.
 
-    Args:
-        history: the attempts before, their issues as the policy weighs them.
-        text: the new raw text.
-        files: texts that the agent wrote to files.
-        feedback: the feedback it got.
+    Their issues are as the policy weighs them; ``feedback`` is what the agent got.
     """
     before = best(latest_set(history))
     if before is None or not before.errors:
@@ -207,14 +203,10 @@ def taken(answer: str, errors: Sequence[ValidationIssue], reply: str, files: Ite
 def take(
     answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = (), feedback: str = ""
 ) -> Taken:
-    """The answer that counts after a reply, and what of the reply is in it.
+    """The answer that counts after a reply to its errors, and what of the reply is in it.
 
-    Args:
-        answer: the answer before.
-        errors: its errors, which were asked to be corrected.
-        reply: the agent's text.
-        files: texts that the agent wrote to files beside its reply.
-        feedback: the feedback it got; a reply that repeats it says nothing.
+    ``files`` are texts that the agent wrote beside its reply. A reply that repeats the ``feedback`` it got says
+    nothing.
     """
     request = requested(answer, errors)
     if request.whole and _replaces(reply, answer, request, files):
@@ -246,16 +238,9 @@ def lost(
 ) -> list[ValidationIssue]:
     """CONTENT_LOST for each ADR of the answer before that the one after it lacks, and for each good section.
 
-    Good is a section with content that no error named; a required one also when an error named it. What is in a
-    file is not lost.
-
-    Args:
-        answer: the answer before.
-        errors: its errors.
-        after: the new answer.
-        locale: ``de`` or ``en``.
-        files: texts that the agent wrote to files beside the new answer.
-        adrs_only: sections may go, as when an error's rule says that it shortens.
+    Good is a section with content that no error named; a required one also when an error named it. What is in a file
+    that the agent wrote beside the new answer is not lost. ``adrs_only``: sections may go, as when an error's rule says
+    that it shortens.
     """
     adrs = parse(answer).adrs
     if after == answer or not adrs:
@@ -284,12 +269,7 @@ def still_lost(
 ) -> list[ValidationIssue]:
     """Those of the CONTENT_LOST issues of an attempt that a later answer does not settle either.
 
-    Args:
-        missing: issues of the attempt; others than CONTENT_LOST are left out.
-        earlier: the attempts before it.
-        after: the later answer.
-        locale: ``de`` or ``en``.
-        files: as for ``lost``.
+    Other issues are left out. ``earlier`` are the attempts before it; ``files`` are as for ``lost``.
     """
     open_ = {issue.message for issue in missing if issue.code == LOST}
     if not open_:
@@ -443,17 +423,10 @@ def _body(adr: Adr, title: str) -> str:
 def kept_files(
     before: Mapping[str, str], errors: Sequence[ValidationIssue], answer: str, new: Mapping[str, str], locale: str
 ) -> tuple[dict[str, str], list[ValidationIssue]]:
-    """The files of an answer after a retry, and CONTENT_LOST for what a new version of one of them lacks.
+    """The files of an answer after a retry, by name, and CONTENT_LOST for what a new version of one of them lacks.
 
     A file stays until an error named it, or a whole answer was asked for; then ``taken`` decides, as for the answer. A
     version that lacks a good section is not taken. A file that is new is added.
-
-    Args:
-        before: the files before, by name.
-        errors: the errors that were asked to be corrected.
-        answer: the answer before.
-        new: what the agent wrote now.
-        locale: ``de`` or ``en``.
     """
     files, missing = dict(before), []
     whole = [replace(error, file="", part="") for error in errors if not error.file]

@@ -45,12 +45,9 @@ def isolated(
 ) -> Iterator[tuple[ResponseValidator, ...]]:
     """The validators. One child process judges what is long, or has no known bound. It ends with this block.
 
-    A validator keeps no state between calls: what it changes in itself stays in the child.
-
-    Args:
-        validators: the validators.
-        seconds: time for each of them and answer, ``SECONDS`` by default; 0 has all of them work in this process.
-        memory_mb: memory that each of them may take, in MiB, ``MEMORY_MB`` by default.
+    A validator keeps no state between calls: what it changes in itself stays in the child. ``seconds``: for each of
+    them and answer, ``SECONDS`` by default; 0 has all of them work in this process. ``memory_mb``: what each of them
+    may take, in MiB, ``MEMORY_MB`` by default.
     """
     seconds = SECONDS if seconds is None else seconds
     apart = [each for each in validators if seconds and not _stays(each)]
@@ -112,9 +109,7 @@ class NotJudged(Exception):
 class Child:
     """One child, forked when it is first needed: it has the validators as they are. Used by many threads, one at once.
 
-    Args:
-        validators: whose methods are called.
-        seconds: time for one call. memory_mb: what a call may take on top of what the process has, in MiB.
+    ``seconds`` is the time for one call, ``memory_mb`` what a call may take on top of what the process has, in MiB.
     """
 
     def __init__(self, validators: Sequence[ResponseValidator], seconds: float, memory_mb: int) -> None:

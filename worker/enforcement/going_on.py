@@ -113,16 +113,11 @@ def last_lines(text: str) -> str:
 
 
 def go_on(so_far: str, reply: str, *, complete: bool = True) -> Continued:
-    """Put what an agent sent behind the text it goes on from.
+    """Put what an agent sent behind the text it goes on from (``unfinished``).
 
     Lines that it repeats count once, words before what it sends go, and so does a fence around it. An agent that began
     again, with the whole answer or with a section, is noticed: then its version counts from there, unless it lacks what
-    is in the text so far.
-
-    Args:
-        so_far: the text so far, as ``unfinished`` gives it.
-        reply: what the agent sent.
-        complete: whether it finished; else a new version that is shorter than the text so far does not replace it.
+    is in the text so far; one that did not finish (``complete``) only where it is no shorter.
     """
     ours = so_far.removesuffix("\r").replace("\r\n", "\n") + ("\n" if so_far.endswith("\r") else "")
     theirs = reply.removeprefix("\n") if so_far.endswith("\r") else reply
@@ -407,13 +402,8 @@ def build_feedback(
     """The prompt of a retry: every error with its fix, and exactly what is to be sent.
 
     When code knows where each part goes, only those parts are asked for: code puts them into the answer, and the rest
-    of it stays as it is (surgical retry).
-
-    Args:
-        issues: what the validators found; warnings are left out.
-        locale: ``de`` or ``en``.
-        request: what is asked for; without it what the issues say by themselves.
-        ignored: the last reply did not change the answer that counts.
+    of it stays as it is (surgical retry). Without ``request`` it is what the issues say by themselves; warnings are
+    left out. ``ignored``: the last reply did not change the answer that counts.
     """
     errors = [issue for issue in issues if issue.is_error]
     lines = [

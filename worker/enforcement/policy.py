@@ -85,7 +85,12 @@ def _isolated(
     name = type(validator).__name__
     try:
         name = str(validator.name)
-        found = validator.validate(answer, _copy(context))
+        # Of a context of its own: what a validator changes, no other one sees.
+        own = {
+            key: dict(value) if type(value) is not str and isinstance(value, Mapping) else value
+            for key, value in context.items()
+        }
+        found = validator.validate(answer, own)
         if not isinstance(found, (list, tuple)) or not all(isinstance(one, ValidationIssue) for one in found):
             return _failed(name, f"returned {type(found).__name__}", locale)
     except NotJudged as error:
@@ -97,14 +102,6 @@ def _isolated(
 
 def _failed(name: str, problem: str, locale: str) -> list[ValidationIssue]:
     return [replace(issue("VALIDATOR_ERROR", locale, validator=name, problem=problem), validator=name)]
-
-
-def _copy(context: Mapping[str, Any]) -> dict[str, Any]:
-    """A context of the validator's own: what it changes, no other validator sees."""
-    return {
-        key: dict(value) if type(value) is not str and isinstance(value, Mapping) else value
-        for key, value in context.items()
-    }
 
 
 def refused(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
@@ -190,14 +187,7 @@ def repair_attempt(
     validators: Sequence[ResponseValidator],
     context: Mapping[str, Any] | None = None,
 ) -> Repaired:
-    """Repair the answer of an attempt: what it lost is put back as it stood in an earlier one, then ``repair_answer``.
-
-    Args:
-        chosen: the attempt.
-        history: all attempts.
-        validators: the active ones.
-        context: as for ``examine``.
-    """
+    """Repair the answer of an attempt: what it lost is put back as in an earlier one, then ``repair_answer``."""
     locale = str((context or {}).get("locale", DEFAULT_LOCALE))
     missing = [issue for issue in chosen.issues if issue.code == LOST]
     earlier = [attempt for attempt in history if attempt.number < chosen.number]
@@ -419,10 +409,7 @@ def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision
 def demote(issues: Sequence[ValidationIssue], policy: Policy, *, final: bool = False) -> tuple[ValidationIssue, ...]:
     """The issues as the policy weighs them: errors of validators whose order says ``warn`` are warnings.
 
-    Args:
-        issues: what the validators found.
-        policy: says what follows.
-        final: asking is over, so that ``warn`` counts behind other actions too; else only as the first one.
+    ``final``: asking is over, so that ``warn`` counts behind other actions too; else only as the first one.
     """
     if not issues:
         return ()
@@ -443,8 +430,11 @@ def _tolerated(issue: ValidationIssue, policy: Policy, *, final: bool) -> bool:
 
 def weighed(history: Sequence[Attempt], policy: Policy) -> list[Attempt]:
     """The attempts, their issues as the policy weighs them."""
-    seen = ((attempt, demote(attempt.issues, policy)) for attempt in history)
-    return [attempt if issues == attempt.issues else replace(attempt, issues=issues) for attempt, issues in seen]
+    found: list[Attempt] = []
+    for attempt in history:
+        issues = demote(attempt.issues, policy)
+        found.append(attempt if issues == attempt.issues else replace(attempt, issues=issues))
+    return found
 
 
 def _feedback(history: Sequence[Attempt], policy: Policy) -> str:
@@ -501,18 +491,11 @@ def judge(
     fresh: bool = False,
     assembled: str | None = None,
 ) -> Attempt:
-    """The attempt that a new raw text makes, ready for ``decide``.
+    """The attempt that a new raw text makes after those of ``history``, ready for ``decide``.
 
-    Args:
-        history: the attempts before it.
-        text: the agent's raw answer, maybe a fragment when it is not complete.
-        validators: the active ones.
-        context: as for ``examine``.
-        policy: which validators repair before anything else; the default policy repairs none first.
-        complete: whether the agent really finished; else nothing is assembled, examined or repaired.
-        feedback: the feedback the agent got before this run.
-        fresh: it was asked again, not by the feedback of ``decide``.
-        assembled: the answer that was made of it before, which is as it is; None: it is made here.
+    ``context`` is as for ``examine``; the default policy repairs nothing before anything else. A text that is not
+    ``complete`` is not assembled, examined or repaired. ``feedback`` is what the agent got before this run; ``fresh``:
+    it was asked again, not by the feedback of ``decide``. ``assembled``: the answer that was made of it before.
     """
     number = len(history) + 1
     if not complete:

@@ -30,11 +30,7 @@ log = structlog.get_logger()
 
 
 class Machine:
-    """Used by many threads at once.
-
-    Args:
-        settings: in place of the environment's.
-    """
+    """Used by many threads at once; ``settings`` stand in place of the environment's."""
 
     def __init__(self, settings: Settings | None = None) -> None:
         self._given = settings

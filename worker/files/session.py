@@ -22,6 +22,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import repeat
 from json.encoder import encode_basestring
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -122,8 +123,7 @@ def check(name: str) -> None:
 
 def fenced(text: str) -> str:
     """A text as a code block that nothing in it can end."""
-    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
-    fence = "`" * (longest + 1)
+    fence = "`" * (max(map(len, re.findall(r"`{3,}", text)), default=2) + 1)
     return f"{fence}text\n{text.rstrip()}\n{fence}"
 
 
@@ -189,7 +189,7 @@ class Version:
 
     Attributes:
         turn_id: the turn. status: its status.json.
-        rules: what CLAUDE.md says. digest: of its content, as ``digest_of`` gives it; empty for none.
+        rules: what CLAUDE.md says. digest: the SHA-256 of its content; empty for none.
         file: its identity. files: those of everything else that was written or read, by path in the session's folder.
     """
 
@@ -215,16 +215,11 @@ class Version:
         if self.rules != rules:
             return False
         try:
-            return digest_of(read(self.file[0], session, self.file[2])) == self.digest
+            return hashlib.sha256(read(self.file[0], session, self.file[2])).digest() == self.digest
         except FileNotFoundError:
             return not self.digest
         except OSError:  # a link, a folder, a file that grew
             return False
-
-
-def digest_of(content: bytes) -> bytes:
-    """The digest of a file's content."""
-    return hashlib.sha256(content).digest()
 
 
 log = structlog.get_logger()
@@ -242,14 +237,8 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
     """Bring a session's folder up to date for a run; what the session is called and was asked first stays.
 
     A turn's further attempts find what this process wrote for its first one: then nothing is written, unless somebody
-    changed a file since. The session's further turns find its CLAUDE.md in the same way.
-
-    Args:
-        holder: writes in the session's folder, as long as nobody held it later.
-        turn: the turn that is about to run.
-        root: the project the agent works in (HELIX_ROOT).
-        template: the text of CLAUDE.md's template; empty: there is to be no CLAUDE.md.
-        tools: the agent has tools, and can read and write files.
+    changed a file since. The session's further turns find its CLAUDE.md in the same way. ``template`` is the text of
+    its template; empty: there is to be no CLAUDE.md. ``tools``: the agent can read and write files.
 
     Raises:
         OSError: it cannot be written; also when there is a link in a file's place.
@@ -271,7 +260,7 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
         holder.replace("messages.json", _bytes(f"[\n  {lines}\n]\n"), folder, durable=False)
         laid = identity("context", session)  # before its names are read: what comes later changes it
         there = [] if holder.new else sorted(name for name in os.listdir(folder) if name.endswith(".md"))  # noqa: PTH208
-        documents = tuple(identity(name, folder) for name in there[:_MAX_CONTEXTS])
+        documents = tuple(map(identity, there[:_MAX_CONTEXTS], repeat(folder)))
         rules = SessionRules(
             template=template,
             tools=tools,
@@ -287,7 +276,7 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
         os.mkdir("logs", dir_fd=session)
     if status != old:
         _write_status(holder, status)
-    own = (identity(name, session) for name in (STATUS, "input/request.md", "context/messages.json"))
+    own = map(identity, (STATUS, "input/request.md", "context/messages.json"), repeat(session))
     files = (laid, *own, *((f"context/{each[0]}", *each[1:]) for each in documents))
     prepared = Version(
         turn_id=turn.turn_id,
@@ -301,15 +290,9 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
 
 
 def _write_rules(holder: FencedPlace, rules: SessionRules, context: int) -> bytes:
-    """Write CLAUDE.md, and return its digest; without a template there is to be none.
+    """Write CLAUDE.md, and return its digest; without a template there is to be none. Raises as ``prepare``.
 
-    Args:
-        holder: as for ``prepare``.
-        rules: what it says.
-        context: the folder of the documents, held open.
-
-    Raises:
-        OSError, SettingsError: as ``prepare``.
+    ``context`` is the folder of the documents, held open.
     """
     if not rules.template:
         if not holder.new:
@@ -323,12 +306,12 @@ def _write_rules(holder: FencedPlace, rules: SessionRules, context: int) -> byte
         root=rules.root,
         template=rules.template,
         tools=rules.tools,
-        context=_contents([document[0] for document in rules.documents], context),
+        context=_contents(rules.documents, context),
         skills=rules.skills,
     )
     content = _bytes(text)
     holder.replace(RULES, content, holder.session, durable=False)
-    return digest_of(content)
+    return hashlib.sha256(content).digest()
 
 
 def accept(holder: Place, turn: Turn, answer: Answer, *, agent_session: str) -> None:
@@ -340,7 +323,13 @@ def accept(holder: Place, turn: Turn, answer: Answer, *, agent_session: str) -> 
         OSError: it cannot be written.
     """
     answered = [*turn.request.messages, {"role": "assistant", "content": answer.response}]
-    status = {**_new_status(turn), **({} if holder.new else _status_in(holder))}
+    old: Mapping[str, Any] = {}
+    if not holder.new:
+        # As this process wrote it for the run, unless somebody changed it since.
+        version = _versions.get(holder.path)
+        known = version and identity(STATUS, holder.session) in version.files
+        old = version.status if version and known else _read_status(holder.session)
+    status = {**_new_status(turn), **old}
     status |= {
         **_turn_facts(turn),
         "step": answer.step,
@@ -370,15 +359,16 @@ def continued_session(workdir: Path, messages: Sequence[Mapping[str, str]]) -> s
 
 def conversation_digest(messages: Sequence[Mapping[str, str]]) -> str:
     """A digest of who said what. Step markers and blanks around a message do not count: chats do not send them back."""
-    said = ((m["role"], _said(m.get("content", ""))) for m in messages if m.get("role") in {"user", "assistant"})
+    said: list[str] = []
+    for message in messages:
+        if message.get("role") in {"user", "assistant"}:
+            content = message.get("content", "")
+            # As a page of Open WebUI draws it, which is what it sends back.
+            text = page_text(content, marker_spans(content)).strip()
+            said.append(f'  [\n    "{message["role"]}",\n    {encode_basestring(text)}\n  ]')
     # As json.dumps with indent=2 writes them, which takes four times as long: status.json of older versions goes on.
-    pairs = ",\n".join(f'  [\n    "{role}",\n    {encode_basestring(text)}\n  ]' for role, text in said)
+    pairs = ",\n".join(said)
     return hashlib.sha256(_bytes(f"[\n{pairs}\n]\n" if pairs else "[]\n")).hexdigest()
-
-
-def _said(content: str) -> str:
-    """A message as a page of Open WebUI draws it, which is what it sends back."""
-    return page_text(content, marker_spans(content)).strip()
 
 
 def read_status(workdir: Path) -> dict[str, Any]:
@@ -414,14 +404,6 @@ def _new_status(turn: Turn) -> dict[str, Any]:
     }
 
 
-def _status_in(holder: Place) -> Mapping[str, Any]:
-    """The session's status.json: as this process wrote it for the run, unless somebody changed it since."""
-    version = _versions.get(holder.path)
-    if version and identity(STATUS, holder.session) in version.files:
-        return version.status
-    return _read_status(holder.session)
-
-
 def _read_status(session: int) -> dict[str, Any]:
     try:
         status = json.loads(read(STATUS, session, _MAX_STATUS))
@@ -438,10 +420,10 @@ def _write_status(holder: Place, status: Mapping[str, Any]) -> None:
     holder.replace(STATUS, _bytes(f"{{\n  {text[1:-1]}\n}}\n"), holder.session, durable=False)
 
 
-def _contents(names: Sequence[str], folder: int) -> dict[str, str]:
+def _contents(documents: Sequence[Identity], folder: int) -> dict[str, str]:
     """Return what the documents say, by name; those that cannot be read are left out, and logged."""
     found: dict[str, str] = {}
-    for name in names:
+    for name, *_ in documents:
         try:
             found[name.removesuffix(".md")] = read(name, folder, _MAX_CONTEXT).decode("utf-8", "replace")
         except OSError as error:

@@ -54,12 +54,9 @@ _known: Recent[Path, dict[str, tuple[_Seen, str]]] = Recent(most=256)
 
 
 def found_in(path: Path, session: int, *, most_bytes: int = 0) -> FolderState:
-    """What a session's folder holds, as far as it belongs to a snapshot; only what changed is read.
+    """What a session's folder, held open as ``session``, holds of a snapshot; only what changed is read.
 
-    Args:
-        path: the folder.
-        session: the same, held open.
-        most_bytes: of all files together; 0: however many.
+    ``most_bytes`` counts all files together; 0: however many.
 
     Raises:
         SessionTooLarge: it holds more. OSError: it cannot be read.
@@ -200,18 +197,9 @@ def _above(path: str, session: int, stack: ExitStack) -> tuple[int, str]:
 def packed(
     path: Path, session: int, name: str, base: Snapshot, *, most_bytes: int, grace: float
 ) -> tuple[Snapshot, bytes] | None:
-    """The snapshot of a session's folder, and its object; None where nothing changed since ``base``.
+    """The snapshot of a session's folder, and its new object of this name; None where nothing changed since ``base``.
 
-    Args:
-        path: the folder.
-        session: the same, held open.
-        name: of the new object.
-        base: the snapshot before.
-        most_bytes: of all files together; 0: however many.
-        grace: how long retired objects are remembered, in seconds.
-
-    Raises:
-        SessionTooLarge, OSError: as ``found_in``.
+    Retired objects are remembered for ``grace`` seconds. The rest is as for ``found_in``; raises as that.
     """
     found = found_in(path, session, most_bytes=most_bytes)
     if found == base.manifest.found:

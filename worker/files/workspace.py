@@ -198,15 +198,11 @@ def place(session: Path, token: str = "") -> Iterator[Place | None]:
 def fenced_writes(session: Path, token: str = "", *, stays: bool = False) -> Iterator[FencedPlace]:
     """A holder's place in a session's folder, which is made when it is missing.
 
-    This writes nothing and ends no other holder's right: that begins with ``take``, after the store was asked.
+    This writes nothing and ends no other holder's right: that begins with ``take``, after the store was asked. By the
+    claim's ``token`` a place is found again that was kept (``stays``, unless the block ends with an error), when nobody
+    took the session since.
 
-    Args:
-        session: its folder.
-        token: the claim's: its place is found again when it was kept, and nobody took the session since.
-        stays: keep the place for the token, unless the block ends with an error.
-
-    Raises:
-        OSError: it cannot be made; also when an agent put a link in its place.
+    Raises ``OSError``: it cannot be made; also when an agent put a link in its place.
     """
     with _opened(session) as (root, new):
         held, first = _held_in(root, new)
@@ -446,8 +442,6 @@ def keep_repaired(holder: Place, delivery: str, files: Mapping[str, str]) -> Non
     Raises:
         OSError: as ``publish``.
     """
-    if not files:
-        return
     with made(holder.session, "attempts") as attempts, made(attempts, repaired_name(delivery)) as folder:
         for name, content in files.items():
             holder.replace(name, content.encode("utf-8", "replace"), folder, durable=False)
@@ -458,15 +452,9 @@ def publish(
 ) -> None:
     """Make an accepted answer the session's: ``output/response.md``, the ADRs, and last ``.done`` with the attempt id.
 
-    Each file appears whole or not at all, also after a crash; ``durable`` waits for the disk, so that a loss of
-    power changes nothing either. Publishing the same again changes nothing.
-
-    Args:
-        holder: writes in the session's folder, as long as nobody held it later.
-        text: the accepted answer; it is what response.md holds, whatever ``files`` say.
-        attempt_id: names the accepted delivery.
-        files: further files by name, as ``written_files`` gives them.
-        durable: as ``HELIX_DURABILITY=power`` asks; costs milliseconds.
+    Each file appears whole or not at all, also after a crash; ``durable`` (``HELIX_DURABILITY=power``, costs
+    milliseconds) waits for the disk, so that a loss of power changes nothing either. Publishing the same again changes
+    nothing. ``files`` are further ones by name; response.md holds ``text``, whatever they say.
 
     Raises:
         ValueError: an answer has no file of this name.
@@ -517,12 +505,8 @@ def _published_whole(holder: Place, files: Mapping[str, bytes], durable: bool) -
 def check_session_done(session: Path, attempt_id: str = "") -> bool:
     """True when the session's last message has its accepted answer: ``output/.done`` is there (ADR-036, phase 3).
 
-    The worker writes ``.done`` after the verdict and takes it away when an attempt starts, so it is there exactly
-    while ``output/`` holds an accepted answer and no attempt runs.
-
-    Args:
-        session: the session's folder.
-        attempt_id: where given, only this delivery's answer counts.
+    The worker writes ``.done`` after the verdict and takes it away when an attempt starts, so it is there exactly while
+    ``output/`` holds an accepted answer and no attempt runs. With an ``attempt_id`` only this delivery's answer counts.
     """
     try:
         with opened(session) as root, opened("output", root) as output:

@@ -24,10 +24,7 @@ from worker.processes.program import STAYS_DOWN, Program, ask_to_end, await_end,
 class LivenessProbe:
     """Asks one process until ``stop``; ``lost`` is set once it has missed ``misses`` questions in a row.
 
-    Args:
-        answers: asks once; must come back within seconds.
-        every_seconds: from the end of one question to the next.
-        misses: how many in a row.
+    ``answers`` asks once, and must come back within seconds; ``every_seconds`` pass until the next question.
     """
 
     def __init__(self, answers: Callable[[], bool], every_seconds: float, misses: int) -> None:

@@ -21,11 +21,9 @@ TOO_LONG = re.compile(
 
 
 def fault_of(status: int, said: str) -> str:
-    """What a service has against a request, as ``contract.completion.Fault``; empty for anything else.
+    """What a service has against a request, by its words, as ``contract.completion.Fault``; empty for anything else.
 
-    Args:
-        status: the HTTP status; 0 where no answer came.
-        said: the service's own words.
+    ``status`` is the HTTP status; 0 where no answer came.
     """
     if status in {401, 403}:
         return "auth"

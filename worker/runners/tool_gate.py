@@ -30,12 +30,7 @@ _NETWORK_TOOLS = re.compile(r"web|fetch|browser|http|^mcp__", re.IGNORECASE)
 def ruling(rules: Sequence[Rule], tool: str, arguments: Mapping[str, Any], *, root: str, folder: str) -> Rule:
     """The first rule that fits; an empty mapping where none does: then the agent's own permissions decide.
 
-    Args:
-        rules: in the policy's order.
-        tool: its name.
-        arguments: by name.
-        root: HELIX_ROOT.
-        folder: where the agent works; relative paths are below it.
+    ``root`` is HELIX_ROOT; relative paths of ``arguments`` are below ``folder``, where the agent works.
     """
     return next((rule for rule in rules if _fits(rule, tool, arguments, root, folder)), {})
 

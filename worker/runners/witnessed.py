@@ -128,10 +128,7 @@ def objection(witnessed: Witnessed, *, ends_by_tool: bool = False) -> str:
     """Say why an end must not count as complete by the run's calls; empty where nothing speaks against it.
 
     A run of which no call was seen is not certifiable: nothing speaks against it, and ``to_dict`` says so.
-
-    Args:
-        witnessed: the run's calls.
-        ends_by_tool: this agent gives its answer by calling a tool, as with structured output.
+    ``ends_by_tool``: this agent gives its answer by calling a tool, as with structured output.
     """
     call = witnessed.deciding
     if call is None or call.end is CallEnd.WELL or (ends_by_tool and call.end is CallEnd.TOOL):
@@ -152,16 +149,11 @@ def objection(witnessed: Witnessed, *, ends_by_tool: bool = False) -> str:
 def weigh(
     completion: Completion, witnessed: Witnessed | None, *, ends_by_tool: bool = False, required: bool = False
 ) -> Completion:
-    """The verdict of an agent's own evidence, with what the door saw.
+    """The verdict of an agent's own evidence, with what the door saw; None where the run had no door.
 
     ``complete`` stays only where the deciding call ended well. An end that broke off, or said nothing, gets the kind
-    that the provider gave it: after a 429 it is transient, after an output limit a limit. All else stays.
-
-    Args:
-        completion: the verdict without the door.
-        witnessed: the run's calls; None where the run had no door.
-        ends_by_tool: as in ``objection``.
-        required: without a single call seen, ``complete`` is not believed either.
+    that the provider gave it: after a 429 it is transient, after an output limit a limit. All else stays. ``required``:
+    without a single call seen, ``complete`` is not believed either.
     """
     if witnessed is None or not (
         completion.verdict is Verdict.COMPLETE or completion.why in {Why.BROKE_OFF, Why.SILENT}

@@ -156,19 +156,6 @@ _LEFT = 16_384
 _MOST = 65_536
 
 
-def body_from(event: AgentEvent, attempt: int) -> Body:
-    """An agent's event as a turn's event."""
-    match event.kind:
-        case "output":
-            return AttemptOutput(attempt=attempt, text=event.text)
-        case "reset":
-            return AttemptReset(attempt=attempt, reason=event.text)
-        case "tool":
-            return AttemptTool(attempt=attempt, name=event.text, detail=event.detail)
-        case "note":
-            return AttemptNote(attempt=attempt, text=event.text)
-
-
 def _size(events: list[Body]) -> int:
     """Characters of output in these events."""
     return sum(len(body.text) for body in events if isinstance(body, AttemptOutput))
@@ -199,16 +186,21 @@ class EventWriter:
         """Take an event, in the loop; never waits for the store."""
         if self._fenced:
             return
-        body = body_from(event, self._claim.link.attempt)
-        if isinstance(body, AttemptOutput):
-            for start in range(0, len(body.text) or 1, _MOST):
-                piece, last = body.text[start : start + _MOST], self._waiting[-1] if self._waiting else None
-                if isinstance(last, AttemptOutput) and len(last.text) + len(piece) <= _MOST:
-                    piece = last.text + piece
-                    self._waiting.pop()
-                self._waiting.append(AttemptOutput(attempt=body.attempt, text=piece))
-        else:
-            self._waiting.append(body)
+        attempt, text = self._claim.link.attempt, event.text
+        match event.kind:
+            case "output":
+                for start in range(0, len(text) or 1, _MOST):
+                    piece, last = text[start : start + _MOST], self._waiting[-1] if self._waiting else None
+                    if isinstance(last, AttemptOutput) and len(last.text) + len(piece) <= _MOST:
+                        piece = last.text + piece
+                        self._waiting.pop()
+                    self._waiting.append(AttemptOutput(attempt=attempt, text=piece))
+            case "reset":
+                self._waiting.append(AttemptReset(attempt=attempt, reason=text))
+            case "tool":
+                self._waiting.append(AttemptTool(attempt=attempt, name=text, detail=event.detail))
+            case "note":
+                self._waiting.append(AttemptNote(attempt=attempt, text=text))
         if self._writing is None and self._beginning is None:
             self._beginning = self._loop.call_soon(self._begin)
 
@@ -318,7 +310,9 @@ class AgentRun:
             result: RunResult | None = None
             if order.recorded and order.delivery > 1 and not self._lease.went_on and isinstance(runner, Adopts):
                 result = await self._adopted(runner, order, emit)
-            result = result or await self._took_over(order) or await self._played(runner, order, emit)
+            if result is None and order.answered:
+                result = await self._took_over(order, order.answered.delivery)
+            result = result or await self._played(runner, order, emit)
             if self._parts.host.heard(result.completion):
                 await self._parts.threads.files(self._parts.host.look)
             if result.completion.kind is ErrorKind.HOST:
@@ -347,13 +341,11 @@ class AgentRun:
                 return replace(result, completion=replace(result.completion, evidence=evidence), adopted=number)
         return None
 
-    async def _took_over(self, order: Order) -> RunResult | None:
+    async def _took_over(self, order: Order, asked_in: int) -> RunResult | None:
         """Give a run that goes on from a question the files that were there; the result that says why not."""
-        if not order.answered:
-            return None
         take = self._parts.threads.files
         try:
-            await take(folders.take_over, self._parts.settings, self._turn, order.attempt, order.answered.delivery)
+            await take(folders.take_over, self._parts.settings, self._turn, order.attempt, asked_in)
         except OSError as error:
             return not_begun(f"the files from before the question could not be moved: {error}", host=True)
         return None

@@ -343,14 +343,9 @@ async def publish(
 ) -> Move:
     """Seal and publish a success before its commit; other moves just go on. Returns the move to commit.
 
-    A turn that was cancelled before the seal is not published; the commit ends it as it must.
-
-    Args:
-        parts: the engine's.
-        lease: the turn's.
-        accepted: what is sealed.
-        files: all files that belong to the answer, by name; None: those of the delivery, and repaired ones.
-        ended: attempts whose recordings nobody needs once it is sealed.
+    A turn that was cancelled before the seal is not published; the commit ends it as it must. ``files`` are all that
+    belong to the answer, by name; None: those of the delivery, and repaired ones. ``ended``: attempts whose recordings
+    nobody needs once it is sealed.
 
     Raises:
         Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.
@@ -421,7 +416,8 @@ def _put(parts: EngineParts, holder: Place, turn: Turn, accepted: Accepted, file
     if files is None:
         own = workspace.written_files(holder.path / "attempts" / accepted.delivery)
         files = {**own, **accepted.mended}
-    workspace.keep_repaired(holder, accepted.delivery, accepted.mended)
+    if accepted.mended:
+        workspace.keep_repaired(holder, accepted.delivery, accepted.mended)
     answer, changed = accepted.move.answer, accepted.move.fields.values
     session.accept(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
     workspace.publish(

@@ -159,10 +159,9 @@ def repair_case(case: Case) -> Repaired:
 class Judges:
     """Judges and repairs, each case within ``seconds``. One per process, used by many threads.
 
-    Args:
-        seconds: how long validators may take that run in a child, besides what they wait for programs and models.
-        children: how many cases are judged in children at once; the next one waits.
-        memory_mb: memory that validators may take in a child, in MiB; beyond it they raise MemoryError.
+    That time is of validators in a child, besides what they wait for programs and models. ``children``: how many cases
+    are judged so at once; the next one waits. ``memory_mb``: what they may take, in MiB; beyond it they raise
+    MemoryError.
     """
 
     def __init__(self, seconds: float, children: int | None = None, memory_mb: int = MEMORY_MB) -> None:

@@ -34,7 +34,7 @@ from api_client.snapshots import FilesUnavailable
 from api_client.turns.record.changes import Claim, JudgingPaused
 from api_client.turns.record.encoding import Accepted, Move, asked_anew, judged, policy_of
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.claims.journal import Journal
+from worker.enforcement.claims.journal import Journal, journal_of
 from worker.enforcement.policy import decide, demote, refused
 from worker.enforcement.rules.claims import JOURNAL
 from worker.files.snapshots import SessionTooLarge
@@ -83,7 +83,7 @@ async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecor
         raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
     found = await _collected(parts, turn, attempts)
     try:
-        case = case_of(parts, turn, this.text, found.files, before, run_journal.journal_of(attempts))
+        case = case_of(parts, turn, this.text, found.files, before, journal_of(attempts))
         quick = case.bounded
         attempt = parts.judges.judge(case) if quick else await parts.threads.checks(parts.judges.judge, case)
         shadow = await _in_shadow(parts, turn, case, attempt, lease.deadline - time.monotonic())
@@ -121,7 +121,7 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
     this = AttemptRecord(number=run.attempt, **run.facts.values)
     before = [record for record in attempts if record.number < run.attempt]
     try:
-        case = case_of(parts, turn, this.text, {}, before, run_journal.journal_of([*before, this]))
+        case = case_of(parts, turn, this.text, {}, before, journal_of([*before, this]))
         if not case.bounded:
             return None
         found = await _collected(parts, turn, [*before, this])
@@ -256,12 +256,9 @@ async def work(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) 
 async def settle(parts: EngineParts, lease: Lease, following: Claim | None, *, published: bool) -> None:
     """Remove the recordings of runs after the link is committed: no worker has to adopt them any more.
 
-    Args:
-        parts: the engine's.
-        lease: with the claim of the link that is committed.
-        following: the claim of the next link, where that is carried out in place. Before it runs an agent again,
-            ``AgentRun`` removes the recording of the attempt before.
-        published: they were removed when the answer was published.
+    ``following`` is the next link's claim, where that is carried out in place. Before it runs an agent again,
+    ``AgentRun`` removes the recording of the attempt before. ``published``: they were removed when the answer was
+    published.
     """
     claim = lease.claim
     ended = folders.unforgotten(parts.settings, claim, parts.runners, went_on=lease.went_on)
@@ -318,7 +315,7 @@ def _fallback(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -
     tried = [record for number, record in sorted(records.items()) if number <= best.number]
     found = folders.kept(parts.settings, turn, tried)
     try:
-        case = case_of(parts, turn, best.answer, found.files, list(records.values()), run_journal.journal_of(tried))
+        case = case_of(parts, turn, best.answer, found.files, list(records.values()), journal_of(tried))
         repaired = parts.judges.repair(case)
     except CannotJudge as error:
         return cannot_judge(link, str(error))

@@ -14,7 +14,7 @@ from typing import Any
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from worker.enforcement.claims.journal import Journal, OnDisk, joined
+from worker.enforcement.claims.journal import Journal, OnDisk
 from worker.enforcement.claims.statements import paths_claimed
 from worker.enforcement.rules import Claims
 from worker.runners.base import RunResult
@@ -67,11 +67,6 @@ async def _is_asked_for(parts: EngineParts, turn: Turn) -> bool:
         return False
     called = {entry.name: entry.rule for entry in file.rules} if file else {}
     return any(called.get(name, name) == Claims.kind for name in names)
-
-
-def journal_of(records: Sequence[AttemptRecord]) -> Journal | None:
-    """The journal of these runs, oldest first; None where one of them has none."""
-    return joined(Journal.read(record.journal) for record in records)
 
 
 def files_of(settings: Settings, directory: Path, named: Sequence[str], since: float) -> dict[str, OnDisk]:

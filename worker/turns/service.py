@@ -99,7 +99,7 @@ def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
 
 def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
     """The result, such as ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
-    said = [text for body in move.events if (text := _said(body))]
+    said = [*filter(None, map(_said, move.events))]
     if outcome:
         said.append(f"turn {outcome}")
     elif move.next and link.task not in JUDGED_BY:
@@ -172,7 +172,7 @@ class Slots:
 
     def order(self, queues: Sequence[str]) -> list[str]:
         """Which queues to take the next message from, the first of them first: this says which turn comes next."""
-        return self._next.order([queue for queue in queues if self.free(queue)])
+        return self._next.order(list(filter(self.free, queues)))
 
     def asked(self, queues: Sequence[str]) -> list[str]:
         """As ``order``, but answers alone only once no slot for agents was free for a moment.
@@ -191,7 +191,7 @@ class Slots:
 
     def most(self, order: Sequence[str]) -> int:
         """Return how many messages may be taken at once of queues in this order."""
-        return max(1, min(self._next.most(order), *(self.free(queue) for queue in order)))
+        return max(1, min(self._next.most(order), *map(self.free, order)))
 
     def enter(self, queue: str) -> Seat:
         """A slot for a message that was taken already: beyond the limit, if it must be."""
@@ -239,16 +239,13 @@ class Seat:
     def settle(self, queue: str) -> None:
         """The turn goes on with a link of ``queue``: give back what that needs no more."""
         for other in self._held - {queue, RUN_QUEUE}:
-            self._leave(other)
+            self._held.discard(other)
+            self._slots.give(other)
 
     def leave(self) -> None:
         """The turn is done with here."""
-        for queue in list(self._held):
-            self._leave(queue)
-
-    def _leave(self, queue: str) -> None:
-        self._held.discard(queue)
-        self._slots.give(queue)
+        while self._held:
+            self._slots.give(self._held.pop())
 
 
 log = structlog.get_logger()

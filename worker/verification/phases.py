@@ -106,10 +106,7 @@ class FeedbackChannel:
     def write(self, message: str, attempt: int, max_attempts: int | None = None) -> str:
         """Put the feedback there, in place of what was there before; returns the text.
 
-        Args:
-            message: the faults.
-            attempt: the attempt it is about, from 1.
-            max_attempts: how many there are; the channel's for None.
+        Attempts count from 1; ``max_attempts`` is the channel's for None.
 
         Raises:
             ValueError: there is no such attempt.
@@ -170,11 +167,7 @@ class FeedbackChannel:
     def archive(self, name: str = "") -> Path | None:
         """Move the feedback to ``logs/`` after the last attempt failed; None when there is none.
 
-        Args:
-            name: of the kept file, without its ending; made of the time when empty.
-
-        Raises:
-            OSError: it cannot be moved; then it is still where it was.
+        ``name`` lacks its ending; empty, it is made of the time. Raises ``OSError``: it cannot be moved, and stays.
         """
         kept = f"{name or datetime.now(UTC).strftime('feedback-%Y%m%dT%H%M%S%fZ')}.md"
         try:
@@ -233,15 +226,9 @@ async def verify_with_retries(
     """Run a phase until its output is verified, at most ``max_retries`` times.
 
     A stale feedback.md goes first. After a run that failed or was rejected the feedback waits in the file while the
-    next run is asked with the same text. When the verifier itself failed, the output is verified again without another
-    run of the agent, who cannot repair that; this uses up an attempt all the same.
-
-    Args:
-        run: runs the agent; gets the attempt from 1 and the feedback, empty at first.
-        verify: verifies the output of an attempt.
-        phase_id: names the phase in errors.
-        feedback: where feedback goes; removed after success, archived after the last failure.
-        max_retries: runs at most.
+    next run is asked with the same text; it is archived after the last failure. ``run`` gets the attempt from 1 and the
+    feedback, empty at first. When the verifier itself failed, the output is verified again without another run of the
+    agent, who cannot repair that; this uses up an attempt all the same.
 
     Raises:
         ValueError: ``max_retries`` is less than 1.

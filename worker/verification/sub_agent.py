@@ -86,13 +86,8 @@ def verifier_prompt(
 ) -> str:
     """The verifier's order.
 
-    Args:
-        phase: the phase that is judged.
-        nonce: what the verdict must repeat; it is nowhere else.
-        files: the output's texts by path.
-        unseen: files that are not shown here.
-        checked: what the gates have found right.
-        locale: language of the verdict's sentences.
+    ``nonce`` is what the verdict must repeat, and nowhere else. ``files`` are the output's texts by path, ``unseen``
+    files that are not shown here, ``checked`` what the gates have found right. ``locale``: of the verdict's sentences.
     """
     shown = "\n".join(f"\n### {path}\n\n{fenced(text)}" for path, text in files.items())
     where = "\nThe files are in the folder `files/` of your working directory; you can read them there."
@@ -139,12 +134,9 @@ first: it says what was wrong with the last attempt.
 
 
 def phase_prompt(phase: Phase, *, inputs: Mapping[str, str] | None = None, locale: str = "en") -> str:
-    """The prompt of a phase's first attempt.
+    """The prompt of a phase's first attempt; ``inputs`` says where each input file lies, by its name in phases.yaml.
 
-    Args:
-        phase: its phase.
-        inputs: where each of its input files lies, by the name phases.yaml gives it.
-        locale: language of the frame; the description stays as it is.
+    ``locale`` is the language of the frame; the description stays as it is.
     """
     english = not locale.startswith("de")
     found = inputs or {}
@@ -191,14 +183,9 @@ class VerifierVerdict:
 
 
 def read_verdict(text: str, nonce: str) -> VerifierVerdict:
-    """The verdict in a verifier's answer.
+    """The verdict in a verifier's answer, or in the CLI's JSON envelope around it; it repeats the ``nonce``.
 
-    Args:
-        text: the answer, or the CLI's JSON envelope around it.
-        nonce: the word that the verifier has to repeat.
-
-    Raises:
-        NoVerdict: there is none, it is not of the right shape, its nonce is wrong, or two of them disagree.
+    Raises ``NoVerdict``: there is none, it is not of the right shape, its nonce is wrong, or two of them disagree.
     """
     if len(nonce) < 8:
         raise ValueError("a nonce has at least 8 characters")

@@ -161,15 +161,11 @@ def fail_over(name: str, node_timeout: str | None, settings: Settings) -> Iterat
 def replication(
     name: str, info: Info, durability: str, least: str | None, *, copies: int = 1, priority: str | None = "0"
 ) -> Iterator[Finding]:
-    """Yield what a fail-over can lose. Pure.
+    """Yield what a fail-over can lose, by a server's INFO. Pure.
 
-    Args:
-        name: of the server.
-        info: its INFO.
-        durability: HELIX_DURABILITY.
-        least: the server's min-replicas-to-write, None when it does not say.
-        copies: replicas that a write waits for.
-        priority: the server's replica-priority, None when it does not say.
+    ``durability`` is HELIX_DURABILITY, ``least`` the server's min-replicas-to-write (None when it does not say),
+    ``copies`` the replicas that a write waits for, ``priority`` the server's replica-priority (None when it does not
+    say).
     """
     listed, check = int(info.get("connected_slaves", 0)), f"{name} replication"
     replicas = online(info)

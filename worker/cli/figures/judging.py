@@ -71,15 +71,11 @@ class JudgingEnded(Exception):
 
 
 class ComparisonRun:
-    """Judges turns and counts their answers in a comparison, in the order in which they come. A context manager.
+    """Judges turns by a policy and counts their answers in a comparison, in the order in which they come.
 
-    Fewer turns than one batch are judged in this process. The others start as they are needed, and end with the
-    block; when this process is killed, they find the end of their pipe.
-
-    Args:
-        policy: what judges. settings: where the project is, and how models are asked.
-        comparison: what counts.
-        processes: how many; by default as many as there are processors.
+    A context manager. Fewer turns than one batch are judged in this process. The others start as they are needed, and
+    end with the block; when this process is killed, they find the end of their pipe. ``processes``: by default as many
+    as there are processors.
     """
 
     def __init__(self, policy: PolicyFile, settings: Settings, comparison: Comparison, processes: int = 0) -> None:

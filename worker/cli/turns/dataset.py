@@ -128,13 +128,10 @@ def read_export(text: str, name: str) -> tuple[list[Thumb], int]:
 
 
 def join(thumbs: Iterable[Thumb], turn_of: dict[str, str], settings: Settings, now: float) -> Joined:
-    """Which turn each thumb is about.
+    """Which turn each thumb is about, by the message id that Open WebUI gave the turn.
 
-    Args:
-        thumbs: oldest first: a later one of the same message wins.
-        turn_of: turns by the message id that Open WebUI gave them.
-        settings: which models are ours, and how long turns are kept.
-        now: seconds since the epoch.
+    ``thumbs`` come oldest first: a later one of the same message wins. ``settings`` say which models are ours, and how
+    long turns are kept. ``now``: seconds since the epoch.
     """
     joined = Joined()
     for thumb in thumbs:
@@ -237,11 +234,8 @@ class Exported:
 def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> Exported:
     """Write a row for each rejected answer of turns that finished within ``since`` seconds.
 
-    Args:
-        out: where to.
-        since: how far back, in seconds.
-        model: of this model alone; empty for all.
-        redact: what users asked is written as its length only. Credentials are masked in any case.
+    An empty ``model`` means all. ``redact``: what users asked is written as its length only. Credentials are masked in
+    any case.
     """
     settings = load()
     mask, ratings = redactor(settings), read_feedback(settings.root)

@@ -7,9 +7,11 @@ none: nothing is known of it, and that is not the same as a run that used no too
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
+
+from api_client.contract.record import AttemptRecord
 
 #: ``write`` changes the file in ``what``; ``run`` is a command; ``read`` changes nothing; of ``other`` nobody knows.
 CallKind = Literal["write", "run", "read", "other"]
@@ -86,10 +88,11 @@ class Journal:
             return None
 
 
-def joined(journals: Iterable[Journal | None]) -> Journal | None:
-    """The journal of several runs; None where one of them has none."""
+def journal_of(records: Sequence[AttemptRecord]) -> Journal | None:
+    """The journal of these runs, oldest first; None where one of them has none."""
     found = Journal()
-    for each in journals:
+    for record in records:
+        each = Journal.read(record.journal)
         if each is None:
             return None
         found += each

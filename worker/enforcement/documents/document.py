@@ -56,12 +56,9 @@ _INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 
 
 def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
-    """The lines ``start`` up to, not including, ``end`` that show something: their numbers, and what they show.
+    """The lines ``start`` up to, not including, ``end`` that show something: their numbers from 0, and what they show.
 
-    Args:
-        out: the text's outline; fenced code is content as it is.
-        start: number of the first line, from 0.
-        end: number of the line after the last.
+    Fenced code is content as it is.
     """
     first, last = (bisect_left(out.headings, line, key=lambda heading: heading.line) for line in (start, end))
     headings = {heading.line for heading in out.headings[first:last]}
@@ -310,9 +307,7 @@ def _is_data(text: str) -> bool:
 def find_adrs(out: Outline, starts: Sequence[int]) -> list[Adr]:
     """The ADRs of a text, in its order: those in the text itself, and those in ```markdown fences outside of them.
 
-    Args:
-        out: the text's outline, made with ``header_end``.
-        starts: where each line begins, in characters.
+    ``out`` was made with ``header_end``; ``starts`` says where each line begins, in characters.
     """
     found = list(_plain_adrs(out))
     first = found[0].start if found else len(out.lines)  # an ADR goes to the next one or to the end of the text
@@ -411,13 +406,9 @@ def surely_outside(text: str, found: Sequence[Marker]) -> bool:
 
 
 def outside_code(text: str, found: Sequence[Marker], out: Outline, starts: Sequence[int]) -> list[Marker]:
-    """Those markers that stand outside code blocks, code spans, quotes and YAML headers.
+    """Those of the candidates, in their order, that stand outside code blocks, code spans, quotes and YAML headers.
 
-    Args:
-        text: the answer.
-        found: the candidates, in the text's order.
-        out: the answer's outline.
-        starts: where each line begins, in characters.
+    ``starts`` says where each line of the text begins, in characters.
     """
     hidden = lines_of(out.fenced, out.indented, out.quotes, out.headers)
     lines = [bisect_right(starts, m.start) - 1 for m in found]
@@ -500,18 +491,21 @@ class Document:
     @cached_property
     def adrs(self) -> list[Adr]:
         """The ADRs of the text; those that are only shown in a fence are ``excerpts``."""
-        return [adr for adr in self._found if not is_excerpt(adr)]
+        return self._found[0]
 
     @cached_property
     def excerpts(self) -> list[Adr]:
         """ADRs in a ```markdown fence that decide nothing: a header alone, a template."""
-        return [adr for adr in self._found if is_excerpt(adr)]
+        return self._found[1]
 
     @cached_property
-    def _found(self) -> list[Adr]:
-        if "adr_id" not in self.text and "ADR-" not in self.text:
-            return []
-        return find_adrs(self.out, self.starts)
+    def _found(self) -> tuple[list[Adr], list[Adr]]:
+        adrs: list[Adr] = []
+        excerpts: list[Adr] = []
+        if "adr_id" in self.text or "ADR-" in self.text:
+            for adr in find_adrs(self.out, self.starts):
+                (excerpts if is_excerpt(adr) else adrs).append(adr)
+        return adrs, excerpts
 
 
 @lru_cache(maxsize=8)

@@ -279,15 +279,9 @@ def keeping(new: str, old: str) -> str | None:
 
 
 def with_lists_of(new: str, old: str, named: Iterable[int]) -> str | None:
-    """New lines of ``files`` in which each path is that the old ones have and no issue named.
+    """New lines of ``files`` in which each path is that the ``old`` ones have and no issue named (``named``, from 0).
 
-    Args:
-        new: lines of the key ``files``.
-        old: those before.
-        named: lines of ``old``, from 0, that issues named.
-
-    Returns:
-        The new lines, with those lists of the old ones that they lack; None when another path would be lost.
+    Those are the new lines, with those lists of the old ones that they lack; None when another path would be lost.
     """
     lost = set(named)
     before = list(_paths(old))
@@ -351,16 +345,10 @@ def _value(node: Node | None) -> object:
 
 
 def move_entries(header: str, paths: set[str], *, source: str, target: str) -> str | None:
-    """The header with these entries of ``files.<source>`` moved to ``files.<target>``.
+    """The header (the YAML between the ``---`` lines) with entries of ``files.<source>`` moved to ``files.<target>``.
 
-    Args:
-        header: the YAML between the ``---`` lines.
-        paths: the entries to move, as their values; those that the target has already are only removed.
-        source: the key of the list they are in.
-        target: the key of the list they go to; made when it is missing or empty.
-
-    Returns:
-        The new text; None when the header is written in a way that cannot be edited surely.
+    Entries that the target has already are only removed; it is made when it is missing or empty. None when the header
+    is written in a way that cannot be edited surely.
     """
     try:
         lists = _Lists.read(header, source, target)

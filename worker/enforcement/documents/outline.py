@@ -170,11 +170,9 @@ def within(line: int, spans: Sequence[Span]) -> Span | None:
 
 
 def outline(text: str, header: HeaderEnd | None = None) -> Outline:
-    """The outline of a text.
+    """The outline of a Markdown text; lines end with LF or CRLF.
 
-    Args:
-        text: Markdown; lines end with LF or CRLF.
-        header: recognises front matter, which is YAML and no Markdown; None to know of none.
+    ``header`` recognises front matter, which is YAML and not Markdown; None to know of none.
     """
     out = Outline(text.split("\n"))
     reading = _Reading(out.lines, header)
@@ -332,18 +330,13 @@ _MARKDOWN = _markdown()
 def document_end(lines: list[str], start: int, mark: str, *, alone: bool) -> int:
     """The line after the fence that closes a document's fence, fences inside the document counted.
 
-    Agents wrap a whole document in three backticks although it has its own code blocks. By CommonMark the first
-    inner fence ends it and turns the rest inside out; what the agent meant is that fences nest. When the fences up to
-    the text's last one pair up, the last one is the document's; else a fence with words opens, and a bare one closes.
+    Agents wrap a whole document in three backticks although it has its own code blocks. By CommonMark the first inner
+    fence ends it and turns the rest inside out; what the agent meant is that fences nest. When the fences up to the
+    text's last one pair up, the last one is the document's; else a fence with words opens, and a bare one closes.
 
-    Args:
-        lines: the text.
-        start: the line of the opening fence.
-        mark: the characters of the opening fence.
-        alone: the text has no document before; only then the whole text is looked at.
-
-    Returns:
-        0 when the content is not a document that starts with a header or an ADR's heading; -1 when no end is found.
+    ``start`` is the line of the opening fence, ``mark`` its characters. ``alone``: the text has no document before;
+    only then the whole text is looked at. Returns 0 when the content is not a document that starts with a header or an
+    ADR's heading; -1 when no end is found.
     """
     first = next((line for line in lines[start + 1 : start + 20] if line.strip()), "")
     if first.rstrip() != "---" and not first.startswith("# ADR-"):

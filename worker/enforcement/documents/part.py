@@ -138,13 +138,10 @@ def rank(title: str) -> int | None:
 
 
 def asked_as(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
-    """The title that a missing required section is asked for as: the ADR's own language and template.
+    """The title that a missing section of ``REQUIRED_SECTIONS`` is asked for as: the ADR's own language and template.
 
-    Args:
-        name: the section, as in ``REQUIRED_SECTIONS``; another name is returned as it is.
-        titles: the titles the ADR has.
-        prose: its text, looked at where the titles do not tell.
-        locale: the language of the feedback, for an ADR that shows none.
+    Its ``titles`` tell them, else its ``prose``, else the ``locale`` of the feedback. Another name is returned as it
+    is.
     """
     if name not in REQUIRED_SECTIONS:
         return name

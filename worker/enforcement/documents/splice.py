@@ -295,11 +295,7 @@ def put_header(answer: str, header: str) -> str:
 def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> str:
     """The answer with these lines for one key of its ADR's header; the answer itself when that cannot be done surely.
 
-    Args:
-        answer: the text the ADR is in.
-        name: the key.
-        lines: the key and its value.
-        named: lines of the old value of ``files``, from 0, that issues named: other paths must stay.
+    ``named`` are lines of the old value of ``files``, from 0, that issues named: other paths must stay.
     """
     adr = only_adr(answer)
     if adr is None or not adr.header:
@@ -316,14 +312,9 @@ def put_key(answer: str, name: str, lines: str, named: Collection[int] = ()) -> 
 
 
 def put_section(answer: str, title: str, body: str) -> str:
-    """The answer with this section of its ADR.
+    """The answer with this section of its ADR; ``body`` has no heading.
 
     Text below an empty heading, in the place of the text that a section has, else a new section where ADRs have it.
-
-    Args:
-        answer: the text the ADR is in.
-        title: the section's title.
-        body: its text, without heading.
     """
     adr = only_adr(answer)
     if adr is None:

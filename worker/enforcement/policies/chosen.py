@@ -37,16 +37,10 @@ class Chosen:
 
 
 def choose(file: PolicyFile, subject: Subject, *, root: Path, locale: str = DEFAULT_LOCALE) -> Chosen:
-    """Return what a policy file gives one turn.
+    """Return what a policy file gives one turn. Paths in answers are relative to ``root`` (HELIX_ROOT).
 
-    Args:
-        file: the policy.
-        subject: the turn.
-        root: what paths in answers are relative to (HELIX_ROOT).
-        locale: the turn's language; the file's own, where it has one, wins.
-
-    Raises:
-        ValueError, TypeError, ImportError: an installed validator cannot be made.
+    ``locale`` is the turn's; the file's own, where it has one, wins. Raises ``ValueError``, ``TypeError``,
+    ``ImportError``: an installed validator cannot be made.
     """
     locale = file.locale or locale
     entries = [entry for entry in file.rules if entry.applies_to.judges(subject)]

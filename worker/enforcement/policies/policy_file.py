@@ -82,17 +82,11 @@ def name_of(rule: str) -> str:
 
 
 def load_rule(rule: str, *, name: str, root: Path, locale: str, options: Mapping[str, Any]) -> ResponseValidator:
-    """The rule that a file has.
+    """The rule that a file has, by the policy's name for it.
 
-    Args:
-        rule: as the policy names it.
-        name: how issues name it; a class that takes no name keeps its own.
-        root: HELIX_ROOT.
-        locale: language of messages.
-        options: for the class: fields of a ``Rule``, or arguments by their names.
-
-    Raises:
-        ValueError, TypeError, ImportError: the file cannot be loaded, or makes no validator with these options.
+    ``name`` is what issues call it; a class that takes no name keeps its own. ``options`` are for the class: fields of
+    a ``Rule``, or arguments by their names. Raises ``ValueError``, ``TypeError``, ``ImportError``: the file cannot be
+    loaded, or makes no validator with these options.
     """
     found = _FORM.fullmatch(rule)
     if found is None or problem_of(rule):
@@ -142,14 +136,9 @@ class PolicyError(Invalid):
 
 
 def read_policy(text: str, offered: Collection[str] | None = None) -> PolicyFile:
-    """Read a policy file.
+    """Read a policy file. ``offered`` are the validators that entries may name besides the rules, by default all.
 
-    Args:
-        text: the YAML.
-        offered: names of validators that entries may use besides the rules; ``offered_validators()`` by default.
-
-    Raises:
-        PolicyError: with every problem, its line and its column.
+    Raises ``PolicyError`` with every problem, its line and its column.
     """
     validators = tuple(offered_validators() if offered is None else offered)
     try:

@@ -216,14 +216,10 @@ def announces(paragraph: str, document: str, title: str) -> bool:
 
 
 def is_section(body: str, document: str, title: str, *, headed: bool, feedback: str = "") -> bool:
-    """True when a text is a section of a document.
+    """True when a text without a heading is a section of this title for a document, the answer.
 
-    Args:
-        body: the text, without a heading.
-        document: the answer that it is for.
-        title: the section's title.
-        headed: it was sent with its heading, so that much speaks for it; else its words must show it.
-        feedback: the feedback; a text that repeats a line of it is not one.
+    ``headed``: it was sent with its heading, so that much speaks for it; else its words must show it. A text that
+    repeats a line of the ``feedback`` is not one.
     """
     prose = _CODE.sub("", body)
     if not has_content(body) or is_json(body) or _TOOL.search(prose) or (not prose.strip() and _TOOL.search(body)):
@@ -326,14 +322,10 @@ class Wrapper:
 
 
 def unframed(text: str, titles: Collection[str]) -> str:
-    """A reply as Markdown, without what is around its parts.
+    """A reply, its lines ended by LF, as Markdown, without what is around its parts.
 
-    A tag goes only where it is around a part: a pair that is named like an asked section, or that has an asked heading
-    between its lines. Every other tag is content.
-
-    Args:
-        text: the reply, its lines ended by LF.
-        titles: of the asked sections.
+    A tag goes only where it is around a part: a pair that is named like an asked section (``titles``), or that has an
+    asked heading between its lines. Every other tag is content.
     """
     wanted = {key(title) for title in titles}
     lines = text.split("\n")

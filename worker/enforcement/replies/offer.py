@@ -91,12 +91,8 @@ def read_reply(
 ) -> Offer:
     """The asked parts that a reply offers.
 
-    Args:
-        text: the reply.
-        asked: names of parts.
-        answer: the answer before: what a section of it speaks about, and what is there already.
-        again: those of the parts that were good once: they need their heading.
-        feedback: the feedback that asked for them.
+    ``answer`` is the one before: what a section of it speaks about, and what is there already. ``again`` are those of
+    the parts that were good once: they need their heading. ``feedback`` asked for them.
     """
     titles = [title for part in asked if (title := section_title(part))]
     text = unframed(text.replace("\r\n", "\n").removeprefix("\ufeff"), titles)
@@ -321,12 +317,7 @@ def _yaml_texts(text: str) -> list[str]:
 
 
 def _read_yaml(yaml_text: str, asked: Collection[str]) -> tuple[str, dict[str, str]]:
-    """A whole header, and lines of single keys, that a piece of YAML offers; its ``---`` lines may be missing.
-
-    Args:
-        yaml_text: the piece.
-        asked: names of parts; what is not asked for is not offered.
-    """
+    """A whole header, and lines of single asked keys, that a piece of YAML offers; its ``---`` lines may be missing."""
     lines = yaml_text.strip("\n").split("\n")
     lines = lines[1:] if _is_header_rule(lines[0]) else lines
     ends = (n for n, line in enumerate(lines) if line.rstrip() in ("---", "...") or line.startswith("# ADR-"))

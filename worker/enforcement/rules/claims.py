@@ -32,12 +32,9 @@ class Contradiction:
 
 
 def contradiction(claim: WorkClaim, journal: Journal, tests: Sequence[str] = ()) -> Contradiction | None:
-    """Return what contradicts a claim; None for nothing.
+    """Return what contradicts a claim in the journal of all runs that the answer may describe; None for nothing.
 
-    Args:
-        claim: the claim.
-        journal: that of all runs that the answer may describe.
-        tests: beginnings of further commands that run tests.
+    ``tests`` are beginnings of further commands that run tests.
     """
     match claim.subject:
         case "file":

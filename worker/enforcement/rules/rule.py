@@ -12,12 +12,7 @@ from worker.enforcement.validators.codes import DEFAULT_LOCALE, ResponseValidato
 
 
 def option(default: Any, what: str) -> Any:
-    """A field that a policy file can set.
-
-    Args:
-        default: its value when the file does not name it.
-        what: one sentence for docs and the JSON Schema.
-    """
+    """A field that a policy file can set; ``what`` is one sentence for docs and the JSON Schema."""
     return field(default=default, metadata={"what": what})
 
 

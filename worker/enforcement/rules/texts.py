@@ -212,11 +212,8 @@ class JsonBlock(NamedTuple):
 def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationIssue:
     """The answer's JSON, or the issue that says why it has no such text.
 
-    Args:
-        response: the answer.
-        where: ``fence`` (the last closed ```json fence), ``whole`` (the answer without its marker), or ``any``: the
-            fence where there is one, else the whole.
-        locale: language of the issue.
+    ``where`` is ``fence`` (the last closed ```json fence), ``whole`` (the answer without its marker), or ``any``: the
+    fence where there is one, else the whole.
     """
     out, part = parse(response).out, ""
     fences = [fence for fence in out.fences if fence.closed and fence.info.split(" ")[0].lower() == "json"]

@@ -38,12 +38,7 @@ class DuplicateValidatorError(ValueError):
 def build_validators(
     names: Sequence[str], *, root: Path, locale: str = DEFAULT_LOCALE
 ) -> tuple[ResponseValidator, ...]:
-    """The validators of these names, in this order.
-
-    Args:
-        names: names of ``offered_validators()``.
-        root: what paths in answers are relative to (HELIX_ROOT).
-        locale: language of messages, ``de`` or ``en``.
+    """The validators of these names, in this order. Paths in answers are relative to ``root`` (HELIX_ROOT).
 
     Raises:
         UnknownValidatorError: no offered validator has one of the names.

@@ -91,7 +91,12 @@ class AgentProcess:
 
     def _piece(self, fd: int) -> bytes:
         """Return what can be read of one of its outputs; empty at its end. Standard error is kept."""
-        data = self._recorded() if fd == self._stdout else None
+        recording = self._recording if fd == self._stdout else None
+        data = recording.piece(fd) if recording else None
+        if recording and data is None:  # that ends here
+            recording.give_up()
+            self._send({"do": "unrecorded", "mark": self.mark, "record": recording.path})
+            self._recording = None
         if data is None:
             data = os.read(fd, 65_536)
         if not data:
@@ -99,16 +104,6 @@ class AgentProcess:
         if fd != self._stdout:
             self._tail = (self._tail + data)[-_STDERR_TAIL:]
         return data
-
-    def _recorded(self) -> bytes | None:
-        """The next piece of standard output, recorded; None without a recording, or when that ends here."""
-        if self._recording and (piece := self._recording.piece(self._stdout)) is not None:
-            return piece
-        if self._recording:
-            self._recording.give_up()
-            self._send({"do": "unrecorded", "mark": self.mark, "record": self._recording.path})
-            self._recording = None
-        return None
 
     def record(self, recording: Recording | None) -> None:
         """Record what it says from now on there, and nowhere else; None: nowhere. While nobody reads it. May block."""
@@ -130,11 +125,8 @@ class AgentProcess:
     ) -> None:
         """Have its output read by a loop. In that loop.
 
-        Args:
-            loop: the loop.
-            hear: called in the loop with each piece of standard output.
-            on_end: called in the loop, once, when its end is known: by then ``read(0)`` gives what is still unread.
-            orders: sends the orders to the guard, one after the other: that may block.
+        ``hear`` gets each piece of standard output; ``on_end`` is called once its end is known: by then ``read(0)``
+        gives what is still unread. ``orders`` sends the orders to the guard, one after the other: that may block.
         """
         send, self._loop = self._send_now, loop
 

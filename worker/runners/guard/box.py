@@ -54,14 +54,9 @@ class Level:
 
 
 def level(mode: str, *, wanted: bool) -> Level:
-    """In what an agent runs.
+    """In what an agent runs; ``mode`` is ``HELIX_BOX``: off, auto (where it is ``wanted`` and works) or required.
 
-    Args:
-        mode: ``HELIX_BOX``: off, auto (where it is wanted and works) or required.
-        wanted: the agent is one that does what a model says.
-
-    Raises:
-        BoxError: it is required and cannot be made.
+    An agent that does what a model says wants one. Raises ``BoxError``: it is required and cannot be made.
     """
     if mode == "off" or (mode == "auto" and not wanted):
         return Level()
@@ -99,14 +94,10 @@ def _problem_of(command: list[str], what: str) -> str:
 
 
 def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = True, tmp_mb: int = 0) -> list[str]:
-    """The command that runs ``argv`` in a box.
+    """The command that runs ``argv`` in a box, in ``cwd``.
 
-    Args:
-        argv: the command.
-        cwd: where it runs.
-        binds: what is inside besides the system; of two that overlap the later counts.
-        cut: in its own network.
-        tmp_mb: the size of its ``/tmp`` and of its ``/dev/shm``, in MiB; 0: half of the machine's memory each.
+    Of two ``binds`` that overlap the later counts. ``cut``: in its own network. ``tmp_mb`` is the size of its ``/tmp``
+    and of its ``/dev/shm``, in MiB; 0: half of the machine's memory each.
     """
     # Without --new-session: the guard has made one, and signals its group.
     program = shutil.which("bwrap") or "bwrap"  # by our PATH, not by the agent's
@@ -142,10 +133,7 @@ def _knows_size(program: str) -> bool:
 def started(argv: Sequence[str], door: Path | None, processes: int) -> list[str]:
     """The command that starts ``argv`` inside a box, behind its first program; ``FIRST`` are its binds.
 
-    Args:
-        argv: the agent.
-        door: the socket that leads out; None for none.
-        processes: how many processes its user may have there; 0 for any number.
+    ``door`` is the socket that leads out. ``processes``: how many its user may have there; 0 for any number.
     """
     first = [sys.executable, "-I", "-S", str(_INSIDE), str(door or ""), str(PORT), str(processes)]
     return [*first, *argv]

@@ -69,10 +69,7 @@ class Bounds:
 class Footprint:
     """One run's use of the machine, looked at again and again by the thread that watches the run.
 
-    Args:
-        bounds: what it may use.
-        folders: what it writes, where a bound on that makes sense.
-        boxed: it is in a box, whose ``/tmp`` is its own.
+    ``folders`` are what it writes, where a bound on that makes sense. ``boxed``: its ``/tmp`` is its own.
     """
 
     def __init__(self, bounds: Bounds, folders: Sequence[Path] = (), *, boxed: bool = False) -> None:
@@ -85,8 +82,7 @@ class Footprint:
     def exceeded(self, pid: int) -> str:
         """The bound that the run is over by now, empty for none; looks at most every half second.
 
-        Args:
-            pid: the first process of the run; 0 while it is not known.
+        ``pid`` is the run's first process; 0 while it is not known.
         """
         now = time.monotonic()
         if now < self._next:
@@ -234,7 +230,7 @@ def _full(path: str, ours: str, allowed: int) -> bool:
 
 def _sizes(folders: Sequence[Path]) -> Iterator[int]:
     """The room that each entry below some folders takes on the disk, in bytes; no link is followed."""
-    waiting = [str(folder) for folder in folders]
+    waiting = list(map(str, folders))
     while waiting:
         with contextlib.suppress(OSError), os.scandir(waiting.pop()) as entries:
             for entry in entries:

@@ -97,10 +97,8 @@ def staged(what: Staged) -> Iterator[None]:
         _staged.reset(token)
 
 
-def _on_stage(launch: Launch) -> Launch:
-    stage, leads = _staged.get(), launch.outbound
-    if stage is None:
-        return launch
+def _on_stage(launch: Launch, stage: Staged) -> Launch:
+    leads = launch.outbound
     if leads and leads.upstream:
         url = stage.service + leads.upstream.path
         leads = Outbound(upstream=replace(leads.upstream, url=url), hosts=leads.hosts)
@@ -174,7 +172,9 @@ def begin(
     try:
         level = box.level(launch.box, wanted=launch.wanted)
         path = witness.path_of(order.directory) if order.recorded or noted else None
-        launch, door = _within(_on_stage(launch), order, level, held, path)
+        if stage := _staged.get():
+            launch = _on_stage(launch, stage)
+        launch, door = _within(launch, order, level, held, path)
         agent = agents.spawn(
             launch.argv,
             mark=order.mark,

@@ -91,7 +91,8 @@ class Processes:
                 ours.callback(recording.close)
             source, feed = (_file_of(stdin), -1) if stdin is not None else _feed(ours)
             theirs.callback(os.close, source)
-            (stdout, agent_stdout), (stderr, agent_stderr) = (_pipe(ours, theirs) for _ in range(2))
+            stdout, agent_stdout = _pipe(ours, theirs)
+            stderr, agent_stderr = _pipe(ours, theirs)
             guard = self._running()
             process = AgentProcess(mark, stdout, stderr, guard.send, guard.kill, recording, feed)
             ours.pop_all()  # now the process closes them
@@ -203,7 +204,11 @@ class _Guard:
             event = report.pop("event")
             if event in {"started", "ended"}:
                 with self._lock:
-                    self._note(event, self._agents.get(mark), report)
+                    agent = self._agents.get(mark)
+                    if agent and event == "started":
+                        agent.pid = report["pid"]
+                    elif agent:
+                        agent.known_end = Exit(code=report["code"], cause=report["cause"], pid=agent.pid)
                 continue
             if event == "exit":
                 report["left"] = tuple(report["left"])
@@ -223,12 +228,6 @@ class _Guard:
             # The agent had ended, or died with its guard (PR_SET_PDEATHSIG); what it started did not.
             left = marks.sweep(process.mark)
             process.ended(replace(process.known_end or Exit(cause="guard died"), left=left))
-
-    def _note(self, event: str, process: AgentProcess | None, report: Mapping[str, Any]) -> None:
-        if process and event == "started":
-            process.pid = report["pid"]
-        elif process:
-            process.known_end = Exit(code=report["code"], cause=report["cause"], pid=process.pid)
 
     def _receive(self) -> bytes:
         try:

@@ -208,7 +208,8 @@ class Supervision:
 
     def hear_rest(self) -> None:
         """Nothing more comes: take the last line, which may lack its end. Raises as ``hear``."""
-        self._hand_on([bytes(self._rest)] if self._rest else [])
+        if self._rest:
+            self._hand_on([bytes(self._rest)])
 
     def _hand_on(self, lines: list[bytes]) -> None:
         try:
@@ -301,7 +302,7 @@ async def watched(supervision: Supervision) -> Exit | None:
     """
     loop, process = asyncio.get_running_loop(), supervision.process
     watch, rounds = _Watch(supervision, loop.create_future()), _rounds.get(loop) or _Rounds(loop)
-    rounds.add(watch)
+    rounds.watches.add(watch)
     process.attach(loop, watch.hear, watch.ended, _orders())
     try:
         ended = await watch.done
@@ -359,26 +360,23 @@ class _Rounds:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._watches: set[_Watch] = set()
+        self.watches: set[_Watch] = set()
         self._weighing: asyncio.Future[None] | None = None
         self._next = loop.call_later(PATIENCE, self._look)
         _rounds[loop] = self
 
-    def add(self, watch: _Watch) -> None:
-        self._watches.add(watch)
-
     def discard(self, watch: _Watch) -> None:
-        self._watches.discard(watch)
-        if not self._watches:
+        self.watches.discard(watch)
+        if not self.watches:
             self._next.cancel()
             del _rounds[self._loop]
 
     def _look(self) -> None:
         self._next = self._loop.call_later(PATIENCE, self._look)
-        for watch in self._watches:
+        for watch in self.watches:
             watch.supervision.check()
         if self._weighing is None or self._weighing.done():
-            self._weighing = self._loop.run_in_executor(_scales(), self._weigh, tuple(self._watches))
+            self._weighing = self._loop.run_in_executor(_scales(), self._weigh, tuple(self.watches))
 
     def _weigh(self, watches: tuple[_Watch, ...]) -> None:
         """Report agents that are over a bound to their watches. In a thread."""

@@ -125,14 +125,8 @@ KINDS: Mapping[str, Kind] = {
 def read_declaration(text: str, source: str, more: Mapping[str, Kind], needed: tuple[str, ...] = ()) -> dict[str, Any]:
     """A declaration's keys with their values; ``program`` is always among them.
 
-    Args:
-        text: the YAML.
-        source: the file, as messages name it.
-        more: further keys that this runner knows.
-        needed: those of them that must be there.
-
-    Raises:
-        DeclarationError: it is wrong; a line for each problem.
+    ``source`` is what messages call the file. ``more`` are further keys that this runner knows, ``needed`` those of
+    them that must be there. Raises ``DeclarationError`` with a line for each problem.
     """
     kind = record({**KINDS, **more}, ("program", *needed), "a declaration")
     try:

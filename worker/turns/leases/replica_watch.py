@@ -32,13 +32,10 @@ Info = Mapping[str, Any]
 
 
 def priority_of(replica: Info, address: tuple[str, int], master: Info, offset: int) -> int:
-    """The priority that a replica should have. Pure.
+    """The priority that a replica should have, by its ``INFO replication`` and its master's, asked for after it. Pure.
 
-    Args:
-        replica: its ``INFO replication``, asked for before the master's.
-        address: of the replica, as its master lists it.
-        master: the master's ``INFO replication``.
-        offset: how far the master had written a look before; 0: not known.
+    ``address`` is the replica's, as its master lists it; ``offset`` how far the master had written a look before, 0:
+    not known.
     """
     online = any(
         each.get("state") == "online" and (str(each.get("ip")), int(each.get("port", 0))) == address

@@ -123,13 +123,11 @@ class Short:
     def _end_all(self) -> None:
         self._woken = False  # first: what ends from here on wakes the loop again
         while self._done:
-            self._end(*self._done.popleft())
-
-    def _end(self, future: asyncio.Future[Any], result: object, error: BaseException | None) -> None:
-        self._busy -= 1
-        if future.cancelled():
-            return
-        if error is None:
-            future.set_result(result)
-        else:
-            future.set_exception(error)
+            future, result, error = self._done.popleft()
+            self._busy -= 1
+            if future.cancelled():
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import filterfalse
 
 from celery import Celery
 
@@ -84,7 +85,7 @@ class NextQueue:
     def order(self, queues: Sequence[str]) -> list[str]:
         """The queues as they are to be asked: the first that has a message gives it."""
         # A message in its own queue was at the front of another one before; a run to be judged has ended already.
-        first = [queue for queue in queues if _first(queue)]
+        first = list(filter(_first, queues))
         others = [queue for queue in queues if queue != PREFERRED_QUEUE and queue not in first]
         if PREFERRED_QUEUE not in queues:
             return [*first, *others]
@@ -94,7 +95,7 @@ class NextQueue:
 
     def most(self, order: Sequence[str]) -> int:
         """Return how many messages may be taken at once of queues in this order: then another one may be the first."""
-        order = [queue for queue in order if not _first(queue)]
+        order = list(filterfalse(_first, order))
         if PREFERRED_QUEUE not in order:
             return PREFERRED_IN_A_ROW
         return PREFERRED_IN_A_ROW - self._in_a_row if order[0] == PREFERRED_QUEUE else 1

@@ -51,12 +51,8 @@ STAGE_CONSULTANT, STAGE_HUMAN = 1, 2
 def escalated(turn: Turn, move: Move, *, best: int, reason: str, issues: Sequence[ValidationIssue]) -> Move | None:
     """The move that escalates instead of failing, or None when there is no stage left.
 
-    Args:
-        turn: the turn as it was claimed.
-        move: what was found: its facts, events, fields and counters are kept.
-        best: the attempt a person would accept.
-        reason: why the attempts failed, one word.
-        issues: what was found.
+    The facts, events, fields and counters of ``move`` are kept. ``best`` is the attempt a person would accept,
+    ``reason`` one word for why the attempts failed.
     """
     escalation = turn.request.escalation
     if escalation is None:
@@ -275,10 +271,13 @@ def _failing(reason: str, attempt: Attempt) -> Failing:
 
 def judged_counters(turn: Turn, decision: str) -> dict[str, int]:
     """The counters of an answer, or a phase's output, that was judged."""
-    judged = {counter("attempt.judged", decision, model_of(turn)): 1}
+    model = model_of(turn)
+    judged = {counter("attempt.judged", decision, model): 1}
     if turn.request.phase is not None:
         return judged | {counter("phase.judged", decision): 1}
-    return judged | {counter("validator.judged", name, model_of(turn)): 1 for name in turn.request.validators}
+    for name in turn.request.validators:
+        judged[counter("validator.judged", name, model)] = 1
+    return judged
 
 
 def rejected_counters(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:
@@ -382,15 +381,9 @@ def with_shadow(turn: Turn, move: Move, issues: Sequence[ValidationIssue]) -> Mo
 
 
 def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
-    """Return what follows.
+    """Return what follows from the turn's ``decision``; ``number`` is the attempt it was parked after.
 
-    Args:
-        turn: the turn as it was claimed; its ``decision`` is carried out.
-        number: the attempt it was parked after.
-        best: the attempt that an approval accepts; None when there is none.
-
-    Raises:
-        ValueError: nothing was decided.
+    ``best`` is the one that an approval accepts; None when there is none. Raises ``ValueError``: nothing was decided.
     """
     decision = turn.decision
     if decision is None:

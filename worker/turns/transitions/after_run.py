@@ -68,13 +68,7 @@ class Delays:
 
 
 def delay_after(completion: Completion, errors_before: int, delays: Delays) -> float | None:
-    """Seconds until a passing error is tried again; None when the service asks for more than the turn has left.
-
-    Args:
-        completion: of the run that ended with the error.
-        errors_before: passing errors of this attempt before it.
-        delays: how long to wait.
-    """
+    """Seconds until a passing error is tried again; None when the service asks for more than the turn has left."""
     if completion.kind is ErrorKind.SESSION_LOST:
         return 0.0
     asked = completion.retry_after
@@ -183,8 +177,9 @@ def after_run(
     tokens, cost = _uncharged(turn, result.adopted)
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
     if move.run_ended:  # what belongs to the run is forgotten
-        whole = completion.verdict is Verdict.COMPLETE
-        used |= progress(handed_over=0, avoid="") | tool_questions.over(turn, move, whole=whole)
+        used |= progress(handed_over=0, avoid="")
+        if turn.question:
+            used |= tool_questions.over(move, whole=completion.verdict is Verdict.COMPLETE)
     move = replace(
         move,
         fields=move.fields | used,
@@ -203,7 +198,7 @@ def _facts(
 ) -> Facts:
     """The stored facts of a run, with the models that could not answer before; no ``sent``, ``journal`` where empty."""
     completion = result.completion
-    if before := {model: fell for model, fell in turn.fell.items() if fell["attempt"] == turn.attempt}:
+    if turn.fell and (before := {model: fell for model, fell in turn.fell.items() if fell["attempt"] == turn.attempt}):
         completion = replace(completion, evidence={**completion.evidence, "fallback_from": before})
     facts = attempt_facts(
         prompt=prompt,

@@ -61,10 +61,10 @@ def answered(turn: Turn, question: ToolQuestion, decision: InboxDecision, number
     )
 
 
-def over(turn: Turn, move: Move, *, whole: bool) -> FieldChanges[Progress]:
+def over(move: Move, *, whole: bool) -> FieldChanges[Progress]:
     """Forget a question when its attempt goes on from it no more; ``whole``: the run ended with a whole answer."""
     goes_on = move.state is TurnState.QUEUED and move.next is not None and move.next.attempt == move.attempt
-    if not turn.question or "question" in move.fields.values or goes_on:
+    if "question" in move.fields.values or goes_on:
         return progress()
     # A session that ends with a call that waits is of no use to another attempt.
     return progress(question={}) | (progress() if whole else progress(agent_session=""))

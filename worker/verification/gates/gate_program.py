@@ -90,15 +90,9 @@ class Fence:
         return self.mode != "off" and not self.obstacle
 
     def around(self, argv: Sequence[str], cwd: Path, own: Bind) -> list[str]:
-        """The command that runs ``argv`` behind the fence.
+        """The command that runs ``argv`` behind the fence; ``own``, when writable, is its only writable place.
 
-        Args:
-            argv: the command.
-            cwd: where it runs.
-            own: what it works on; writable, this is its only writable place.
-
-        Raises:
-            BoxError: a box is required, and none can be made.
+        Raises ``BoxError``: a box is required, and none can be made.
         """
         if problem := self.refused(""):
             raise BoxError(problem)
@@ -145,9 +139,7 @@ class _Either:
 async def in_thread(work: Callable[[Stop], T], stop: Stop | None = None) -> T:
     """Do blocking work in a thread; when this is cancelled, ask the work to stop and wait until it has.
 
-    Args:
-        work: gets the stop request it must look at.
-        stop: a request from outside, looked at too.
+    The work looks at the stop request it gets, which looks at ``stop`` too.
     """
     either = _Either(stop or Stopping())
     running = asyncio.ensure_future(asyncio.to_thread(work, either))

@@ -29,14 +29,7 @@ PREFIX = "helix-verify-"
 
 @contextlib.contextmanager
 def scratch_folder(parent: Path | None = None) -> Iterator[Path]:
-    """A fresh folder of this process, which goes afterwards.
-
-    Args:
-        parent: where to make it; the system's temporary directory for None.
-
-    Raises:
-        OSError: it cannot be made.
-    """
+    """A fresh folder of this process, by default in the system's temporary directory; it goes afterwards."""
     place = parent or Path(tempfile.gettempdir())
     place.mkdir(parents=True, exist_ok=True)
     sweep(place)
@@ -170,18 +163,10 @@ def copy_files(tree: Tree, target: Path) -> None:
 
 @contextlib.contextmanager
 def copied(tree: Tree, parent: Path | None = None, name: str = "files") -> Iterator[Path]:
-    """A copy of the tree's regular files in a fresh folder that is deleted afterwards. Changes to it stay there.
+    """Yield a fresh folder that holds a copy of the tree's regular files by this name, and nothing else.
 
-    Args:
-        tree: what to copy.
-        parent: where to make the folder; the system's temporary directory for None.
-        name: where in the folder the copy is.
-
-    Yields:
-        The fresh folder, which holds the copy and nothing else.
-
-    Raises:
-        OSError: a file cannot be read, or the copy cannot be written.
+    It goes afterwards, with all changes; ``parent`` is as for ``scratch_folder``. Raises ``OSError``: a file cannot be
+    read, or the copy cannot be written.
     """
     with scratch_folder(parent) as fresh:
         copy_files(tree, fresh / name)

@@ -2,8 +2,17 @@
 
 import pytest
 
+from api_client.contract.record import AttemptRecord
 from tests.claims import wordings
-from worker.enforcement.claims.journal import Counts, Journal, JournalWriter, ToolCall, counts_in, joined, runs_tests
+from worker.enforcement.claims.journal import (
+    Counts,
+    Journal,
+    JournalWriter,
+    ToolCall,
+    counts_in,
+    journal_of,
+    runs_tests,
+)
 from worker.enforcement.claims.statements import claims_in
 from worker.enforcement.policy import judge
 from worker.enforcement.rules import Claims
@@ -157,7 +166,9 @@ def test_a_journal_is_stored_and_read_again() -> None:
     assert kept.to_dict(lambda text: text.replace("pytest", "***"))["calls"][0]["what"] == "***"
     assert Journal.read({}) is None
     assert Journal.read({"calls": 1, "files": {}, "whole": True}) is None
-    assert joined([journal, None]) is None
+    kept_and_none = [AttemptRecord(number=1, journal=kept.to_dict()), AttemptRecord(number=2)]
+    assert journal_of(kept_and_none[:1]) == kept
+    assert journal_of(kept_and_none) is None
 
 
 def test_the_newest_calls_of_a_long_run_are_kept_and_that_is_said() -> None:
