@@ -178,10 +178,4 @@ def never_works(settings: Settings, model: str) -> str:
         return error.problems[0]
     except script.ScriptError as error:
         return f"its script cannot be played: {error}"
-    if isinstance(built, ProgramRunner):
-        return built.problem(rest, settings.of_model(model))
-    if runner == "openai_http" and not settings.of_model(model).openai_url:
-        return "HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file"
-    if runner == "openai_http" and not option:
-        return "the service's model is not named: write model=openai_http:MODEL"
-    return ""
+    return built.problem(rest, settings.of_model(model)) if isinstance(built, ProgramRunner | OpenAiHttpRunner) else ""

@@ -85,8 +85,7 @@ def save(settings: Settings, target: Path, look: Callable[[], Wanted]) -> Saved:
     """Take a backup into a new file. ``look`` is asked after the store's moment.
 
     Raises:
-        BackupFailed: there is a file already, or the store gives no dump.
-        OSError: something cannot be read or written.
+        BackupFailed: there is a file already, or the store gives no dump. OSError: something cannot be read or written.
     """
     dump = target.with_name(f".{target.name}.{STORE}")
     dump.unlink(missing_ok=True)  # of one that was killed

@@ -41,8 +41,7 @@ def take_snapshot(settings: Settings, target: Path) -> int:
     """Write the store's content as a server's own dump (RDB) into a new file of this user's alone; returns its bytes.
 
     Raises:
-        BackupFailed: the server refuses, or breaks off.
-        OSError: the file cannot be written.
+        BackupFailed: the server refuses, or breaks off. OSError: the file cannot be written.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with os.fdopen(os.open(target, flags, 0o600), "wb") as file:
@@ -188,8 +187,7 @@ def restore_keys(settings: Settings, dump: Path, digest: str, server: Server) ->
     or relay starts on it meanwhile. Doing it again changes nothing. ``server`` is that of ``fitting_server``.
 
     Raises:
-        RestoreRefused: the store's server does not read what ours writes.
-        BrokerError: ours does not read the dump.
+        RestoreRefused: the store's server does not read what ours writes. BrokerError: ours does not read the dump.
     """
     with (
         tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder,

@@ -43,8 +43,7 @@ class Attempt:
     """One run of the agent and its result.
 
     Attributes:
-        number: from 1, in order.
-        text: the agent's raw answer.
+        number: from 1, in order. text: the agent's raw answer.
         answer: the text that was judged: ``text``, or its repair spliced into the answer before it.
         complete: whether the agent really finished (ADR-036); else nothing was judged.
         issues: what the validators found in ``answer``.

@@ -124,10 +124,8 @@ class Repaired:
 
     Attributes:
         text: the repaired answer; the answer itself when nothing could be repaired.
-        fixed_issues: the errors that are gone.
-        issues: what remains, warnings included.
-        changes: what was changed, in words for the user.
-        step: the answer's step; ``unknown`` when nothing shows it.
+        fixed_issues: the errors that are gone. issues: what remains, warnings included.
+        changes: what was changed, in words for the user. step: the answer's step; ``unknown`` when nothing shows it.
         step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
         files: the files that were repaired, name to new text.
         context: what a later examination of the text must know: that ``unknown`` is the fallback's own word.

@@ -108,10 +108,8 @@ class EnforcementResult:
     Attributes:
         success: every active validator accepted the answer, from the agent or after the fallback.
         response: the answer; the best one, as far as it could be repaired, when there is no success.
-        attempts: how often the agent was run.
-        issues: what remains: warnings on success, errors too without.
-        fallback_applied: whether a fallback changed the answer.
-        fixed_issues: the errors that a fallback repaired.
+        attempts: how often the agent was run. issues: what remains: warnings on success, errors too without.
+        fallback_applied: whether a fallback changed the answer. fixed_issues: the errors that a fallback repaired.
         changes: what it changed, in words for the user.
         step, step_source: where the conversation is, and its source (``marker``, ``inferred``, ``unknown``).
         reason: without success: ``incomplete``, ``rejected``, ``refused`` or ``escalated``.

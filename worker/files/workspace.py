@@ -71,8 +71,7 @@ class Place:
     """A session's folder to write in, where no agent ever worked in files: the turn's token alone says who may.
 
     Attributes:
-        path: the session's folder. session: the same, held open.
-        new: it was made just now, and holds nothing.
+        path: the session's folder. session: the same, held open. new: it was made just now, and holds nothing.
         drafts: the folder in which files and folders lie until they are whole, held open.
     """
 
@@ -346,8 +345,7 @@ def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery
     earlier answer goes (ADR-036, phase 4).
 
     Raises:
-        DeliveryTaken: the folder exists.
-        ValueError: the turn id is not a plain name.
+        DeliveryTaken: the folder exists. ValueError: the turn id is not a plain name.
         OSError: it cannot be made; also when an agent put a link in its place.
     """
     name = delivery_name(turn_id, attempt, delivery)

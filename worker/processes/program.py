@@ -63,8 +63,7 @@ class Program:
 
     Attributes:
         name: how it is called in messages and in its log file.
-        command: the command and its arguments, never a shell line.
-        environ: its whole environment; None inherits ours.
+        command: the command and its arguments, never a shell line. environ: its whole environment; None inherits ours.
         cwd: its working directory; None inherits ours.
         ready: asked with its process id every 0.02 s until it says True; must answer within a second.
         ready_file: removed before each start; the program is not ready before it exists again.
@@ -72,8 +71,7 @@ class Program:
             again; 0: never.
         answers: asked every ``ask_seconds`` once it is ready, in a thread, and must come back within seconds; a program
             that did not answer ``misses`` times in a row is killed and started again. None: it is not asked.
-        ready_seconds: a program not ready by then is killed.
-        grace_seconds: time between SIGTERM and SIGKILL.
+        ready_seconds: a program not ready by then is killed. grace_seconds: time between SIGTERM and SIGKILL.
         death_signal: what the kernel sends it when its supervisor is gone.
         lock: file the program holds locked while it lives, so that it runs once only.
         worker: the name it has as a worker, in records, pages and logs; empty for other programs.

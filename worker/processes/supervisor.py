@@ -146,8 +146,7 @@ class Supervisor:
         ends what was started.
 
         Raises:
-            NotReady: one never got ready; the others are stopped again.
-            OSError: one could not be started at all.
+            NotReady: one never got ready; the others are stopped again. OSError: one could not be started at all.
         """
         self._thread.start()
         meanwhile(self._stopping)

@@ -351,8 +351,7 @@ async def publish(
         Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.
         SettingsError: a phase's folder is not there; nothing was sealed, unless it was before.
         FilesUnavailable, SessionTooLarge: as ``SessionFiles.save``.
-        OSError: this machine is sick: another one can publish it.
-        JudgingPaused: no answer may be accepted now.
+        OSError: this machine is sick: another one can publish it. JudgingPaused: no answer may be accepted now.
     """
     turn, move = lease.claim.turn, accepted.move
     if move.outcome is None or not move.outcome.success:

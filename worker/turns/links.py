@@ -13,22 +13,13 @@ from dataclasses import replace
 
 import structlog
 
+from api_client.contract import tasks
 from api_client.contract.events import Body
 from api_client.contract.failpoints import arrive, reach
 from api_client.contract.issues import SettingsError, ValidationIssue
 from api_client.contract.phases import PhaseError
 from api_client.contract.record import AttemptRecord
-from api_client.contract.tasks import (
-    FAIL,
-    FALLBACK,
-    JUDGED_BY,
-    PHASE_VERIFY,
-    RESUME,
-    RETRY,
-    RUN,
-    VALIDATE,
-    Link,
-)
+from api_client.contract.tasks import Link
 from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.snapshots import FilesUnavailable
 from api_client.turns.record.changes import Claim, JudgingPaused
@@ -133,7 +124,7 @@ async def at_once(parts: EngineParts, lease: Lease, run: Move, attempts: Sequenc
     except (CannotJudge, OSError):
         return None
     await arrive("validation.started")
-    verdict = _decided(turn, Link(VALIDATE, run.attempt), case, attempt, this)
+    verdict = _decided(turn, Link(tasks.VALIDATE, run.attempt), case, attempt, this)
     both = JudgedRun.of(run, verdict, judged_ms=int((time.monotonic() - began) * 1000))
     if verdict.outcome is None or not verdict.outcome.success:
         return both
@@ -240,15 +231,15 @@ async def work(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) 
         Fenced: another worker has the turn. SettingsError, PhaseError: the set-up is wrong.
     """
     turn, task, threads = lease.claim.turn, lease.claim.link.task, parts.threads
-    if task in {VALIDATE, FALLBACK, PHASE_VERIFY, *JUDGED_BY}:
+    if task in {tasks.VALIDATE, tasks.FALLBACK, tasks.PHASE_VERIFY, *tasks.JUDGED_BY}:
         await parts.policies.load(turn)
-    if task in {RUN, RETRY}:
+    if task in {tasks.RUN, tasks.RETRY}:
         await parts.policies.load_template(turn)
-    if task in JUDGED_BY:
+    if task in tasks.JUDGED_BY:
         return await _run(parts, lease, attempts)
-    if task == VALIDATE:
+    if task == tasks.VALIDATE:
         return await validate(parts, lease, attempts)
-    if task == PHASE_VERIFY:
+    if task == tasks.PHASE_VERIFY:
         return await threads.runs(_verify, parts, lease, attempts)
     return await threads.checks(_IN_CHECKS[task], parts, lease, attempts)
 
@@ -262,7 +253,7 @@ async def settle(parts: EngineParts, lease: Lease, following: Claim | None, *, p
     """
     claim = lease.claim
     ended = folders.unforgotten(parts.settings, claim, parts.runners, went_on=lease.went_on)
-    alone = len(ended) == 1 and following is not None and following.link.task in JUDGED_BY
+    alone = len(ended) == 1 and following is not None and following.link.task in tasks.JUDGED_BY
     if ended and not alone and not published:
         await parts.threads.files(folders.forget_runs, parts.settings, claim.turn, ended)
 
@@ -387,4 +378,4 @@ def _put_feedback_away(parts: EngineParts, turn: Turn) -> None:
 
 
 #: The work of the links that may be judging in a child, or that write files.
-_IN_CHECKS = {FALLBACK: _fallback, FAIL: _fail, RESUME: _resume}
+_IN_CHECKS = {tasks.FALLBACK: _fallback, tasks.FAIL: _fail, tasks.RESUME: _resume}

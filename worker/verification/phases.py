@@ -109,8 +109,7 @@ class FeedbackChannel:
         Attempts count from 1; ``max_attempts`` is the channel's for None.
 
         Raises:
-            ValueError: there is no such attempt.
-            OSError: it cannot be written; what was there before is still there.
+            ValueError: there is no such attempt. OSError: it cannot be written; what was there before is still there.
         """
         text = self.text(message, attempt, max_attempts)
         with opened(self.session_dir) as folder:
@@ -231,8 +230,7 @@ async def verify_with_retries(
     agent, who cannot repair that; this uses up an attempt all the same.
 
     Raises:
-        ValueError: ``max_retries`` is less than 1.
-        PhaseVerificationFailed: no run was verified.
+        ValueError: ``max_retries`` is less than 1. PhaseVerificationFailed: no run was verified.
     """
     if max_retries < 1:
         raise ValueError(
@@ -326,10 +324,8 @@ async def run_with_verification(
         The result of the run whose output was verified; that output is now ``phase_dir/output``.
 
     Raises:
-        PhaseVerificationFailed: no run was verified.
-        PhaseError: the gate or a path is wrong.
-        SettingsError: there is no such model.
-        ValueError: ``max_retries`` is less than 1.
+        PhaseVerificationFailed: no run was verified. PhaseError: the gate or a path is wrong.
+        SettingsError: there is no such model. ValueError: ``max_retries`` is less than 1.
     """
     settings = settings or load()
     model = model or next(iter(settings.models))

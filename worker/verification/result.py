@@ -35,11 +35,9 @@ class VerificationResult:
         success: True only when every gate passed and, where one was asked, the verifier's verdict is valid and says so.
         feedback: what to do about it, for the agent; None when there is nothing to say.
         errors: the faults, one sentence each; never empty unless ``success``.
-        checks_passed: what was found right, gates first.
-        ground: what the result rests on.
+        checks_passed: what was found right, gates first. ground: what the result rests on.
         gates: what the gates found; empty when they were not run.
-        completion: how the verifier's run ended; None when none was asked.
-        usage: what the verifier used.
+        completion: how the verifier's run ended; None when none was asked. usage: what the verifier used.
         text: the verifier's answer as it came, for the record.
     """
 

@@ -91,8 +91,7 @@ def read_header(text: str) -> Node | None:
         The root node; None when the text holds nothing but blanks and comments.
 
     Raises:
-        HeaderTooComplex: beyond the limits of this module.
-        HeaderError: no YAML, several documents, or custom tags.
+        HeaderTooComplex: beyond the limits of this module. HeaderError: no YAML, several documents, or custom tags.
     """
     if len(text) > MAX_CHARS:
         raise HeaderTooComplex(f"> {MAX_CHARS} characters")

@@ -26,8 +26,7 @@ class Chosen:
     """The judges of a turn.
 
     Attributes:
-        validators: the active ones, in the file's order.
-        shadow: those that judge and decide nothing.
+        validators: the active ones, in the file's order. shadow: those that judge and decide nothing.
         policy: what follows from errors.
     """
 

@@ -22,8 +22,7 @@ class Rule(ResponseValidator):
 
     Attributes:
         name: how issues, metrics and requests name this rule; the policy file may choose it.
-        root: what paths in answers are relative to (HELIX_ROOT).
-        locale: language of the messages, ``de`` or ``en``.
+        root: what paths in answers are relative to (HELIX_ROOT). locale: language of the messages, ``de`` or ``en``.
 
     Raises:
         ValueError: an option has a value that the rule cannot work with; the message names the option.

@@ -27,8 +27,7 @@ class Code:
     """One rule that an answer can break.
 
     Attributes:
-        severity: whether it causes a retry.
-        when: when it is reported, one English sentence.
+        severity: whether it causes a retry. when: when it is reported, one English sentence.
         repair: what repairs it besides the agent: the fallback's doing, or empty for none.
         de, en: message and fix hint as templates, in German and English.
         shortens: its repair makes the answer shorter (``ValidationIssue.shortens``).
@@ -185,8 +184,7 @@ class JudgingProgram:
 
     Attributes:
         argv: program and arguments; no shell has a part in it.
-        files: texts by their paths, laid into the folder it runs in.
-        stdin: what it reads.
+        files: texts by their paths, laid into the folder it runs in. stdin: what it reads.
         seconds: time for all of it. memory_mb: address space of each of its processes, in MiB.
     """
 

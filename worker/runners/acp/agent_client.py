@@ -238,8 +238,7 @@ class Client:
         """Ask once, and report the end.
 
         Raises:
-            Gone: the agent ended before it had answered.
-            Failed: it answered with an error.
+            Gone: the agent ended before it had answered. Failed: it answered with an error.
         """
         hello = self._request(
             "initialize",

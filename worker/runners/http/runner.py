@@ -74,13 +74,17 @@ class OpenAiHttpRunner(ProcessRunner):
     #: It has no tools: what it is to know must be in its prompt.
     reads_files = False
 
+    def problem(self, option: str, settings: Settings) -> str:
+        """Return why no turn of a model with this option can ever pass; empty when it may."""
+        if not settings.openai_url:
+            return "HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file"
+        return "" if option else "the service's model is not named: write model=openai_http:MODEL in HELIX_MODELS"
+
     def prepare(self, order: Order) -> Play | RunResult:
         """Make the request; a missing address or model is a configuration error."""
         settings = self._settings.of_model(order.model)
-        if not settings.openai_url:
-            return config_error("HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file")
-        if not order.option:
-            return config_error("name the service's model in HELIX_MODELS: model=openai_http:MODEL")
+        if problem := self.problem(order.option, settings):
+            return config_error(problem)
         messages = conversation(order)
         transcript = Transcript()
         rules = _rules(order)

@@ -70,8 +70,7 @@ class Task:
     """A Celery task as its message names it.
 
     Attributes:
-        name, task_id, kwargs: what is to be done.
-        args_text, kwargs_text: the arguments as operators read them.
+        name, task_id, kwargs: what is to be done. args_text, kwargs_text: the arguments as operators read them.
         root_id, parent_id: the first task of its chain, and the one before it; empty where there are none.
         chain: the signatures that follow in its message's chain, the next one last.
     """

@@ -7,50 +7,34 @@ from itertools import filterfalse
 
 from celery import Celery
 
-from api_client.contract.tasks import (
-    CHECK_QUEUE,
-    FAIL,
-    FALLBACK,
-    OWN_QUEUE,
-    PHASE_RUN,
-    PHASE_VERIFY,
-    PREFERRED_QUEUE,
-    PROBE,
-    QUEUES,
-    RESUME,
-    RETRY,
-    RUN,
-    RUN_QUEUE,
-    VALIDATE,
-)
+from api_client.contract import tasks
 from worker.turns.tasks.celery_internals import STRATEGY, Task
 
 #: What each task does, as operators read it in Flower and in `celery inspect registered`.
 _DOCS = {
-    RUN: "Run the agent for the user's message.",
-    RETRY: "Run the agent again, with feedback on the attempt before.",
-    VALIDATE: "Judge the answer with the active validators and decide the next link.",
-    FALLBACK: "Repair the best answer without the agent, and judge it again.",
-    FAIL: "End the turn honestly: no acceptable answer.",
-    RESUME: "Carry out what was decided: publish what was accepted, ask again, or end.",
-    PHASE_RUN: "Run the agent for a phase.",
-    PHASE_VERIFY: "Verify a phase: its gates, then an independent agent.",
+    tasks.RUN: "Run the agent for the user's message.",
+    tasks.RETRY: "Run the agent again, with feedback on the attempt before.",
+    tasks.VALIDATE: "Judge the answer with the active validators and decide the next link.",
+    tasks.FALLBACK: "Repair the best answer without the agent, and judge it again.",
+    tasks.FAIL: "End the turn honestly: no acceptable answer.",
+    tasks.RESUME: "Carry out what was decided: publish what was accepted, ask again, or end.",
+    tasks.PHASE_RUN: "Run the agent for a phase.",
+    tasks.PHASE_VERIFY: "Verify a phase: its gates, then an independent agent.",
 }
 
 
 def register(app: Celery, take: Callable[[Task], None]) -> None:
     """Register the tasks. ``take`` is handed each task whose message comes, in the worker's own loop."""
-    for name, queue in QUEUES.items():
-        app.task(name=name, ignore_result=True, shared=False, queue=queue, Strategy=STRATEGY, take=staticmethod(take))(
-            _body(name)
-        )
+    taken = staticmethod(take)
+    for name, queue in tasks.QUEUES.items():
+        app.task(name=name, queue=queue, ignore_result=True, shared=False, Strategy=STRATEGY, take=taken)(_body(name))
 
     def probe(*, queue: str, nonce: str) -> None:
         """Prove that this worker takes messages."""
 
-    app.task(
-        name=PROBE, ignore_result=True, shared=False, send_events=False, Strategy=STRATEGY, take=staticmethod(take)
-    )(probe)
+    app.task(name=tasks.PROBE, send_events=False, ignore_result=True, shared=False, Strategy=STRATEGY, take=taken)(
+        probe
+    )
 
 
 def _body(name: str) -> Callable[..., None]:
@@ -73,7 +57,7 @@ PREFERRED_IN_A_ROW = 3
 
 
 def _first(queue: str) -> bool:
-    return queue == CHECK_QUEUE or queue.startswith(OWN_QUEUE)
+    return queue == tasks.CHECK_QUEUE or queue.startswith(tasks.OWN_QUEUE)
 
 
 class NextQueue:
@@ -86,23 +70,23 @@ class NextQueue:
         """The queues as they are to be asked: the first that has a message gives it."""
         # A message in its own queue was at the front of another one before; a run to be judged has ended already.
         first = list(filter(_first, queues))
-        others = [queue for queue in queues if queue != PREFERRED_QUEUE and queue not in first]
-        if PREFERRED_QUEUE not in queues:
+        others = [queue for queue in queues if queue != tasks.PREFERRED_QUEUE and queue not in first]
+        if tasks.PREFERRED_QUEUE not in queues:
             return [*first, *others]
         if self._in_a_row < PREFERRED_IN_A_ROW:
-            return [*first, PREFERRED_QUEUE, *others]
-        return [*first, *others, PREFERRED_QUEUE]
+            return [*first, tasks.PREFERRED_QUEUE, *others]
+        return [*first, *others, tasks.PREFERRED_QUEUE]
 
     def most(self, order: Sequence[str]) -> int:
         """Return how many messages may be taken at once of queues in this order: then another one may be the first."""
         order = list(filterfalse(_first, order))
-        if PREFERRED_QUEUE not in order:
+        if tasks.PREFERRED_QUEUE not in order:
             return PREFERRED_IN_A_ROW
-        return PREFERRED_IN_A_ROW - self._in_a_row if order[0] == PREFERRED_QUEUE else 1
+        return PREFERRED_IN_A_ROW - self._in_a_row if order[0] == tasks.PREFERRED_QUEUE else 1
 
     def took(self, queue: str) -> None:
         """A message was taken from this queue."""
-        if queue == PREFERRED_QUEUE:
+        if queue == tasks.PREFERRED_QUEUE:
             self._in_a_row += 1
-        elif queue == RUN_QUEUE:
+        elif queue == tasks.RUN_QUEUE:
             self._in_a_row = 0

@@ -449,8 +449,7 @@ class JudgedRun:
     """A run whose answer was judged before it was stored.
 
     Attributes:
-        verdict: what followed from the answer alone.
-        move: the run as it is stored, and what follows from its answer.
+        verdict: what followed from the answer alone. move: the run as it is stored, and what follows from its answer.
     """
 
     verdict: Move

@@ -59,8 +59,7 @@ class Delays:
     """Delays in seconds.
 
     Attributes:
-        first: the first one after a passing error; it doubles.
-        left: the time until the turn's deadline.
+        first: the first one after a passing error; it doubles. left: the time until the turn's deadline.
     """
 
     first: float
@@ -146,9 +145,8 @@ def after_run(
     """Return what follows from an agent run.
 
     ``sent`` is what the agent was really sent (``Sent.to_dict``) beyond ``prompt``; ``journal`` what it did with tools;
-    ``stop`` why the run was stopped; ``unsent`` its events that are not logged yet; ``history`` the attempts before;
-    ``delays`` after passing errors; ``strikes`` how often others may kill it; ``fallbacks`` for each fault of the
-    service: the models that may take over, in order; ``question`` for a person, where the run ended with one.
+    ``stop`` why the run was stopped; ``unsent`` its events that are not logged yet; ``strikes`` how often others may
+    kill it; ``fallbacks`` for each fault of the service the models that may take over, in order.
     """
     completion, usage = result.completion, Usage.of(result.usage)
     event = AttemptCompleted(

@@ -68,8 +68,7 @@ class GateResult:
     """The findings of one gate.
 
     Attributes:
-        gate: its type; a command gate's own name after a colon.
-        issues: the faults; only errors let the gate fail.
+        gate: its type; a command gate's own name after a colon. issues: the faults; only errors let the gate fail.
         skipped: why it did not run, or empty. seconds: how long it took.
     """
 

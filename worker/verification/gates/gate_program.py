@@ -48,8 +48,7 @@ class Fence:
         mode: ``HELIX_BOX``: auto, off or required.
         root: HELIX_ROOT: programs may read there what agents may read; None for nothing.
         operator: an operator submitted the phase: its programs may run where no box can be made.
-        bounds: what its programs may use of the machine.
-        obstacle: why no box can be made here; empty when one can.
+        bounds: what its programs may use of the machine. obstacle: why no box can be made here; empty when one can.
         shared: why a box here shares the machine's network; empty when it has its own.
     """
 

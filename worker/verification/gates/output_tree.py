@@ -96,8 +96,7 @@ def scan(directory: Path) -> Tree:
     """Look at a folder and all below it.
 
     Raises:
-        TooLarge: it is beyond the limits of this module.
-        OSError: there is no such folder, or a link in its place.
+        TooLarge: it is beyond the limits of this module. OSError: there is no such folder, or a link in its place.
     """
     files: dict[str, int] = {}
     leaving: list[str] = []
