@@ -111,7 +111,7 @@ def linger(_: str, number: object, _params: Params) -> None:
 
 
 def think(_: str, _number: object, _params: Params) -> Params:
-    for _n in range(4):
+    for _n in range(8):
         time.sleep(0.5)
         update("agent_thought_chunk", content={"type": "text", "text": "hm"})
     return DONE

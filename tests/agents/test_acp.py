@@ -150,7 +150,7 @@ def test_a_session_that_the_agent_forgot_is_lost(agent: Agent) -> None:
 
 
 def test_thoughts_are_a_sign_of_life_and_no_part_of_the_answer(agent: Agent) -> None:
-    ran = played(agent, "thinks", idle_seconds=1.9)
+    ran = played(agent, "thinks", idle_seconds=3.5)
     assert (ran.verdict, ran.result.text) == ("complete", "Hello world")
 
 
