@@ -108,13 +108,4 @@ class Completion:
 
     def to_dict(self) -> dict[str, Any]:
         """The completion as a JSON-ready mapping."""
-        return {
-            "verdict": self.verdict.value,
-            "reason": self.reason,
-            "kind": self.kind.value if self.kind else None,
-            "why": self.why.value if self.why else None,
-            "retry_after": self.retry_after,
-            "busy": self.busy,
-            "fault": self.fault.value if self.fault else None,
-            "evidence": self.evidence,
-        }
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
