@@ -33,8 +33,6 @@ from worker.enforcement.validators.codes import CODES as ANSWER_CODES
 from worker.verification.gates.gate import CODES as OUTPUT_CODES
 
 _URLS = {"broker_url", "store_url"}
-#: Constants that mean something to tests alone.
-_OF_TESTS = {"witness", "failpoint"}
 _OPENING = f"""# Settings
 
 A setting is an environment variable, or a line of the settings file; its default is in brackets. `turns config` shows
@@ -164,9 +162,8 @@ def reference() -> str:
         "",
     ]
     lines += [_CONSTANTS]
-    constants = [each for each in declared(Settings, "constant") if each.name not in _OF_TESTS]
-    lines += [f"- `{f.name}` ({_default(f)}): {f.metadata['help']}" for f in constants if f.metadata["was"]]
-    lines += ["", "Never settings: " + ", ".join(f"{f.name} {_default(f)}" for f in constants if not f.metadata["was"])]
+    were = [each for each in declared(Settings, "constant") if each.metadata["was"]]
+    lines += [f"- `{f.name}` ({_default(f)}): {f.metadata['help']}" for f in were]
     return "\n".join(lines) + "\n"
 
 

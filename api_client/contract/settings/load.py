@@ -234,7 +234,7 @@ def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
                 continue  # a warning says so, see ``_retired``
             default = constants[name].default
             value = "" if default is MISSING or default == "" else f" ({default})"
-            problems.append(f"{name}: a constant{value}, no setting; leave it out (docs/settings.md, Constants)")
+            problems.append(f"{name}: a constant{value}, no setting; leave it out")
             continue
         problems.append(f"{name}: no such setting{nearest(name, known)}")
     return problems
