@@ -12,17 +12,15 @@ from typing import Any
 
 from api_client.contract.declared import Kind, word
 from api_client.contract.settings import Settings
-from api_client.contract.tool_calls import ToolRule, WaitingCall
+from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import MAX_IMAGE_BYTES, data_url
-from worker.runners import tool_gate
 from worker.runners.base import AgentEvent, Completion, Verdict
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
-from worker.runners.permit import permit_of
 from worker.runners.programs.declaration import AgentProgram, load, program_of, read_declaration
 from worker.runners.programs.lines import ChildLines
-from worker.runners.programs.runner import Heard, ProgramRunner, Run
+from worker.runners.programs.runner import Heard, ProgramRunner, Run, answer_to, waiting
 
 _HERE = Path(__file__).parent
 _CLIENT = _HERE / "agent_client.py"
@@ -93,17 +91,9 @@ class AcpRunner(ProgramRunner):
 
     def call_of(self, run: Run, heard: Heard) -> WaitingCall | None:
         """The call that a person is asked about: the rules say who, and for how long."""
-        tools = run.order.tools
-        if tools is None or not isinstance(heard, AcpLines) or not heard.asks:
+        if not isinstance(heard, AcpLines) or not heard.asks:
             return None
-        tool, given = str(heard.asks.get("tool")), dict(heard.asks["arguments"])
-        rule = tool_gate.ruling(tools.rules, tool, given, root=str(tools.root), folder=str(run.order.directory))
-        asked, digest = ToolRule(**rule), str(heard.asks.get("digest"))
-        # The next delivery, which makes the call again, has another folder, and gives the call another id.
-        shown = json.loads(json.dumps(given, ensure_ascii=False).replace(str(run.order.directory), "."))
-        return WaitingCall(
-            call=digest, tool=tool, arguments=shown, digest=digest, wait_seconds=asked.wait_seconds, who=asked.who
-        )
+        return waiting(run.order, str(heard.asks.get("tool")), dict(heard.asks["arguments"]))
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
         """Return the command: our client, which starts the agent in its box."""
@@ -112,10 +102,6 @@ class AcpRunner(ProgramRunner):
     def stdin(self, run: Run) -> bytes:
         """Return what the client is to start, and to ask. Raises ``OSError``: as ``permit_of``."""
         order, tools = run.order, None if run.order.read_only else run.order.tools
-        answer, answered = None, order.answered
-        if answered:
-            permit = permit_of(order)
-            answer = {"digest": answered.digest, "allowed": answered.allowed, "permit": str(permit or "")}
         given = {
             "argv": [run.path, *self.arguments(run)],
             "cwd": str(order.directory),
@@ -128,7 +114,7 @@ class AcpRunner(ProgramRunner):
             "edits": not order.read_only,
             "rules": list(tools.rules) if tools else [],
             "asks": bool(tools and tools.asks),
-            "answer": answer,
+            "answer": answer_to(order),
             "root": str(run.settings.root),
         }
         return json.dumps(given).encode()

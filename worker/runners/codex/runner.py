@@ -9,28 +9,52 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from api_client.contract.settings import Settings
+from api_client.contract.tool_calls import WaitingCall
 from worker.enforcement.claims.journal import Journal, JournalWriter
-from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong, Completion, ErrorKind, Verdict, Why
+from worker.runners.base import (
+    MAX_ANSWER,
+    AgentEvent,
+    AnswerTooLong,
+    Completion,
+    ErrorKind,
+    ToolOrders,
+    Verdict,
+    Why,
+)
 from worker.runners.guard import box
+from worker.runners.guard.box import Bind
+from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
 from worker.runners.programs.declaration import AgentProgram
-from worker.runners.programs.runner import ProgramRunner, Run
+from worker.runners.programs.runner import Heard, ProgramRunner, Run, answer_to, waiting
 
+_HOOK = Path(__file__).with_name("blocking_hook.py")
+#: In a run's HOME: what its hook before tool calls reads, the call that a person is asked about, and the hook's sign.
+_ORDERS, _QUESTION, _SEEN = "helix-tools.json", "helix-question.json", "helix-hooked"
 _SHELL = re.compile(r"\S*\b(?:ba|z)?sh -l?c ")
 _ENDS = frozenset({"turn.completed", "turn.failed"})
+#: The exit code of an interrupted turn.
+_INTERRUPTED = 1
 #: Items that are the use of a tool -> what of them is shown.
 _TOOLS = {"command_execution": "command", "mcp_tool_call": "tool", "web_search": "query", "file_change": "status"}
 
 
 class CodexOutput:
-    """Reads the events of one run. ``continues``: it was asked to go on in a session it had before."""
+    """Reads the events of one run.
 
-    def __init__(self, *, continues: bool) -> None:
+    ``continues``: it was asked to go on in a session it had before. ``hooked``: the folder in which its hook leaves its
+    files; None: it has none.
+    """
+
+    def __init__(self, *, continues: bool, hooked: Path | None = None) -> None:
         self._continues = continues
+        self._hooked = hooked
         self._messages: list[str] = []
         self._length = 0
         self._begun = False
@@ -50,6 +74,16 @@ class CodexOutput:
     def journal(self) -> Journal:
         """The commands that it ran, and the files that it changed."""
         return self._journal.journal
+
+    @property
+    def asks(self) -> Mapping[str, Any]:
+        """The call that a person is asked about, ``tool`` and ``arguments``; empty without one."""
+        try:
+            found = json.loads((self._hooked / _QUESTION).read_text(encoding="utf-8")) if self._hooked else {}
+        except (OSError, ValueError):
+            return {}
+        right = isinstance(found, dict) and isinstance(found.get("arguments"), dict)
+        return found if right else {}
 
     @property
     def said(self) -> Mapping[str, Any]:
@@ -126,6 +160,14 @@ class CodexOutput:
         if self._continues and not self._begun and code not in {None, 0} and "no rollout found" in ending.stderr:
             kind, reason = ErrorKind.SESSION_LOST, "Codex does not know the session that it was to continue"
             return Completion(verdict=Verdict.ERROR, kind=kind, reason=reason, evidence=evidence)
+        if self._hooked and self.journal.calls and not (self._hooked / _SEEN).exists():
+            reason = (
+                "Codex ran tools without asking the hook that holds it to the policy's tools; use its tested version"
+            )
+            return Completion(verdict=Verdict.ERROR, kind=ErrorKind.CONFIG, reason=reason, evidence=evidence)
+        if code in {0, _INTERRUPTED} and self.asks:
+            reason = f"a person is asked about a call of {_text(self.asks.get('tool'))}"[:200]
+            return Completion(verdict=Verdict.ASKS, reason=reason, evidence=evidence)
         if code is None or code < 0:
             why = Why.KILLED if code else why
             reason = f"Codex was killed by signal {-code}" if code else "nobody knows how Codex ended"
@@ -186,10 +228,15 @@ _PROGRAM = AgentProgram(
 )
 
 
+#: Tools that its hook does not see: what is typed into a running command. And helpers, which cannot wait for a person.
+_UNHOOKED_OFF = ("-c", "features.unified_exec_tty=false", "-c", "features.multi_agent=false")
+
+
 class CodexRunner(ProgramRunner):
     """Runs Codex once. The model is after ``:`` in the model's runner, such as ``codex:gpt-5.1``."""
 
     name = "codex"
+    holds_tools = True
 
     def program(self, option: str, settings: Settings) -> AgentProgram:
         """The program of every run."""
@@ -201,7 +248,20 @@ class CodexRunner(ProgramRunner):
 
     def hear(self, run: Run) -> CodexOutput:
         """Return the reader of its output."""
-        return CodexOutput(continues=bool(run.kept.session))
+        return CodexOutput(continues=bool(run.kept.session), hooked=run.home if run.order.tools else None)
+
+    def call_of(self, run: Run, heard: Heard) -> WaitingCall | None:
+        """The call that a person is asked about."""
+        asks = heard.asks if isinstance(heard, CodexOutput) else {}
+        return waiting(run.order, _text(asks.get("tool")), asks["arguments"]) if asks else None
+
+    def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
+        """Return the command; the orders of its hook are beside it. Raises ``OSError``: as ``permit_of``."""
+        if run.order.tools is None:
+            return super().started(run)
+        orders = run.home / _ORDERS
+        orders.write_text(json.dumps(_orders(run, run.order.tools)), encoding="utf-8")
+        return [run.path, *self.arguments(run)], [*OUR_CODE, Bind(orders)]
 
     def arguments(self, run: Run) -> Sequence[str]:
         """Return the command line. Our box is the sandbox where there is one: Codex cannot make its own in there."""
@@ -209,9 +269,28 @@ class CodexRunner(ProgramRunner):
         if _boxed(run):
             sandbox = "danger-full-access"
         found = ["exec", "--json", "--skip-git-repo-check", "--sandbox", sandbox]
+        if run.order.tools:
+            hook = shlex.join([sys.executable, "-S", "-P", str(_HOOK), str(run.home / _ORDERS)])
+            command = json.dumps(f"{hook} || exit 2")
+            hooks = f'hooks.PreToolUse=[{{hooks=[{{type="command",command={command}}}]}}]'
+            found += ["--dangerously-bypass-hook-trust", "-c", hooks, *_UNHOOKED_OFF]
         for image in run.images:
             found += ["--image", str(image)]
         return [*found, *(["resume", run.kept.session] if run.kept.session else []), "-"]
+
+
+def _orders(run: Run, tools: ToolOrders) -> Mapping[str, Any]:
+    answer = answer_to(run.order)
+    return {
+        "rules": list(tools.rules),
+        "root": str(tools.root),
+        "folder": str(run.order.directory),
+        "asks": tools.asks,
+        "denied": tools.denied,
+        "answer": answer and answer | {"said": tools.said},
+        "question": str(run.home / _QUESTION),
+        "seen": str(run.home / _SEEN),
+    }
 
 
 def _boxed(run: Run) -> bool:

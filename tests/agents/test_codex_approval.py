@@ -1,0 +1,170 @@
+"""A person answers for a tool call of the real Codex: its hook blocks the call, and another run makes it again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Outcome
+from tests.agents.running import RUNNERS, program_of
+from tests.agents.stub import Services, StubReply, calls, said_in, says
+from tests.agents.test_acp_approval import submitted, waiting
+from tests.installation import WorkerProcess
+from tests.support import processes_with, put, wait_until
+
+pytestmark = [pytest.mark.long, pytest.mark.parametrize("name", ["codex"], indirect=True)]
+Workers = Callable[..., WorkerProcess]
+MADE = "echo made >> it-ran"
+POLICY = """
+rules: []
+tools:
+  - {tool: Bash, arguments: {command: "echo*"}, do: ask, wait_seconds: 600}
+  - {tool: Bash, arguments: {command: "rm*"}, do: deny}
+"""
+
+
+class Calling(Services):
+    """Makes its call for each message, and ends behind the call's result."""
+
+    call = calls("exec_command", cmd=MADE)
+
+    def take(self, request: dict[str, Any]) -> StubReply:
+        return says("done") if said_in(request)[-1]["type"] == "function_call_output" else self.call
+
+
+@pytest.fixture
+def services() -> Iterator[Calling]:
+    with Calling([]) as found:
+        yield found
+
+
+@pytest.fixture
+def asking(name: str, settings: Settings, services: Calling, tmp_path: Path) -> Settings:
+    points = tmp_path / "points"
+    points.mkdir()
+    settings.root.mkdir(exist_ok=True)
+    (settings.root / "policy.yaml").write_text(POLICY)
+    return replace(
+        settings,
+        models={"helix": RUNNERS[name]},
+        policy=str(settings.root / "policy.yaml"),
+        openai_url=f"{services.url}/v1",
+        openai_api_key="sk-stub",
+        agent_path=str(program_of(name)),
+        failpoint=str(points),
+        lease_seconds=3.0,
+        kill_grace_seconds=0.3,
+    )
+
+
+def ran(settings: Settings) -> list[str]:
+    """What the call wrote, wherever it ran."""
+    return [path.read_text() for path in settings.sessions_dir.rglob("it-ran")]
+
+
+@pytest.mark.parametrize("box", ["auto", "off"])
+@pytest.mark.parametrize("kind", ["approve", "reject"])
+async def test_nothing_is_held_while_a_person_thinks_and_the_call_runs_only_after_a_yes(
+    asking: Settings, services: Calling, worker_process: Workers, kind: str, box: str
+) -> None:
+    asking = replace(asking, box=box)
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        assert (turn.asked.tool, turn.asked.arguments) == ("Bash", {"command": MADE})
+        assert (turn.lease_until, turn.next) == (0, "")
+        assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}.")
+        assert (ran(asking), len(services.requests)) == ([], 1)
+        await client.inbox.decide(turn.turn_id, kind, by="alice", note="not today")
+        turn = await client.reader.result(turn.turn_id, timeout=60)
+    assert (turn.outcome, turn.question, turn.response) == (Outcome.PASSED, {}, "done")
+    assert ran(asking) == (["made\n"] if kind == "approve" else [])
+    told = json.dumps(services.requests[-1])
+    assert ("Make it now: Bash" if kind == "approve" else "They write: not today") in told
+    assert "Push it" in told, "it goes on in its session"
+
+
+async def test_silence_is_a_no(asking: Settings, services: Calling, worker_process: Workers) -> None:
+    Path(asking.policy).write_text(POLICY.replace("wait_seconds: 600", "wait_seconds: 1"))
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await client.reader.result(await submitted(client), timeout=60)
+    assert (turn.outcome, turn.decision.by) == (Outcome.PASSED, "timeout")
+    assert ran(asking) == []
+
+
+async def test_a_rule_denies_without_anybody(asking: Settings, services: Calling, worker_process: Workers) -> None:
+    services.call = calls("exec_command", cmd="rm -rf output")
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await client.reader.result(await submitted(client), timeout=60)
+    assert (turn.outcome, turn.response) == (Outcome.PASSED, "done")
+    assert "blocked by PreToolUse hook" in json.dumps(services.requests[-1])
+
+
+async def test_nothing_is_typed_into_a_running_command(
+    asking: Settings, services: Calling, worker_process: Workers
+) -> None:
+    """Codex asks no hook about that."""
+    services.call = calls("exec_command", cmd="sh", tty=True)
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        await client.reader.result(await submitted(client), timeout=60)
+    assert "TTY execution is disabled" in json.dumps(services.requests[-1])
+
+
+async def test_a_worker_killed_before_the_call_ran_needs_no_second_yes(
+    asking: Settings, worker_process: Workers, tmp_path: Path
+) -> None:
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        put(tmp_path / "points" / "agent.started", "kill")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        await wait_until((tmp_path / "points" / "agent.started.1").exists)
+        worker_process(settings=asking)
+        turn = await client.reader.result(turn.turn_id, timeout=60)
+    assert turn.outcome is Outcome.PASSED
+    assert ran(asking) == ["made\n"]
+
+
+async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twice(
+    asking: Settings, services: Calling, worker_process: Workers
+) -> None:
+    services.call = calls("exec_command", cmd=f"{MADE}; sleep 600")
+    first = worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        await wait_until(lambda: ran(asking) == ["made\n"], 30)
+        first.kill()
+        worker_process(settings=asking)
+        turn = await waiting(client, turn.turn_id)
+        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
+        assert asked[-1].data["reason"] == "asked_again"
+        await client.inbox.decide(turn.turn_id, "reject", by="alice")
+        turn = await client.reader.result(turn.turn_id, timeout=60)
+    assert turn.outcome is Outcome.PASSED
+    assert ran(asking) == ["made\n"]
+
+
+async def test_a_codex_that_asks_no_hook_is_a_wrong_version(
+    asking: Settings, worker_process: Workers, tmp_path: Path
+) -> None:
+    deaf = tmp_path / "codex"
+    deaf.write_text(f'#!/bin/bash\nexec {asking.agent_path} "${{@/hooks.PreToolUse=*/web_search=\\"disabled\\"}}"\n')
+    deaf.chmod(0o755)
+    worker_process(settings=replace(asking, agent_path=str(deaf), box="off"))
+    async with TurnsClient(asking) as client:
+        turn_id = await submitted(client)
+        turn = await client.reader.result(turn_id, timeout=60)
+        [attempt] = await client.reader.attempts(turn_id)
+    assert turn.outcome is Outcome.ERROR
+    assert "without asking the hook" in attempt.completion["reason"]
