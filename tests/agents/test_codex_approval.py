@@ -57,7 +57,7 @@ def asking(name: str, settings: Settings, services: Calling, tmp_path: Path) -> 
         policy=str(settings.root / "policy.yaml"),
         openai_url=f"{services.url}/v1",
         openai_api_key="sk-stub",
-        agent_path=str(program_of(name)),
+        agent_path=str(Path(str(program_of(name))).resolve()),  # in a box a link to it does not find its package
         failpoint=str(points),
         lease_seconds=3.0,
         kill_grace_seconds=0.3,

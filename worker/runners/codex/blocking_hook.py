@@ -2,7 +2,8 @@
 
 ORDERS names the rules, the answer to an earlier question, and two files: ``seen`` says that Codex asks this hook, and
 ``question`` gets a call that a person is asked about. Codex knows no call that waits: such a call is blocked, and Codex
-is interrupted, which ends its turn in good order. Whatever goes wrong here, the call does not run.
+is interrupted, which ends its turn in good order. Whatever goes wrong here, the call does not run. Only where the shell
+around this process is killed does it: Codex takes any end but exit code 2 for a yes.
 """
 
 from __future__ import annotations

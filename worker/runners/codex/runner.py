@@ -228,7 +228,9 @@ _PROGRAM = AgentProgram(
 )
 
 
-#: Tools that its hook does not see: what is typed into a running command. And helpers, which cannot wait for a person.
+#: Seconds that a hook may take: Codex lets the call of one that took longer run.
+_DAY = 86_400
+#: Off, for its hook does not see it: input that is typed into a command. Helpers cannot wait for a person.
 _UNHOOKED_OFF = ("-c", "features.unified_exec_tty=false", "-c", "features.multi_agent=false")
 
 
@@ -272,7 +274,7 @@ class CodexRunner(ProgramRunner):
         if run.order.tools:
             hook = shlex.join([sys.executable, "-S", "-P", str(_HOOK), str(run.home / _ORDERS)])
             command = json.dumps(f"{hook} || exit 2")
-            hooks = f'hooks.PreToolUse=[{{hooks=[{{type="command",command={command}}}]}}]'
+            hooks = f'hooks.PreToolUse=[{{hooks=[{{type="command",command={command},timeout={_DAY}}}]}}]'
             found += ["--dangerously-bypass-hook-trust", "-c", hooks, *_UNHOOKED_OFF]
         for image in run.images:
             found += ["--image", str(image)]
