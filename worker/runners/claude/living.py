@@ -179,6 +179,7 @@ class ClaudeLiving:
         self._door, self._base, self._began = begun.door, Base(), 0.0
         self._pids, self._weight = {self._process.pid}, Weight()
         self._tip = ""  # the kept transcript that holds all that this process has heard
+        self._sent = 0.0
 
     def belongs(self, order: Order, fixed: str, base: Base, began: float) -> None:
         """Its first message is an order's, whose session it belongs to from now on; ``began``: when that was asked."""
@@ -232,7 +233,7 @@ class ClaudeLiving:
         if self._process.output_ended:
             self._process.close_input()
             return
-        if self._files.was_there and not message.taken_at and time.monotonic() - message.began > _TO_TAKE:
+        if self._files.was_there and not message.taken_at and time.monotonic() - self._sent > _TO_TAKE:
             self._process.terminate(0)
             return
         now, folder = time.monotonic(), self._files.work / "marks"
@@ -254,7 +255,9 @@ class ClaudeLiving:
             if old.name != START:
                 old.unlink()
         self._process.record(self._files.recording(message.order))
-        return self._process.write(message.packet(), _TO_READ)
+        read = self._process.write(message.packet(), _TO_READ)
+        self._sent = time.monotonic()
+        return read
 
     def _settled(
         self, message: Exchange, begun: Begun, stop: Stop, footprint: Footprint, emit: Emit
