@@ -36,7 +36,7 @@ POLICY = """
 rules: []
 tools:
   - {tool: Bash, arguments: {command: "cp *"}, do: ask}
-  - {tool: Bash, arguments: {command: "echo late *"}, do: ask, wait_seconds: 10}
+  - {tool: Bash, arguments: {command: "echo late *"}, do: ask, wait_seconds: 30}
   - {tool: Bash, arguments: {command: "echo *"}, do: ask}
 """
 COMMAND = "cp ../../../../../adr/ring.png output/ring.png && echo ran >> ../../../../../adr/runs"
