@@ -27,6 +27,7 @@ from tests.runs import Ran, ordered
 from tests.support import alive, processes_with, wait_for, wait_until
 from worker.runners.base import AgentEvent, Order
 from worker.runners.claude.runner import ClaudeCliRunner
+from worker.runners.claude.spare import ClaudeSpare
 from worker.runners.guard import box
 from worker.runners.warm import idle_agents
 from worker.runners.warm.life import Limits
@@ -159,6 +160,15 @@ def in_spare(when: Callable[[AgentEvent, Order], object], there: Collection[int]
     turn = re.search(rb"HELIX_AGENT_MARK=([^.]+)\.", Path(f"/proc/{pid}/environ").read_bytes())
     assert turn
     return lambda event, order: when(event, replace(order, turn_id=turn[1].decode()))
+
+
+def test_a_claim_that_takes_long_takes_nothing_from_the_time_for_the_first_message(
+    spare: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(spare)
+    belongs: Any = ClaudeSpare.belongs
+    monkeypatch.setattr(ClaudeSpare, "belongs", lambda *given: belongs(*given[:-1], given[-1] - 60.0))
+    assert started(chat(spare, "a"), "Hallo") == "spare"
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP])
