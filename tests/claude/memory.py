@@ -12,9 +12,12 @@ import tempfile
 import threading
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from tests.claude.running import VERSION, Agent, Ran, cli
 from tests.claude.stub import Stub, says
+from worker.runners.claude.living import ClaudeLiving
+from worker.runners.guard.footprint import Process, _own_memory
 from worker.runners.guard.processes import Processes
 from worker.runners.warm import idle_agents
 
@@ -51,7 +54,8 @@ class Scales:
 
     def weigh(self) -> int:
         """Return what they hold now, in bytes."""
-        held = sum(living.memory() for living, *_ in list(idle_agents.shared()._idle.values()))
+        idle = [cast("ClaudeLiving", living) for living, *_ in list(idle_agents.shared()._idle.values())]
+        held = sum(_own_memory(Process(pid, 1, 0)) for living in idle for pid in list(living._pids))
         self.most, self.kept = max(self.most, held), max(self.kept, len(idle_agents.shared()))
         return held
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,19 @@ def test_a_message_is_text_and_nothing_else(agent: Agent, message: str) -> None:
     (request,) = agent.stub.requests
     assert "root:x:0" not in json.dumps(request)
     assert message.replace("\0", "\ufffd").encode("utf-8", "replace").decode() in told(request)[0]
+
+
+@pytest.mark.skipif(not shutil.which("git"), reason="git is not installed")
+def test_the_model_hears_nothing_of_what_else_the_repository_around_its_session_holds(agent: Agent) -> None:
+    agent.stub.replies = [_OK]
+    sessions = agent.root / "projects" / "sessions"
+    sessions.mkdir(parents=True)
+    subprocess.run(["git", "init", "--quiet"], cwd=sessions, check=True)
+    (sessions / "session-of-another").mkdir()
+    (sessions / "session-of-another" / "salaries.md").write_text("x")
+    assert agent.run().verdict == "complete"
+    assert "session-of-another" not in json.dumps(agent.stub.requests)
+    assert "gitStatus" not in json.dumps(agent.stub.requests)
 
 
 def test_the_session_is_told_its_rules_and_a_request_in_them_stays_text(agent: Agent) -> None:

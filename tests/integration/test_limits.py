@@ -175,7 +175,7 @@ def test_a_process_that_lives_on_is_weighed_anew_when_it_has_grown_or_after_a_wh
 ) -> None:
     mib, resident, weighed = 2**20, 100, list[int]()
     monkeypatch.setattr(footprint, "_stat", lambda pid: (1, footprint.Process(int(pid), 1, resident * mib)))
-    monkeypatch.setattr(footprint, "_own_memory", lambda each: weighed.append(each.pid) or 70 * mib)
+    monkeypatch.setattr(footprint, "_kept_memory", lambda each: weighed.append(each.pid) or 70 * mib)
     weight = footprint.Weight()
     assert [weight.of([7]) // mib, len(weighed)] == [70, 1]
     resident = 110

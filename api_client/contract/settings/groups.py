@@ -410,7 +410,7 @@ class Constants:
     )
     flower_port: int = constant(5555, integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.", was=True)
     claude_warm_mb: int = constant(
-        512,
+        1024,
         integer(0, 10**7),
         "MiB that kept CLIs of a worker process may hold together (the oldest end first); 0: any amount.",
         was=True,

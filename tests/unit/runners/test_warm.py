@@ -148,7 +148,7 @@ def test_a_process_whose_message_raised_is_closed() -> None:
     [
         (Limits(seconds=60, processes=2, per_owner=9, memory_mb=0), ["c", "d"]),
         (Limits(seconds=60, processes=9, per_owner=2, memory_mb=0), ["a", "c", "d"]),
-        (Limits(seconds=60, processes=9, per_owner=9, memory_mb=250), ["c", "d"]),
+        (Limits(seconds=60, processes=9, per_owner=9, memory_mb=330), ["c", "d"]),
     ],
 )
 def test_the_least_recently_used_end_first(limits: Limits, left: list[str]) -> None:

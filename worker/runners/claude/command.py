@@ -152,6 +152,9 @@ def environment(settings: Settings, home: Path) -> dict[str, str]:
         "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
         # "@/etc/passwd" in a message would put that file into the request, without asking anybody.
         "CLAUDE_CODE_DISABLE_FILE_MENTIONS": "1",
+        # git's status in a session's folder says nothing of the project, but names other sessions' files.
+        "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS": "1",
+        "CLAUDE_CODE_GIT_CHECK_ONLY_IN_REPOSITORY": "1",
         # A run ends with its answer; nothing goes on in the background.
         "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS": "1",
         # Retries are the queue's: there they cost no slot, and are seen.

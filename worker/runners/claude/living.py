@@ -334,7 +334,7 @@ class ClaudeLiving:
         self._process.when_ended(functools.partial(idle_agents.shared().forget, self))
 
     def memory(self) -> int:
-        """Return what it holds, in bytes. May block."""
+        """Return what it alone holds, in bytes. May block."""
         return self._weight.of(self._pids)
 
     def close(self) -> None:

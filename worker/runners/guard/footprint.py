@@ -132,7 +132,9 @@ class Footprint:
 class Weight:
     """The memory of some processes that live on, weighed again only where that may have changed much.
 
-    To weigh one that holds 100 MiB costs the kernel 5 ms, to read how much of it is resident next to nothing.
+    What ending them gives back: without the pages of the files they run, which all of a kind share, and which the
+    kernel drops when it needs room. To weigh one that holds 100 MiB costs the kernel 5 ms, to read how much of it is
+    resident next to nothing.
     """
 
     _bytes: int = 0
@@ -144,7 +146,7 @@ class Weight:
         found = [facts[1] for facts in map(_stat, map(str, pids)) if facts]
         resident, now = sum(each.resident for each in found), time.monotonic()
         if now - self._at > _WEIGHED_SECONDS or resident - self._resident > _GROWN:
-            self._bytes, self._resident, self._at = sum(map(_own_memory, found)), resident, now
+            self._bytes, self._resident, self._at = sum(map(_kept_memory, found)), resident, now
         return self._bytes + max(0, resident - self._resident)
 
 
@@ -199,14 +201,23 @@ def _stat(pid: str) -> tuple[int, Process] | None:
 
 def _own_memory(process: Process) -> int:
     """A process's share of the memory it is in; all of it where the kernel does not say, nothing once it has ended."""
+    return _shares(process).get("Pss", process.resident)
+
+
+def _kept_memory(process: Process) -> int:
+    shares = _shares(process)
+    return shares.get("Pss", process.resident) - shares.get("Pss_File", 0)
+
+
+def _shares(process: Process) -> dict[str, int]:
+    """A process's memory by the kernel's names, in bytes; without any where it does not say."""
     try:
-        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()
+        lines = Path(f"/proc/{process.pid}/smaps_rollup").read_text().splitlines()[1:]
     except (ProcessLookupError, FileNotFoundError):  # gone, or nobody has waited for it yet: its memory is free
-        return 0
-    except (OSError, ValueError):
-        return process.resident
-    shares = (int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
-    return next(shares, process.resident)
+        return {"Pss": 0}
+    except OSError:
+        return {}
+    return {name: int(value.split()[0]) * 1024 for name, _, value in (line.partition(":") for line in lines)}
 
 
 def _open_files(pid: int) -> int:

@@ -23,6 +23,8 @@ log = structlog.get_logger()
 _MIB = 2**20
 #: What a spare will hold once it is ready, in bytes. A new one holds next to nothing.
 _SPARE_BYTES = 128 * _MIB
+#: What idle agents hold together, once, in bytes: the pages of their program.
+_PROGRAM_BYTES = 80 * _MIB
 #: A spare is started this long after a new session came, in seconds: not while that one's own process starts.
 _LATER = 1.0
 #: One that ends so soon after its start was none, in seconds.
@@ -114,8 +116,7 @@ class IdleAgents:
     def _wants(self, part: str, limits: Limits) -> bool:
         with self._lock:
             there = sum(not owner and one.fixed == part for (owner, _), (one, *_) in self._idle.items())
-            held = _SPARE_BYTES + sum(size for _, size, _ in self._idle.values())
-            room = len(self._idle) < limits.processes and (not limits.memory_mb or held <= limits.memory_mb * _MIB)
+            room = len(self._idle) < limits.processes and self._holds(_SPARE_BYTES, limits)
             return room and there < self._demand.wanted(part, limits, time.monotonic())
 
     async def _ask(self, living: Living, limits: Limits, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
@@ -218,10 +219,14 @@ class IdleAgents:
         own = [key for key in self._idle if key[0] == owner]
         if owner and len(own) > limits.per_owner:
             return own[0]
-        held = sum(size for _, size, _ in self._idle.values())
-        if len(self._idle) > limits.processes or (limits.memory_mb and held > limits.memory_mb * _MIB):
-            return next((session for session in self._idle if not session[0]), next(iter(self._idle)))
+        if len(self._idle) > limits.processes or not self._holds(0, limits):
+            return next((session for session in self._idle if not session[0]), next(iter(self._idle), None))
         return None
+
+    def _holds(self, more: int, limits: Limits) -> bool:
+        """Return whether all idle agents, and ``more`` bytes, are within the bound on memory."""
+        held = more + sum(size for _, size, _ in self._idle.values())
+        return not limits.memory_mb or not held or held + _PROGRAM_BYTES <= limits.memory_mb * _MIB
 
     def _end(self, found: Iterable[Living]) -> None:
         for living in found:

@@ -24,7 +24,7 @@ class Limits:
     seconds: float = 0.0
     processes: int = 16
     per_owner: int = 2
-    memory_mb: int = 512
+    memory_mb: int = 1024
     spares: int = 0
 
     @classmethod
@@ -70,7 +70,7 @@ class Living(Protocol):
         ...
 
     def memory(self) -> int:
-        """Return what it holds, in bytes. May block."""
+        """Return what it alone holds, in bytes: what its end gives back. May block."""
         ...
 
     def close(self) -> None:
