@@ -73,6 +73,15 @@ def test_a_killed_program_is_started_again_and_is_ready_again_before_anybody_is_
         assert supervisor.pid("one") == other
 
 
+def test_a_death_and_the_end_of_all_are_seen_without_another_look(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("worker.processes.supervisor._QUIET_SECONDS", 3600.0)
+    with Supervisor([program(tmp_path, "one")]) as supervisor:
+        for _ in range(3):
+            supervisor.wait_ready("one", after=supervisor.kill("one"))
+
+
 def test_a_program_that_keeps_dying_is_started_again_more_and_more_slowly(tmp_path: Path) -> None:
     starts, go = tmp_path / "starts", tmp_path / "go"
     waits = f"until test -e {go}; do sleep 0.02; done"  # for the supervisor to have seen its first start

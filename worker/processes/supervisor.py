@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import signal
@@ -55,8 +56,8 @@ class LivenessProbe:
 
 log = structlog.get_logger(__name__)
 
-#: Between two looks at its programs: while they start, and then.
-_START_TICK_SECONDS, TICK_SECONDS = 0.02, 0.05
+#: Between two looks at its programs: until all are up for the first time, while one is not, and while all work.
+_START_TICK_SECONDS, _TICK_SECONDS, _QUIET_SECONDS = 0.02, 0.05, 0.5
 FIRST_DELAY_SECONDS = 0.2
 LAST_DELAY_SECONDS = 5.0
 #: How often a supervisor shows that all its programs work.
@@ -120,6 +121,7 @@ class Supervisor:
         self._stable_seconds = stable_seconds
         self._stopping = threading.Event()
         self._hurry = threading.Event()
+        self._look = threading.Event()  # a program has ended, or all are to end
         self._settled = threading.Event()  # all ready, or given up
         self._changed = threading.Condition()
         self._failure: Exception | None = None
@@ -158,6 +160,7 @@ class Supervisor:
     def stop(self) -> None:
         """End every program, last first; those ``alongside`` each other together."""
         self._stopping.set()
+        self._look.set()
         self._thread.join()
 
     def run(
@@ -177,6 +180,7 @@ class Supervisor:
 
         def on_signal(_number: int, _frame: FrameType | None) -> None:
             (self._hurry if self._stopping.is_set() else self._stopping).set()
+            self._look.set()
 
         numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         before = {number: signal.signal(number, on_signal) for number in numbers}
@@ -228,8 +232,11 @@ class Supervisor:
     def _watch(self) -> None:
         try:
             while not self._stopping.is_set():
+                self._look.clear()
                 self._tick()
-                self._stopping.wait(TICK_SECONDS if self._settled.is_set() else _START_TICK_SECONDS)
+                if not self._stopping.is_set():
+                    quiet = _QUIET_SECONDS if self._all_work else _TICK_SECONDS
+                    self._look.wait(quiet if self._settled.is_set() else _START_TICK_SECONDS)
         except (NotReady, OSError) as error:
             self._failure = error
         finally:
@@ -267,11 +274,13 @@ class Supervisor:
                 return  # those after them wait for them
         self._settled.set()
         now = time.monotonic()
-        if now - self._shown_at >= self._show_seconds and all(
-            child.stays_down or (child.ready and not child.kill_at) for child in self._children.values()
-        ):
+        if now - self._shown_at >= self._show_seconds and self._all_work:
             self._shown_at = now
             self._show()
+
+    @property
+    def _all_work(self) -> bool:
+        return all(child.stays_down or (child.ready and not child.kill_at) for child in self._children.values())
 
     def _look_after(self, child: _Child) -> None:
         if child.process is None:
@@ -290,7 +299,13 @@ class Supervisor:
         child.started_at = child.marked_at = time.monotonic()
         child.kill_at, child.mark = 0.0, 0
         self._set(child, process=process, ready=False)
+        threading.Thread(target=self._await_end, args=(process.pid,), name="await-end", daemon=True).start()
         log.debug("process.started", name=name, pid=process.pid)
+
+    def _await_end(self, pid: int) -> None:
+        with contextlib.suppress(ChildProcessError):  # it has been reaped
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        self._look.set()
 
     def _check_ready(self, child: _Child) -> None:
         program = child.program

@@ -196,7 +196,7 @@ class _Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Start listening."""
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._ends = asyncio.get_running_loop(), asyncio.Event()
         await super().startup(sockets)
         for server in self.servers if self.started else ():
             for listener in server.sockets:
@@ -207,12 +207,19 @@ class _Server(uvicorn.Server):
                     listener.setsockopt(socket_options.IPPROTO_TCP, socket_options.TCP_USER_TIMEOUT, stuck)
                 log.info("relay.listening", address=str(listener.getsockname()))
 
+    async def main_loop(self) -> None:
+        """Wait for the end, and look after the date in the answers: once a second, not ten times."""
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._ends.wait(), 1.0)
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """SIGTERM or SIGINT came."""
         super().handle_exit(sig, frame)
         app = self.config.app
         if self.started and isinstance(app, FastAPI):
-            self._loop.call_soon_threadsafe(app.state.relay.stopping.set)
+            for event in (app.state.relay.stopping, self._ends):
+                self._loop.call_soon_threadsafe(event.set)
 
 
 def serve(settings: Settings, pack: Pack | None = None) -> None:
