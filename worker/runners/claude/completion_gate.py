@@ -113,7 +113,7 @@ def _literal(path: Path) -> str:
 
 
 def _command(event: str, marks: Path) -> str:
-    return shlex.join(["sh", str(HOOK), event, str(marks)])
+    return f"set -- {event} {shlex.quote(str(marks))}; . {shlex.quote(str(HOOK))}"
 
 
 def readable_entries(root: Path) -> list[Path]:
