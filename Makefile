@@ -34,7 +34,7 @@ demo: $(READY) ## Watch turns being rejected, repaired, delivered, and a worker 
 up: $(READY) ## Start broker, worker, relay and Flower; Ctrl-C stops them all
 	@$(BIN)/turns up
 
-# Each file's tests stay in one process, and the files in their order: the long ones come early.
+# Each file's tests stay in one process, and the files in their order: the longest first (tests/tiers.py).
 JOBS ?= 2
 # Long tests wait more than they work.
 LONG_JOBS ?= 3
@@ -92,8 +92,9 @@ bench-economy: $(READY) ## Judge enforcement by 200 broken answers: what it lets
 chaos: $(READY) ## Kill an installation at random under load and judge it (CHAOS_ARGS adds arguments)
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
-faults: $(READY) ## Stage each fault that once broke a promise, and print one table (half an hour; FAULTS_ARGS names some)
+faults: $(READY) ## Stage each fault that once broke a promise, and print one table; all cases of the crash matrices (half an hour; FAULTS_ARGS names some faults)
 	$(BIN)/python -m tests.fault.staged $(FAULTS_ARGS)
+	$(if $(FAULTS_ARGS),,WHOLE_MATRIX=1 $(BIN)/python -m pytest -q tests/fault/test_judged_at_once_killed.py tests/fault/test_adoption.py)
 
 e2e-claude: $(READY) ## Install the real Claude CLI (170 MB, once), test with it and print its endings
 	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then \

@@ -6,6 +6,7 @@ without a record counts as quick, one whose record is null (known as slow, and n
 """
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from functools import cache
@@ -61,8 +62,14 @@ def long_files(durations: Mapping[str, float | None], most: float = MOST_SECONDS
 
 
 @cache
+def _durations() -> dict[str, float | None]:
+    found: dict[str, float | None] = json.loads(RECORD.read_text())
+    return found
+
+
+@cache
 def _long_files() -> set[str]:
-    return long_files(json.loads(RECORD.read_text()))
+    return long_files(_durations())
 
 
 def is_long(nodeid: str) -> bool:
@@ -78,10 +85,20 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what is long; pytest finds this hook in tests/conftest.py."""
+    """Mark what is long, and let long files begin; pytest finds this hook in tests/conftest.py.
+
+    Else the last file of a run, if it is a long one, keeps one process busy while the others have nothing to do.
+    """
     for item in items:
         if is_long(item.nodeid):
             item.add_marker(pytest.mark.long)
+    items.sort(key=lambda item: seconds_of(item.nodeid, _durations()), reverse=True)
+
+
+def seconds_of(nodeid: str, durations: Mapping[str, float | None]) -> float:
+    """What a test's file took; known as slow and not measured yet, it takes longest of all. Pure."""
+    found = durations.get(nodeid.partition("::")[0], 0.0)
+    return math.inf if found is None else found
 
 
 def recorded(before: Mapping[str, float | None], stats: Mapping[str, list[Any]]) -> dict[str, float | None]:

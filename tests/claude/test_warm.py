@@ -48,17 +48,29 @@ def pids(agent: Agent, ran: Ran) -> set[int]:
     return {pid for pid in found if ran.evidence["box"] == "none" or number_inside(pid) == 2} if found else set()
 
 
-@pytest.mark.parametrize("place", ["first", "second"])
-@pytest.mark.parametrize("ending", ENDINGS, ids=lambda ending: ending.name.replace(" ", "-"))
+#: Without those that need a disk of their own, which has nothing of the message before. How much of an answer was read
+#: before the cut matters to its text alone: all cuts are in ``python -m tests.claude``, which CI runs too.
+_HERE = [
+    each
+    for each in ENDINGS
+    if not each.small_disk and each.name not in {f"stdout cut after {most} of 20 pieces" for most in (2, 5, 8, 16, 19)}
+]
+#: A program around the CLI ends with its message: no other one comes before it in the same process.
+PLACES = [(each, place) for each in _HERE for place in ("first", "second") if place == "first" or not each.wrapper]
+
+
+@pytest.mark.parametrize(
+    ("ending", "place"), PLACES, ids=[f"{ending.name.replace(' ', '-')}-{place}" for ending, place in PLACES]
+)
 def test_an_ending_is_seen_for_what_it_is(ending: Ending, place: str, warm: Agent) -> None:
-    if ending.obstacle or ending.small_disk:
-        pytest.skip(ending.obstacle or "a disk of its own has nothing of the message before")
+    if ending.obstacle:
+        pytest.skip(ending.obstacle)
     if "invalid settings" in ending.name and warm.settings.get("box") == "required":
         pytest.skip("its wrapper writes into the settings file, which a box protects")
     warm.settings |= ending.settings or {}
     plain = not ending.wrapper and "default" not in warm.settings.get("claude_tools", ())
     following = _Following(warm)
-    if place == "second" and not ending.wrapper:
+    if place == "second":
         warm.stub.replies = [says("Zuvor.")]
         following.before = ask(warm, "vorher")
     ran = ending.run(following)  # type: ignore[arg-type]

@@ -1,4 +1,7 @@
-"""A run that finished is not paid for again: who takes its turn over adopts it, fenced like everything else."""
+"""A run that finished is not paid for again: who takes its turn over adopts it, fenced like everything else.
+
+CI kills at one of the points between which nothing is stored or written; ``make faults`` at each of them.
+"""
 
 import os
 import signal
@@ -13,7 +16,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.fault.conftest import Meeting, judged
-from tests.fault.matrix import guard_of
+from tests.fault.matrix import WHOLE, guard_of
 from tests.installation import Installation, asked
 from tests.support import alive, processes_with, put, wait_until
 
@@ -85,8 +88,7 @@ async def check(settings: Settings, client: TurnsClient, turn_id: str, meeting: 
     ("point", "question", "delivery"),
     [
         ("agent.ended", QUESTION, 2),
-        ("link.decided", QUESTION, 2),
-        ("validation.started", QUESTION, 2),
+        *((point, QUESTION, 2) for point in ("link.decided", "validation.started") if WHOLE),
         ("answer.accepted", QUESTION, 2),
         ("answer.sealed", QUESTION, 1),
         ("answer.published", QUESTION, 1),

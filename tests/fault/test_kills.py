@@ -1,4 +1,8 @@
-"""Real processes, really killed in the middle of a turn: it ends exactly once, and no event is missing or doubled."""
+"""Real processes, really killed in the middle of a turn: it ends exactly once, and no event is missing or doubled.
+
+At which point a process is killed or frozen is the crash matrix's (test_crash_matrix.py): here whole workers are, a
+process at default settings, and the broker for longer.
+"""
 
 import os
 import signal
@@ -13,31 +17,6 @@ from tests.fault.conftest import Meeting, judged
 from tests.installation import Installation
 from tests.support import processes_with, wait_until
 from worker.processes.broker import EmbeddedBroker
-
-#: Link by link, what has just happened when the worker is killed.
-MOMENTS = ("attempt.started", "attempt.output", "attempt.completed", "attempt.rejected", "turn.retrying")
-
-
-async def reached(client: TurnsClient, turn_id: str, kind: str) -> None:
-    async for event in client.reader.follow(turn_id):
-        if event is not None and event.kind == kind:
-            return
-
-
-@pytest.mark.parametrize("moment", MOMENTS)
-async def test_the_processes_of_a_worker_killed_at_any_moment_the_turn_ends_once(
-    moment: str, mortal: Installation, client: TurnsClient, meeting: Meeting
-) -> None:
-    worker = mortal.worker()
-    turn_id = await mortal.ask("forgetful")
-    await reached(client, turn_id, moment)
-    for pid in worker.children().values():
-        os.kill(pid, signal.SIGKILL)
-    meeting.go()
-    turn, _ = await judged(client, turn_id)
-    assert turn.outcome is Outcome.PASSED_AFTER_RETRY
-    assert turn.response == "Ohne Marker.\n\n<!-- STEP: done -->"
-    assert turn.attempt == 2, "a crash adds a delivery, never an attempt"
 
 
 async def test_the_whole_worker_killed_takes_its_agent_along_and_another_worker_goes_on(
@@ -54,26 +33,6 @@ async def test_the_whole_worker_killed_takes_its_agent_along_and_another_worker_
     assert (turn.outcome, turn.attempt, turn.delivery) == (Outcome.PASSED, 1, 2)
     assert [event.kind for event in events].count("attempt.lost") == 1
     assert [run["delivery"] for run in meeting.runs()] == [1, 2]
-
-
-async def test_a_frozen_worker_that_wakes_up_late_changes_nothing(
-    mortal: Installation, client: TurnsClient, meeting: Meeting
-) -> None:
-    frozen, other = mortal.worker(), mortal.worker()
-    turn_id = await mortal.ask("held")
-    await wait_until(lambda: meeting.begun)
-    name = (await client.reader.get(turn_id)).worker
-    victim, holder = next((each, pid) for each in (frozen, other) if (pid := each.named(name)))
-    os.kill(holder, signal.SIGSTOP)
-    await wait_until(lambda: client.reader.get(turn_id))
-    meeting.go()
-    turn, _ = await judged(client, turn_id)
-    os.kill(holder, signal.SIGCONT)
-    again = await mortal.ask("quick", "another session")
-    await judged(client, again)
-    later, _ = await judged(client, turn_id)
-    assert victim.process.poll() is None
-    assert (later, turn.delivery) == (turn, 2)
 
 
 async def test_at_default_settings_the_turn_of_a_killed_process_goes_on_in_another_of_its_worker(

@@ -11,7 +11,7 @@ import pytest
 
 from tests.plain import plain_environment
 from tests.ports import free_port
-from tests.tiers import RECORD, closing_lines, is_long, long_files, recorded
+from tests.tiers import RECORD, closing_lines, is_long, long_files, recorded, seconds_of
 from tests.wheel import readme_extras, supported
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +49,13 @@ def test_make_test_leaves_out_the_slowest_files_and_takes_what_has_no_record() -
     durations = {"a": 50.0, "b": 7.0, "c": 5.0, "d": 0.1, "e": None}
     for most, left_out in ((100.0, "e"), (61.9, "ea"), (12.1, "ea"), (12.0, "eab"), (0.0, "eabcd")):
         assert long_files(durations, most) == set(left_out)
+
+
+def test_the_longest_files_come_first_and_those_not_measured_yet_before_them() -> None:
+    durations = {"a": 5.0, "b": None, "c": 7.0}
+    ids = ["a::one", "a::two", "new::one", "b::one", "c::one"]
+    in_order = sorted(ids, key=lambda nodeid: seconds_of(nodeid, durations), reverse=True)
+    assert in_order == ["b::one", "c::one", "a::one", "a::two", "new::one"]
 
 
 def test_a_run_records_what_each_file_took_and_leaves_the_others() -> None:
