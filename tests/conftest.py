@@ -24,6 +24,7 @@ from tests.tiers import (  # noqa: F401 - hooks of pytest
     pytest_terminal_summary,
 )
 from worker.processes.broker import EmbeddedBroker, Server, version_of
+from worker.runners.guard.processes import Processes
 
 plain_environment()
 
@@ -108,6 +109,15 @@ def settings(broker: EmbeddedBroker, store_cluster: ClusterSetUp | None, tmp_pat
 def private_settings(settings: Settings, private_broker: EmbeddedBroker) -> Settings:
     """``settings`` on ``private_broker``."""
     return replace(settings, broker_url=private_broker.url, store_url=private_broker.url)
+
+
+@pytest.fixture(scope="module")
+def agents() -> Iterator[Processes]:
+    """What starts and watches agents, where a test runs them in its own process."""
+    made = Processes()
+    made.start()
+    yield made
+    made.stop()
 
 
 @pytest.fixture

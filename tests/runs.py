@@ -20,6 +20,28 @@ class Asked:
     lease_ends: float = math.inf
 
 
+@dataclass
+class Played:
+    """How a run ended, what its readers heard, and what the witness wrote of it."""
+
+    result: RunResult
+    events: list[AgentEvent] = field(default_factory=list)
+    seconds: float = 0.0
+    witness: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> str:
+        return self.result.completion.verdict.value
+
+    @property
+    def reason(self) -> str:
+        return self.result.completion.reason
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        return self.result.completion.evidence
+
+
 @dataclass(frozen=True, kw_only=True)
 class Ran:
     """One run and what could be seen of it.
@@ -59,16 +81,22 @@ def ordered(workdir: Path, turn: str, number: int, prompt: str, **values: Any) -
     """The order of a turn's run of this number, in a session's folder; ``values`` go before ours."""
     directory = workdir / "attempts" / f"{turn}-{number}"
     (directory / "output").mkdir(parents=True)
+    ours: dict[str, Any] = {"session_id": workdir.name, "delivery": number, "directory": directory, "locale": "de"}
+    return order_in(workdir, turn, prompt, **(ours | values))
+
+
+def order_in(folder: Path, turn: str, prompt: str = "Hallo", **values: Any) -> Order:
+    """An order of a turn's first run in a folder, which is its own too; ``values`` go before ours."""
     ours: dict[str, Any] = {
         "turn_id": turn,
-        "session_id": workdir.name,
+        "session_id": "s",
         "attempt": 1,
-        "delivery": number,
+        "delivery": 1,
         "prompt": prompt,
         "messages": ({"role": "user", "content": prompt},),
-        "workdir": workdir,
-        "directory": directory,
-        "locale": "de",
+        "workdir": folder,
+        "directory": folder,
+        "deadline": time.monotonic() + 60,
     }
     return Order(**(ours | values))
 

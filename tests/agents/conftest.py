@@ -1,18 +1,8 @@
 import os
-from collections.abc import Iterator
 
 import pytest
 
 from tests.agents.running import RUNNERS, program_of, with_node
-from worker.runners.guard.processes import Processes
-
-
-@pytest.fixture(scope="session")
-def agents() -> Iterator[Processes]:
-    agents = Processes()
-    agents.start()
-    yield agents
-    agents.stop()
 
 
 @pytest.fixture(params=sorted(RUNNERS))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,13 +12,12 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
+from api_client.contract.turn import Outcome
 from tests.agents.stub import Services, says
-from tests.installation import WorkerProcess
-from tests.support import processes_with, put, wait_until
+from tests.asking import Workers, killed_after_the_call, killed_before_the_call, submitted, waiting
+from tests.support import processes_with
 
 pytestmark = pytest.mark.long
-Workers = Callable[..., WorkerProcess]
 AGENT = Path(__file__).with_name("acp_agent.py")
 POLICY = """
 rules: []
@@ -62,24 +61,6 @@ def declare(asking: Settings, runs: Path, command: str = "git push", *, state: b
     (asking.root / "mine.yaml").write_text(json.dumps(declared))
 
 
-async def submitted(client: TurnsClient) -> str:
-    messages = ({"role": "user", "content": "Push it"},)
-    asked = TurnRequest(model="helix", messages=messages, session_id="s", locale="en")
-    return await client.submitter.submit(client.policies.apply(asked, owner="", named=()))
-
-
-async def waiting(client: TurnsClient, turn_id: str) -> Turn:
-    """The turn, once a person is asked."""
-
-    async def parked() -> bool:
-        turn = await client.reader.get(turn_id)
-        assert turn.outcome is None, [a.completion for a in await client.reader.attempts(turn_id)]
-        return turn.state is TurnState.PARKED
-
-    await wait_until(parked)
-    return await client.reader.get(turn_id)
-
-
 @pytest.mark.parametrize("state", [True, False], ids=["loads its session", "begins afresh"])
 @pytest.mark.parametrize(("kind", "said"), [("approve", "allow_once"), ("reject", "reject_once")])
 async def test_nothing_is_held_while_a_person_thinks_and_the_call_runs_only_after_a_yes(
@@ -117,15 +98,8 @@ async def test_a_worker_killed_before_the_call_ran_needs_no_second_yes(
     asking: Settings, worker_process: Workers, runs: Path, tmp_path: Path
 ) -> None:
     declare(asking, runs)
-    worker_process(settings=asking)
-    async with TurnsClient(asking) as client:
-        turn = await waiting(client, await submitted(client))
-        put(tmp_path / "points" / "agent.started", "kill")
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        await wait_until((tmp_path / "points" / "agent.started.1").exists)
-        worker_process(settings=asking)
-        turn = await client.reader.result(turn.turn_id, timeout=60)
-    assert (turn.outcome, turn.delivery) == (Outcome.PASSED, 3)
+    turn = await killed_before_the_call(asking, worker_process, tmp_path / "points")
+    assert turn.outcome is Outcome.PASSED
     assert runs.read_text() == "git push\n"
 
 
@@ -133,17 +107,6 @@ async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twic
     asking: Settings, worker_process: Workers, runs: Path
 ) -> None:
     declare(asking, runs, "then hang")
-    first = worker_process(settings=asking)
-    async with TurnsClient(asking) as client:
-        turn = await waiting(client, await submitted(client))
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        await wait_until(runs.exists)
-        first.kill()
-        worker_process(settings=asking)
-        turn = await waiting(client, turn.turn_id)
-        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
-        assert asked[-1].data["reason"] == "asked_again"
-        await client.inbox.decide(turn.turn_id, "reject", by="alice")
-        turn = await client.reader.result(turn.turn_id, timeout=60)
+    turn = await killed_after_the_call(asking, worker_process, lambda: runs.exists() and runs.read_text())
     assert turn.outcome is Outcome.PASSED
     assert runs.read_text() == "then hang\n"

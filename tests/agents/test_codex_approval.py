@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,10 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from tests.agents.running import RUNNERS, program_of
 from tests.agents.stub import Services, StubReply, calls, said_in, says
-from tests.agents.test_acp_approval import submitted, waiting
-from tests.installation import WorkerProcess
-from tests.support import processes_with, put, wait_until
+from tests.asking import Workers, killed_after_the_call, killed_before_the_call, submitted, waiting
+from tests.support import processes_with
 
 pytestmark = [pytest.mark.long, pytest.mark.parametrize("name", ["codex"], indirect=True)]
-Workers = Callable[..., WorkerProcess]
 MADE = "echo made >> it-ran"
 POLICY = """
 rules: []
@@ -123,14 +121,7 @@ async def test_nothing_is_typed_into_a_running_command(
 async def test_a_worker_killed_before_the_call_ran_needs_no_second_yes(
     asking: Settings, worker_process: Workers, tmp_path: Path
 ) -> None:
-    worker_process(settings=asking)
-    async with TurnsClient(asking) as client:
-        turn = await waiting(client, await submitted(client))
-        put(tmp_path / "points" / "agent.started", "kill")
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        await wait_until((tmp_path / "points" / "agent.started.1").exists)
-        worker_process(settings=asking)
-        turn = await client.reader.result(turn.turn_id, timeout=60)
+    turn = await killed_before_the_call(asking, worker_process, tmp_path / "points")
     assert turn.outcome is Outcome.PASSED
     assert ran(asking) == ["made\n"]
 
@@ -139,18 +130,7 @@ async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twic
     asking: Settings, services: Calling, worker_process: Workers
 ) -> None:
     services.call = calls("exec_command", cmd=f"{MADE}; sleep 600")
-    first = worker_process(settings=asking)
-    async with TurnsClient(asking) as client:
-        turn = await waiting(client, await submitted(client))
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        await wait_until(lambda: ran(asking) == ["made\n"], 30)
-        first.kill()
-        worker_process(settings=asking)
-        turn = await waiting(client, turn.turn_id)
-        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
-        assert asked[-1].data["reason"] == "asked_again"
-        await client.inbox.decide(turn.turn_id, "reject", by="alice")
-        turn = await client.reader.result(turn.turn_id, timeout=60)
+    turn = await killed_after_the_call(asking, worker_process, lambda: ran(asking) == ["made\n"])
     assert turn.outcome is Outcome.PASSED
     assert ran(asking) == ["made\n"]
 

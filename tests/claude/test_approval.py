@@ -4,22 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.issues import BadRequest, NotParked
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
+from api_client.contract.turn import Outcome, TurnRequest
+from tests.asking import Workers, killed_after_the_call, killed_before_the_call, waiting
+from tests.asking import submitted as asking_for
 from tests.claims.scenes import PASS_2
 from tests.claude.stub import Reply, Stub, calls, says, told
-from tests.installation import WorkerProcess
-from tests.support import processes_with, put, wait_until
+from tests.support import processes_with, put
 
-Workers = Callable[..., WorkerProcess]
 POLICY = """
 rules: []
 tools:
@@ -42,26 +42,19 @@ def shell(command: str, *before: str) -> Reply:
     return Reply(chunks=before, tool=("Bash", {"command": command}), stop_reason="tool_use")
 
 
-def request(**more: object) -> TurnRequest:
-    messages = ({"role": "user", "content": "Baue es"},)
-    return TurnRequest(**{"model": "helix-consultant", "messages": messages, "session_id": "s", "locale": "de", **more})
+ASKED: dict[str, Any] = {
+    "model": "helix-consultant",
+    "messages": ({"role": "user", "content": "Baue es"},),
+    "locale": "de",
+}
 
 
-async def submitted(client: TurnsClient, **more: object) -> str:
-    asked = client.policies.apply(request(**more), owner="", named=())
-    return await client.submitter.submit(asked)
+def request(**more: Any) -> TurnRequest:
+    return TurnRequest(**{**ASKED, "session_id": "s", **more})
 
 
-async def waiting(client: TurnsClient, turn_id: str) -> Turn:
-    """The turn, once a person is asked."""
-
-    async def parked() -> bool:
-        turn = await client.reader.get(turn_id)
-        assert turn.outcome is None, [a.completion for a in await client.reader.attempts(turn_id)]
-        return turn.state is TurnState.PARKED
-
-    await wait_until(parked, 120)
-    return await client.reader.get(turn_id)
+async def submitted(client: TurnsClient, **more: Any) -> str:
+    return await asking_for(client, **{**ASKED, **more})
 
 
 def made(settings: Settings, name: str) -> list[str]:
@@ -174,22 +167,12 @@ async def test_a_worker_killed_while_it_waits_loses_no_question(
 async def test_a_worker_killed_before_the_call_ran_needs_no_second_yes(
     asking: Settings, worker_process: Workers, stub: Stub, tmp_path: Path
 ) -> None:
-    """The agent that goes on has just been started when its worker dies: nobody has let the call run."""
     points = tmp_path / "points"
     points.mkdir()
     asking = replace(asking, failpoint=str(points), lease_seconds=3.0)
     stub.replies = [shell("touch output/made.txt"), END]
-    worker_process(settings=asking)
-    async with TurnsClient(asking) as client:
-        turn = await waiting(client, await submitted(client))
-        put(points / "agent.started", "kill")
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        await wait_until((points / "agent.started.1").exists, 120)
-        worker_process(settings=asking)
-        turn = await client.reader.result(turn.turn_id, timeout=120)
-        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
-    assert (turn.outcome, len(asked)) == (Outcome.PASSED, 1)
-    assert turn.delivery == 3, "one asked, one was lost, one let it run"
+    turn = await killed_before_the_call(asking, worker_process, points, **ASKED)
+    assert turn.outcome is Outcome.PASSED
     assert len(made(asking, "made.txt")) == 1
 
 
@@ -203,30 +186,13 @@ async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twic
     counted.parent.mkdir()
     asking = replace(asking, writable=("adr",), lease_seconds=2.0)
     stub.replies = [shell(f"printf x >> {counted}"), Reply(chunks=("Es ",), hang_after=1), END]
-    first = worker_process(settings=asking)
-    async with TurnsClient(asking) as client:
-        turn = await waiting(client, await submitted(client))
-        asked = turn.asked
-        await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        await wait_until(lambda: len(stub.requests) >= 2, 120)
-        assert counted.read_text() == "x"
-        first.kill()
-        worker_process(settings=asking)
-        turn = await waiting(client, turn.turn_id)
-        assert turn.asked.call == asked.call
-        assert counted.read_text() == "x", "nobody has said yes to a second time"
-        events = [event async for event in _until_parked(client, turn)]
-        assert events[-1].data["reason"] == "asked_again"
-        await client.inbox.decide(turn.turn_id, "reject", by="alice")
-        turn = await client.reader.result(turn.turn_id, timeout=120)
+
+    def ran() -> str:
+        return counted.read_text() if len(stub.requests) >= 2 else ""
+
+    turn = await killed_after_the_call(asking, worker_process, ran, **ASKED)
     assert turn.outcome is Outcome.PASSED
     assert counted.read_text() == "x"
-
-
-async def _until_parked(client: TurnsClient, turn: Turn):
-    for event in await client.reader.events(turn.turn_id):
-        if event.kind == "turn.parked":
-            yield event
 
 
 async def test_a_run_that_ended_with_a_question_is_adopted_when_its_worker_died_with_it(

@@ -35,14 +35,6 @@ ENDS: dict[str, tuple[StubReply, str]] = {
 
 
 @pytest.fixture(scope="module")
-def agents() -> Iterator[Processes]:
-    agents = Processes()
-    agents.start()
-    yield agents
-    agents.stop()
-
-
-@pytest.fixture(scope="module")
 def services() -> Iterator[Services]:
     with Services([says("Hello world")]) as found:
         yield found

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import math
 import os
 import secrets
 import signal
@@ -10,16 +9,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from tests.runs import Asked, Played, order_in
 from tests.support import alive, processes_with, wait_for
-from worker.runners.base import MAX_ANSWER, AgentEvent, ErrorKind, Order, RunResult
+from worker.runners.base import MAX_ANSWER, AgentEvent, ErrorKind
 from worker.runners.guard import supervision
 from worker.runners.guard.processes import SOURCE_ROOT, Processes
 from worker.runners.scripted.runner import ScriptedRunner
@@ -28,41 +27,7 @@ from worker.runners.scripted.runner import ScriptedRunner
 RUN = f"runner-{secrets.token_hex(4)}"
 
 
-@dataclass
-class Asked:
-    reason: str = ""
-    lease_ends: float = math.inf
-
-
-@dataclass
-class Run:
-    result: RunResult
-    events: list[AgentEvent] = field(default_factory=list)
-    seconds: float = 0.0
-    witness: list[dict[str, Any]] = field(default_factory=list)
-
-    @property
-    def verdict(self) -> str:
-        return self.result.completion.verdict.value
-
-    @property
-    def reason(self) -> str:
-        return self.result.completion.reason
-
-    @property
-    def evidence(self) -> dict[str, Any]:
-        return self.result.completion.evidence
-
-
-@pytest.fixture(scope="module")
-def agents() -> Iterator[Processes]:
-    agents = Processes()
-    agents.start()
-    yield agents
-    agents.stop()
-
-
-Play = Callable[..., Run]
+Play = Callable[..., Played]
 
 
 @pytest.fixture(params=["thread", "loop"])
@@ -77,19 +42,8 @@ def play(agents: Processes, tmp_path: Path, request: pytest.FixtureRequest) -> P
         directory = tmp_path / "delivery"
         directory.mkdir(exist_ok=True)
         witness = tmp_path / "witness"
-        defaults: dict[str, Any] = {
-            "turn_id": f"{RUN}-{tmp_path.name}",
-            "session_id": "s",
-            "attempt": 1,
-            "delivery": 1,
-            "prompt": "Hallo",
-            "messages": ({"role": "user", "content": "Hallo"},),
-            "workdir": tmp_path,
-            "directory": directory,
-            "option": str(tmp_path / "script.yaml"),
-            "deadline": time.monotonic() + 60,
-            "witness": str(witness),
-        }
+        given = {"directory": directory, "option": str(tmp_path / "script.yaml"), "witness": str(witness), **values}
+        order = order_in(tmp_path, f"{RUN}-{tmp_path.name}", **given)
         events: list[AgentEvent] = []
 
         def emit(event: AgentEvent) -> None:
@@ -98,7 +52,7 @@ def play(agents: Processes, tmp_path: Path, request: pytest.FixtureRequest) -> P
                 when[event.text]()
 
         started = time.monotonic()
-        runner, order = ScriptedRunner(agents), Order(**(defaults | values))
+        runner = ScriptedRunner(agents)
         if request.param == "loop":
             result = asyncio.run(runner.run_async(order, emit, stop or Asked()))
         else:
@@ -106,7 +60,7 @@ def play(agents: Processes, tmp_path: Path, request: pytest.FixtureRequest) -> P
         seconds = time.monotonic() - started
         assert processes_with(f"HELIX_AGENT_MARK={RUN}-{tmp_path.name}.") == {}, "a process of the run is left"
         lines = witness.read_text().splitlines() if witness.exists() else []
-        return Run(result, events, seconds, [json.loads(line) for line in lines])
+        return Played(result, events, seconds, [json.loads(line) for line in lines])
 
     return run
 
@@ -391,18 +345,13 @@ def test_a_long_message_is_no_burden(play: Play) -> None:
 
 
 POISON = """
-import math, sys, time
+import sys
 from pathlib import Path
-from worker.runners.base import Order
+from tests.runs import Asked, order_in
 from worker.runners.scripted.runner import ScriptedRunner
-class Stop:
-    reason = ""
-    lease_ends = math.inf
-directory = Path(sys.argv[1])
 print("started", flush=True)
-order = Order(turn_id=sys.argv[3], session_id="s", attempt=1, delivery=1, prompt="x", messages=(), workdir=directory,
-              directory=directory, option=sys.argv[2], deadline=time.monotonic() + 60)
-ScriptedRunner().run(order, lambda event: None, Stop())
+order = order_in(Path(sys.argv[1]), sys.argv[3], option=sys.argv[2])
+ScriptedRunner().run(order, lambda event: None, Asked())
 """
 
 

@@ -1,10 +1,9 @@
 """Agents that are watched by the worker's event loop: they cost no thread, and none holds up the loop."""
 
 import asyncio
-import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.runs import Asked, order_in
 from tests.support import wait_until
 from worker.runners.base import AgentEvent, Completion, Order, RunResult, Transcript, Verdict
 from worker.runners.guard import marks, supervision
@@ -22,35 +22,13 @@ from worker.runners.scripted.runner import ScriptedRunner
 AGENTS = 20
 
 
-class Stop:
-    reason = ""
-    lease_ends = math.inf
-
-
-@pytest.fixture(scope="module")
-def agents() -> Iterator[Processes]:
-    made = Processes()
-    yield made
-    made.stop()
-
-
 @pytest.fixture
 def order(tmp_path: Path) -> Order:
     (tmp_path / "script.yaml").write_text(
         f"- attempts: [[{{say: 'Ja. '}}, {{wait_for: {tmp_path}/go}}, {{say: Gut.}}]]"
     )
-    return Order(
-        turn_id=f"loop-{tmp_path.name}",
-        session_id="s",
-        attempt=1,
-        delivery=1,
-        prompt="x",
-        messages=(),
-        workdir=tmp_path,
-        directory=tmp_path,
-        option=str(tmp_path / "script.yaml"),
-        deadline=time.monotonic() + 600,
-    )
+    option = str(tmp_path / "script.yaml")
+    return order_in(tmp_path, f"loop-{tmp_path.name}", option=option, deadline=time.monotonic() + 600)
 
 
 def many(order: Order) -> list[Order]:
@@ -61,7 +39,7 @@ def many(order: Order) -> list[Order]:
 async def test_agents_at_work_have_no_thread_each_and_all_are_heard(agents: Processes, order: Order) -> None:
     runner, said, before = ScriptedRunner(agents), list[AgentEvent](), threading.active_count()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(2))
-    runs = [asyncio.create_task(runner.run_async(each, said.append, Stop())) for each in many(order)]
+    runs = [asyncio.create_task(runner.run_async(each, said.append, Asked())) for each in many(order)]
     await wait_until(lambda: len(said) == AGENTS)
     assert threading.active_count() - before <= 5, "two of the executor, the guard's, orders and footprints"
     (order.workdir / "go").touch()
@@ -95,7 +73,7 @@ async def test_a_run_hands_two_things_to_threads_its_start_and_its_end(
 
     monkeypatch.setattr(asyncio, "to_thread", counted)
     (order.workdir / "go").touch()
-    result = await runner.run_async(order, lambda _: None, Stop())
+    result = await runner.run_async(order, lambda _: None, Asked())
     assert (result.text, runner.cleared) == ("Ja. Gut.", 1)
     assert handed == ["_start", "_concluded"]
 
@@ -111,14 +89,14 @@ async def test_a_run_that_cannot_be_started_or_read_is_cleared_too(
         with monkeypatch.context() as patch:
             patch.setattr(broken, name, breaks)
             with pytest.raises(ZeroDivisionError):
-                await runner.run_async(order, lambda _: None, Stop())
+                await runner.run_async(order, lambda _: None, Asked())
         assert runner.cleared == 1
 
 
 async def test_a_guard_that_takes_no_orders_holds_up_no_loop(
     agents: Processes, order: Order, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runner, stop, said = ScriptedRunner(agents), Stop(), list[AgentEvent]()
+    runner, stop, said = ScriptedRunner(agents), Asked(), list[AgentEvent]()
     asked, free, ended = threading.Event(), threading.Event(), list[bool]()
     guard = agents._running()
     send = guard.send
@@ -147,13 +125,13 @@ async def test_what_breaks_while_an_agent_is_heard_ends_it_and_is_not_swallowed(
 
     monkeypatch.setattr(Transcript, "take_line", breaks)
     with pytest.raises(ZeroDivisionError):
-        await ScriptedRunner(agents).run_async(order, lambda _: None, Stop())
+        await ScriptedRunner(agents).run_async(order, lambda _: None, Asked())
     assert supervision._rounds == {}
 
 
 async def test_an_agent_whose_run_is_cancelled_is_ended(agents: Processes, order: Order) -> None:
     said = list[AgentEvent]()
-    run = asyncio.create_task(ScriptedRunner(agents).run_async(order, said.append, Stop()))
+    run = asyncio.create_task(ScriptedRunner(agents).run_async(order, said.append, Asked()))
     await wait_until(lambda: said)
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -178,5 +156,5 @@ async def test_events_of_the_end_come_before_the_result(agents: Processes, order
 
     (order.workdir / "go").touch()
     said: list[AgentEvent] = []
-    await Telling(agents).run_async(order, said.append, Stop())
+    await Telling(agents).run_async(order, said.append, Asked())
     assert said[-1].text == "late"

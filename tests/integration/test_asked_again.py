@@ -1,12 +1,7 @@
 """What the engine makes of answers that are asked for again: as the economy bench plays it."""
 
-from collections.abc import AsyncIterator
-from dataclasses import replace
-
 import pytest
 
-from api_client.client import TurnsClient
-from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from tests.bench.economy.agents import AGENTS
 from tests.bench.economy.corpus import Case, cases
@@ -15,14 +10,6 @@ from tests.integration.engine import FIRST, Bench, Play
 from tests.support import wait_until
 from worker.enforcement.going_on import go_on_feedback
 from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, Why
-
-
-@pytest.fixture
-async def bench(settings: Settings) -> AsyncIterator[Bench]:
-    async with TurnsClient(settings) as client:
-        made = Bench(replace(settings, transient_delay_seconds=0.01), client)
-        yield made
-        made.leases.close()
 
 
 def agent(case: Case, behaviour: str) -> list[Play]:

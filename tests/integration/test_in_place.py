@@ -1,13 +1,8 @@
 """Links carried on in place: the same turn as with announcements, by one holder, as long as this process has slots."""
 
 import gc
-from collections.abc import AsyncIterator
 from dataclasses import replace
 
-import pytest
-
-from api_client.client import TurnsClient
-from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RETRY, RUN, RUN_QUEUE, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
 from api_client.turns.record.changes import Claim
@@ -15,14 +10,6 @@ from tests.integration.engine import GOOD, NO_MARKER, Bench, ends, says
 from tests.support import wait_for
 from worker.runners.base import Emit, Order, RunResult, Stop, Verdict
 from worker.turns.service import Slots
-
-
-@pytest.fixture
-async def bench(settings: Settings) -> AsyncIterator[Bench]:
-    async with TurnsClient(settings) as client:
-        made = Bench(settings, client)
-        yield made
-        made.close()
 
 
 async def kinds(bench: Bench, turn_id: str) -> list[str]:

@@ -36,16 +36,6 @@ CHECKS = Pause(what="queue", name="check", reason="new rules", by="ops")
 LONG = "x" * MOST_CHARACTERS + GOOD
 
 
-@pytest.fixture(params=[False, True], ids=["no folder", "folder"])
-async def bench(settings: Settings, request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
-    async with TurnsClient(settings) as client:
-        made = Bench(settings, client)
-        made.runner.needs_folder = request.param
-        yield made
-        made.close()
-        assert disagreements(settings) == {}
-
-
 @pytest.fixture
 async def in_files(settings: Settings) -> AsyncIterator[Bench]:
     """A bench whose agents work in files."""
@@ -54,6 +44,12 @@ async def in_files(settings: Settings) -> AsyncIterator[Bench]:
         yield made
         made.close()
         assert disagreements(settings) == {}
+
+
+@pytest.fixture(params=[False, True], ids=["no folder", "folder"])
+def bench(in_files: Bench, request: pytest.FixtureRequest) -> Bench:
+    in_files.runner.needs_folder = request.param
+    return in_files
 
 
 def entries(settings: Settings, turn_id: str) -> list[list[str]]:

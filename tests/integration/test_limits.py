@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api_client.contract.phases import Phase
+from tests.runs import Asked, order_in
 from tests.support import wait_for
-from worker.runners.base import Completion, ErrorKind, Order, Verdict
+from worker.runners.base import Completion, ErrorKind, Verdict
 from worker.runners.guard import box, footprint
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import OUR_CODE, Launch, run
@@ -26,19 +26,7 @@ ENOUGH = Bounds(memory_mb=4096, processes=500, open_files=1000, tmp_mb=64, folde
 STAY = "\nimport time; time.sleep(600)"
 
 
-class Never:
-    reason = ""
-    lease_ends = math.inf
-
-
 Runs = Callable[..., tuple[Ending, Completion | None]]
-
-
-@pytest.fixture(scope="module")
-def agents() -> Iterator[Processes]:
-    made = Processes()
-    yield made
-    made.stop()
 
 
 @pytest.fixture(params=["off", "required"], ids=["no box", "box"])
@@ -50,17 +38,7 @@ def runs(agents: Processes, tmp_path: Path, request: pytest.FixtureRequest) -> R
     def play(code: str, **bounds: int) -> tuple[Ending, Completion | None]:
         directory = tmp_path / "run"
         directory.mkdir()
-        order = Order(
-            turn_id=f"limits-{tmp_path.name}",
-            session_id="s",
-            attempt=1,
-            delivery=1,
-            prompt="",
-            messages=(),
-            workdir=tmp_path,
-            directory=directory,
-            deadline=time.monotonic() + 600,
-        )
+        order = order_in(tmp_path, f"limits-{tmp_path.name}", directory=directory, deadline=time.monotonic() + 600)
         launch = Launch(
             argv=[sys.executable, "-c", code],
             env={"PATH": "/usr/bin:/bin"},
@@ -69,7 +47,7 @@ def runs(agents: Processes, tmp_path: Path, request: pytest.FixtureRequest) -> R
             box=request.param,
             bounds=Bounds(**{**_values(ENOUGH), **bounds}),
         )
-        ending = run(agents, launch, order, Never(), lambda _: None, lambda _: [])
+        ending = run(agents, launch, order, Asked(), lambda _: None, lambda _: [])
         return ending, stopped(ending, order, ending.evidence)
 
     return play

@@ -10,7 +10,6 @@ import httpx2
 import pytest
 
 from api_client.api_keys import make_token
-from api_client.client import TurnsClient
 from api_client.contract.issues import IdempotencyConflict, StoreUnavailable
 from api_client.contract.phases import LOCAL_OWNER, Phase
 from api_client.contract.policy import Escalation
@@ -33,12 +32,9 @@ BODY = {
 
 
 @pytest.fixture
-async def bench(settings: Settings) -> AsyncIterator[Bench]:
-    (settings.root / "work").mkdir()
-    async with TurnsClient(settings) as client:
-        made = Bench(settings, client)
-        yield made
-        made.leases.close()
+def bench(bench: Bench) -> Bench:
+    (bench.settings.root / "work").mkdir()
+    return bench
 
 
 @pytest.fixture

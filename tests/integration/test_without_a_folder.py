@@ -1,14 +1,10 @@
 """An answer whose agent did not work in the session's folder: it is published all the same, and only by the holder."""
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from api_client.client import TurnsClient
-from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
-from tests.accounts import disagreements
 from tests.integration.engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
 from worker.files.workspace import HELD, Place, check_session_done
 from worker.turns import folders
@@ -18,13 +14,9 @@ BETTER = "Besser.\n\n<!-- STEP: done -->"
 
 
 @pytest.fixture
-async def bench(settings: Settings) -> AsyncIterator[Bench]:
-    async with TurnsClient(settings) as client:
-        made = Bench(settings, client)
-        made.runner.needs_folder = False
-        yield made
-        made.close()
-        assert disagreements(settings) == {}
+def bench(bench: Bench) -> Bench:
+    bench.runner.needs_folder = False
+    return bench
 
 
 def session(bench: Bench) -> Path:

@@ -2,23 +2,22 @@
 
 import contextlib
 import json
-import math
 import os
 import secrets
 import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
 from tests.probe.ways import WAYS
+from tests.runs import Asked, order_in
 from tests.support import processes_with
 from worker.files.workspace import written_files
-from worker.runners.base import Order, Transcript
+from worker.runners.base import Transcript
 from worker.runners.claude.command import door_environment, outbound
 from worker.runners.guard.box import PORT, Bind
 from worker.runners.guard.footprint import Bounds
@@ -31,11 +30,6 @@ _STAYING = {
     "processes: a child in its own session stays": "helix-probe-child",
     "processes: a child with a wiped environment stays": "helix-probe-scrubbed",
 }
-
-
-class _Never:
-    reason = ""
-    lease_ends = math.inf
 
 
 def _file(path: Path, content: str = "SECRET") -> Path:
@@ -134,17 +128,7 @@ def _tried(folder: Path, agents: Processes, at: dict[str, str], box: str) -> dic
     directory = workdir / "attempts" / "t-1-1"
     _file(directory / "marks" / "Stop")
     (directory / "output").mkdir()
-    order = Order(
-        turn_id=f"probe-{os.getpid()}",
-        session_id="s",
-        attempt=1,
-        delivery=1,
-        prompt="",
-        messages=(),
-        workdir=workdir,
-        directory=directory,
-        deadline=time.monotonic() + 60,
-    )
+    order = order_in(workdir, f"probe-{os.getpid()}", directory=directory)
     settings = Settings(claude_api_url=f"http://127.0.0.1:{at['model']}", claude_api_key="SECRET-KEY", box=box)
     prefixes = [Bind(Path(prefix)) for prefix in dict.fromkeys((sys.base_prefix, sys.prefix))]
     launch = Launch(
@@ -163,7 +147,7 @@ def _tried(folder: Path, agents: Processes, at: dict[str, str], box: str) -> dic
         bounds=Bounds(tmp_mb=16),
     )
     transcript = Transcript()
-    ending = run(agents, launch, order, _Never(), lambda _: None, transcript.take_line)
+    ending = run(agents, launch, order, Asked(), lambda _: None, transcript.take_line)
     assert transcript.result, (ending.exit, ending.stderr)
     found: dict[str, bool] = json.loads(transcript.text)
     assert list(found) == list(WAYS)

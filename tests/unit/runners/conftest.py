@@ -1,9 +1,7 @@
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,29 +9,8 @@ import pytest
 import yaml
 
 from tests.inline.runner import InlineRunner
-from worker.runners.base import AgentEvent, Order, RunResult
-
-
-@dataclass
-class Asked:
-    """A stop request that a test sets."""
-
-    reason: str = ""
-    lease_ends: float = math.inf
-
-
-@dataclass
-class Played:
-    result: RunResult
-    events: list[AgentEvent] = field(default_factory=list)
-
-    @property
-    def verdict(self) -> str:
-        return self.result.completion.verdict.value
-
-    @property
-    def reason(self) -> str:
-        return self.result.completion.reason
+from tests.runs import Asked, Played, order_in
+from worker.runners.base import AgentEvent, Order
 
 
 @pytest.fixture
@@ -46,19 +23,9 @@ def order(tmp_path: Path) -> Callable[..., Order]:
             option = str(path)
         directory = tmp_path / "delivery"
         directory.mkdir(exist_ok=True)
-        defaults: dict[str, Any] = {
-            "turn_id": "t0-1",
-            "session_id": "s",
-            "attempt": 1,
-            "delivery": 1,
-            "prompt": message,
-            "messages": ({"role": "user", "content": message},),
-            "workdir": tmp_path,
-            "directory": directory,
-            "option": option,
-            "deadline": time.monotonic() + 30,
-        }
-        return Order(**(defaults | values))
+        asked = {"turn_id": "t0-1", "prompt": message, "messages": ({"role": "user", "content": message},)}
+        given = asked | {"directory": directory, "option": option, "deadline": time.monotonic() + 30} | values
+        return order_in(tmp_path, given.pop("turn_id"), **given)
 
     return make
 

@@ -19,8 +19,8 @@ import pytest
 
 from api_client.contract.settings import Settings
 from api_client.contract.turn import data_url, read_image
+from tests.runs import Asked, Played
 from tests.support import processes_with, wait_for
-from tests.unit.runners.conftest import Asked, Played
 from worker.runners.base import AgentEvent, Order
 from worker.runners.guard.box import obstacle
 from worker.runners.guard.processes import Processes
@@ -90,14 +90,6 @@ def service() -> Iterator[Service]:
     service.over.set()
     server.shutdown()
     server.server_close()
-
-
-@pytest.fixture(scope="module")
-def agents() -> Iterator[Processes]:
-    agents = Processes()
-    agents.start()
-    yield agents
-    agents.stop()
 
 
 Ask = Callable[..., Played]

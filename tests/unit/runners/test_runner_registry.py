@@ -13,6 +13,7 @@ import pytest
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
 from tests.inline.runner import InlineRunner
+from tests.runs import Asked
 from worker.agents import registry
 from worker.agents.registry import Ability, build_runner
 from worker.runners.base import MOST_CHARS, Completion, Sent, Verdict
@@ -156,16 +157,10 @@ class Limits:
     kill_grace_seconds: float = 5.0
 
 
-@dataclass
-class Stop:
-    reason: str
-    lease_ends: float = math.inf
-
-
 def watched(exit_: Exit, said: list[bytes], reason: str) -> tuple[str, list[bytes]]:
     """Why an agent was ended, and the lines that were heard of it, where ``reason`` was there before it was heard."""
     lines: list[bytes] = []
-    supervision = Supervision(cast("AgentProcess", Ended(exit_, said)), Limits(), Stop(reason), lines.append)
+    supervision = Supervision(cast("AgentProcess", Ended(exit_, said)), Limits(), Asked(reason), lines.append)
     supervision.check()
     return supervision.run().cause, lines
 
@@ -198,7 +193,7 @@ def test_an_agent_over_a_limit_is_heard_no_more_however_well_it_ends() -> None:
         raise LimitReached("too much")
 
     process = Ended(Exit(code=0), [b"one\n"])
-    ending = Supervision(cast("AgentProcess", process), Limits(), Stop(""), hear).run()
+    ending = Supervision(cast("AgentProcess", process), Limits(), Asked(""), hear).run()
     assert (ending.cause, ending.detail, heard) == ("limit", "too much", [b"one"])
 
 

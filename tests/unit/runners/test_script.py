@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from api_client.contract.settings import load
 from tests.inline.runner import InlineRunner
-from tests.unit.runners.conftest import Asked, Played
+from tests.runs import Asked, Played
 from worker.runners.base import MAX_ANSWER, AgentEvent, ErrorKind, Order
 from worker.runners.scripted import runner
 from worker.runners.scripted.agent import ProcessPlayer, split

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import threading
 import time
 from dataclasses import dataclass, field, replace
@@ -13,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.runs import Asked, order_in
 from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
 from worker.runners.claude.command import Base
 from worker.runners.claude.completion_gate import END, START, STOP, STOP_FAILURE, Evidence, Mark, judge
@@ -24,25 +24,9 @@ from worker.runners.warm.life import Limits
 LIMITS = Limits(seconds=60, processes=3, per_owner=2, memory_mb=0)
 
 
-@dataclass
-class Asked:
-    reason: str = ""
-    lease_ends: float = math.inf
-
-
 def order(session: str = "s", owner: str = "o", number: int = 1) -> Order:
-    return Order(
-        turn_id=session,
-        session_id=session,
-        attempt=number,
-        delivery=number,
-        prompt="?",
-        messages=(),
-        workdir=Path("/w"),
-        directory=Path("/w/d"),
-        owner=owner,
-        deadline=time.monotonic() + 60,
-    )
+    values = {"session_id": session, "attempt": number, "delivery": number, "owner": owner}
+    return order_in(Path("/w"), session, directory=Path("/w/d"), **values)
 
 
 @dataclass

@@ -1,0 +1,67 @@
+"""A person answers for a tool call: what the tests of all agents that ask have in common."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from api_client.client import TurnsClient
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Turn, TurnRequest, TurnState
+from tests.installation import WorkerProcess
+from tests.support import put, wait_until
+
+Workers = Callable[..., WorkerProcess]
+
+
+async def submitted(client: TurnsClient, text: str = "Push it", **more: object) -> str:
+    values = {"model": "helix", "messages": ({"role": "user", "content": text},), "session_id": "s", "locale": "en"}
+    asked = client.policies.apply(TurnRequest(**(values | more)), owner="", named=())  # type: ignore[arg-type]
+    return await client.submitter.submit(asked)
+
+
+async def waiting(client: TurnsClient, turn_id: str) -> Turn:
+    """The turn, once a person is asked."""
+
+    async def parked() -> bool:
+        turn = await client.reader.get(turn_id)
+        assert turn.outcome is None, [a.completion for a in await client.reader.attempts(turn_id)]
+        return turn.state is TurnState.PARKED
+
+    await wait_until(parked)
+    return await client.reader.get(turn_id)
+
+
+async def killed_before_the_call(settings: Settings, workers: Workers, points: Path, **more: object) -> Turn:
+    """The agent that goes on has just been started when its worker dies: nobody has let the call run."""
+    workers(settings=settings)
+    async with TurnsClient(settings) as client:
+        turn = await waiting(client, await submitted(client, **more))  # type: ignore[arg-type]
+        put(points / "agent.started", "kill")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        await wait_until((points / "agent.started.1").exists)
+        workers(settings=settings)
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
+    assert (len(asked), turn.delivery) == (1, 3), "one asked, one was lost, one let it run"
+    return turn
+
+
+async def killed_after_the_call(
+    settings: Settings, workers: Workers, ran: Callable[[], object], **more: object
+) -> Turn:
+    """The worker dies once the call ``ran``: before it runs twice a person is asked again, and says no."""
+    first = workers(settings=settings)
+    async with TurnsClient(settings) as client:
+        turn = await waiting(client, await submitted(client, **more))  # type: ignore[arg-type]
+        before = turn.asked
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        await wait_until(ran)
+        found = ran()
+        first.kill()
+        workers(settings=settings)
+        turn = await waiting(client, turn.turn_id)
+        assert turn.asked.call == before.call
+        assert ran() == found, "nobody has said yes to a second time"
+        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
+        assert asked[-1].data["reason"] == "asked_again"
+        await client.inbox.decide(turn.turn_id, "reject", by="alice")
+        return await client.reader.result(turn.turn_id, timeout=120)
