@@ -5,8 +5,6 @@ unpacked beside the libraries they need, and need a Debian with ``apt-get``. Pri
 a test was red.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

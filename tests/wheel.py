@@ -4,8 +4,6 @@ Builds the wheel, installs it into an empty environment as the README says, on e
 runs ``turns doctor`` and ``turns demo`` from it. One line a Python; exit code 1 when one of them failed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

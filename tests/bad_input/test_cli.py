@@ -1,7 +1,5 @@
 """Row 50: a HELIX_ROOT nobody can work in stops a command at once, in one line."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

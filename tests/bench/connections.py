@@ -3,8 +3,6 @@
 For store and broker on one server, and on two: idle, and the most while turns run, as many at once as there are slots.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import tempfile

@@ -5,8 +5,6 @@ process, take one turn each, and run no agent; how long they may need for it is 
 second is what that server can do, or has to; the figures of a worker do not depend on ours.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64

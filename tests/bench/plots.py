@@ -4,8 +4,6 @@ Draws ``docs/images/capacity-*.svg`` from ``plots.json``: figures that were meas
 prints it. A core's turns and a store's are a model of one division each; nothing else is estimated.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import math

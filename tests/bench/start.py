@@ -3,8 +3,6 @@
 Times are those of this machine now; processor seconds depend less on what else it does.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ SIGKILL. At the end the chats are judged by what the store, the service and the 
 of chats that no kill met are compared with those of the same chats in an installation that keeps no process.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import contextlib

@@ -4,8 +4,6 @@ Overhead: a whole run of the runner less the time its CLI lived. First words: fr
 an answer to an HTTP client reading it as a draft from ``turns up``.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

@@ -4,8 +4,6 @@ With a process for each message, and with one that is kept, also in a box: there
 so.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -4,8 +4,6 @@
 what ran, and how often.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import itertools

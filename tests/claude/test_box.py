@@ -1,7 +1,5 @@
 """The real CLI in a box: it works, goes on, and a shell in it gets at nothing but its own folder."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,7 +1,5 @@
 """Chats with the real CLI whose processes are killed: ``make chaos-claude``, for half a minute, and its judge."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

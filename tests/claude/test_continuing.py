@@ -1,7 +1,5 @@
 """Which agent session a run continues, what the model is told, and what a killed run leaves: with the real CLI."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """A Claude that breaks off in mid-answer goes on from there: the real CLI is told its text, and the answer is whole."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -1,7 +1,5 @@
 """The real CLI reads the image of a message with its own tool: the model is sent the picture itself."""
 
-from __future__ import annotations
-
 from base64 import b64encode
 from collections.abc import Callable
 from typing import Any

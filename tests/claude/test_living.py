@@ -4,8 +4,6 @@ Whole turns through a real worker: three messages of one chat, and something goe
 it is, each message gets its own answer, and the model hears each message and each answer once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Whole phases with the real CLI as agent and as verifier: through the queue, a real worker, and the command line."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

@@ -1,7 +1,5 @@
 """Whole turns as a client has them: openai client, relay, real workers, real CLI; only the model is a stub."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 

@@ -1,7 +1,5 @@
 """What a message, a project or an agent may not do: with the real CLI."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

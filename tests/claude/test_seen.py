@@ -1,7 +1,5 @@
 """People see which agents are kept, how runs began, and can end a kept one."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Callable

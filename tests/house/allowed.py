@@ -4,8 +4,6 @@ Everybody may import the contract, and everybody outside the core the core; what
 The table has no circle: it is an order of the folders.
 """
 
-from __future__ import annotations
-
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

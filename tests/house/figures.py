@@ -1,7 +1,5 @@
 """Figures of a checkout, counted from its files."""
 
-from __future__ import annotations
-
 import ast
 import statistics
 from collections import Counter

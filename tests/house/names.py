@@ -1,7 +1,5 @@
 """File names that two rooms use, and the conventions by which they may (docs/ARCHITECTURE.md, How files are named)."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import PurePosixPath

@@ -1,7 +1,5 @@
 """What was added to the product since a revision: lines of files that did not exist then, by folder; and settings."""
 
-from __future__ import annotations
-
 import subprocess
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """How the product's folders, names, store keys and limits hang together, read from the source."""
 
-from __future__ import annotations
-
 import ast
 import io
 import tokenize

@@ -1,7 +1,5 @@
 """What one chat message runs: a real turn through a real ``turns up`` whose processes are traced."""
 
-from __future__ import annotations
-
 import ast
 import json
 import linecache

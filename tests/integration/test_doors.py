@@ -1,7 +1,5 @@
 """The process that serves the doors goes on while its worker is frozen, ends with it, and is replaced when it dies."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

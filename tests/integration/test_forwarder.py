@@ -1,7 +1,5 @@
 """The way out of a box: it leads to one service, with a key the box does not hold, to named hosts, and nowhere else."""
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import signal

@@ -1,7 +1,5 @@
 """A run whose answer is judged in the loop is stored together with the verdict on it: nothing else changes."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import AsyncIterator, Callable

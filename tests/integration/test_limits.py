@@ -1,7 +1,5 @@
 """What an agent may use of the machine: over a limit it is ended, and told as what it is, in a box and without one."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

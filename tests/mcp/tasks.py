@@ -1,7 +1,5 @@
 """Tasks by the official MCP client through ``turns mcp``, while relay and worker are killed by SIGKILL."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from dataclasses import dataclass, field

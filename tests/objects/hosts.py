@@ -1,7 +1,5 @@
 """Hosts that share nothing but a network: each has its own network namespace, and sees no folder of another."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import secrets

@@ -1,7 +1,5 @@
 """SeaweedFS, a real S3-compatible server: one process, one volume on one disk."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Codex's hook before each tool call, as Codex runs it: exit code 2 blocks the call, 0 does not."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The manifests of Kubernetes and the units of systemd: valid, and as safe and patient as docs/deploying.md says."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

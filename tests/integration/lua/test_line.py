@@ -1,7 +1,5 @@
 """The line: owners take turns. Played by hand: the test takes messages from Celery's queue, as a worker does."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """What ``turns doctor`` says of an installation."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The command line's frame: help, errors, exit codes, and what it imports."""
 
-from __future__ import annotations
-
 import importlib
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """What is put into a box, when, and what follows where none can be made."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The answer a run left: its file, its standard output, or its transcript, which the real CLI wrote in these tests."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The hook script, the settings of one run, the prompt, the command line and the environment."""
 
-from __future__ import annotations
-
 import errno
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """The OpenAI-compatible runner against a real HTTP server: what counts as whole, errors, feedback, stopping."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

@@ -1,7 +1,5 @@
 """Agents kept between messages: who takes them, how many stay, and whose line is whose."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

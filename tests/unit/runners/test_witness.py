@@ -1,7 +1,5 @@
 """The witness reads the end of a model call as its provider told it, in every form, and however its pieces are cut."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import tracemalloc

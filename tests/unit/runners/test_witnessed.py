@@ -1,7 +1,5 @@
 """What the door saw decides: an end is complete only where the run's deciding model call ended well."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
