@@ -12,6 +12,9 @@ CLAUDE_VERSION := 2.1.329
 CLAUDE_SDK := 0.2.186
 CLAUDE := .helix-tools/claude-$(CLAUDE_VERSION)/claude
 
+# Compiled files are kept: else each process of pytest rewrites the assertions of 600 files, half a minute each time.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: chaos-objects chaos-cluster help setup demo up test test-all test-wheel lint format bench bench-claude bench-economy chaos chaos-claude faults e2e-box e2e-claude e2e-openwebui e2e-stores alerts lock clean
 
 help: ## Show this help

@@ -1,8 +1,6 @@
 """The broker's disk: full, its file cut or damaged, its last writes gone."""
 
-import contextlib
 import shutil
-import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,7 @@ from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from api_client.contract.worker_reports import WorkerReport
+from tests.fault.staged import disk_full
 from tests.installation import asked
 from tests.support import wait_until
 from worker.processes.broker import BrokerError, EmbeddedBroker
@@ -29,12 +28,6 @@ def log_of(broker: EmbeddedBroker) -> Path:
     return found
 
 
-def fill(path: Path) -> None:
-    with path.open("wb", buffering=0) as file, contextlib.suppress(OSError):
-        while file.write(bytes(4096)):
-            pass
-
-
 async def submitted(client: TurnsClient) -> str:
     """A turn, or nothing when it cannot be stored."""
     try:
@@ -46,14 +39,8 @@ async def submitted(client: TurnsClient) -> str:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 1 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
+    with disk_full.small_disk(tmp_path / "disk", 1) as folder:
+        yield folder
 
 
 async def test_while_the_brokers_disk_is_full_nothing_is_stored_by_half_and_afterwards_all_goes_on(
@@ -63,7 +50,7 @@ async def test_while_the_brokers_disk_is_full_nothing_is_stored_by_half_and_afte
     with EmbeddedBroker(small_disk / "b") as broker:
         async with TurnsClient(settings_on(settings, broker)) as client:
             before = await client.submitter.submit(asked("before"))
-            fill(filler)
+            disk_full.fill(filler)
             stored: list[str] = []
             while turn_id := await submitted(client):  # what fits into the file's last page is still taken
                 stored.append(turn_id)
@@ -88,7 +75,7 @@ async def test_on_a_full_disk_an_end_is_shown_if_the_store_took_a_write_after_it
             await client.store.redis.hset(Keys(on.namespace).workers, "w", report.to_json())
             late_at = {"finished_at": round(ended * 1000) + 3000}  # and this one ended after that
             await client.store.redis.hset(keys_of(on.namespace, late).turn(late), mapping=late_at)
-            fill(small_disk / "filler")
+            disk_full.fill(small_disk / "filler")
             while await submitted(client):
                 pass
         async with TurnsClient(on) as client:  # which has shown nothing yet

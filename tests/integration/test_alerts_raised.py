@@ -8,7 +8,6 @@ are as they are, which takes an hour and more. That an alert comes within two mi
 import asyncio
 import json
 import os
-import subprocess
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
@@ -26,6 +25,7 @@ from api_client.contract.policy import Escalation
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.pauses import Pause
+from tests.fault.staged.disk_full import small_disk
 from tests.installation import Installation, RelayProcess, WorkerProcess
 from tests.on_loop import outbox_of
 from tests.prometheus import PROMETHEUS, Prometheus
@@ -266,12 +266,8 @@ TROUBLES = {
 @pytest.fixture
 def small_root(settings: Settings) -> Iterator[None]:
     """HELIX_ROOT on a file system of 8 MB."""
-    command = ["mount", "-t", "tmpfs", "-o", "size=8m", "none", str(settings.root)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    yield
-    subprocess.run(["umount", "--lazy", str(settings.root)], check=True)
+    with small_disk(settings.root, 8):
+        yield
 
 
 async def watched(site: Site, trouble: Trouble, alert: str, folder: Path) -> str:

@@ -21,7 +21,8 @@ from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
 from api_client.index.lists import Search
 from api_client.pauses import BREAKER
-from tests.fault.test_broker_disk import fill, small_disk
+from tests.fault.staged.disk_full import fill
+from tests.fault.test_broker_disk import small_disk
 from tests.html import Document
 from tests.installation import Installation, web
 from tests.integration.test_stuck import memory_full, refuses

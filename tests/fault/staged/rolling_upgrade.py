@@ -102,7 +102,8 @@ def stage(long: bool) -> Seen:
         ways = [*pairwise((*_LANDED, _HERE)), (_LANDED[0], _HERE)]
     tried, broken, crashed, beside = 0, list[str](), 0, list[str]()
     with tempfile.TemporaryDirectory() as name:
-        sources = {commit: _unpacked(commit, Path(name) / commit) for commit in _LANDED} | {_HERE: _ROOT}
+        old_ones = {release for way in ways for release in way} - {_HERE}
+        sources = {commit: _unpacked(commit, Path(name) / commit) for commit in old_ones} | {_HERE: _ROOT}
         for number, (old, new) in enumerate(ways):
             site = _Site(Path(name) / str(number), sources)
             try:
