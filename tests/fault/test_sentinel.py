@@ -10,7 +10,6 @@ import asyncio
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -23,40 +22,22 @@ from api_client.contract.turn import Outcome
 from tests.fault.conftest import Meeting, judged
 from tests.fault.sentinels import SentinelSetUp
 from tests.installation import Installation, asked
-from tests.support import wait_until
+from tests.support import wait_for, wait_until
 from worker.turns.leases.replica_watch import ReplicaWatch
 from worker.turns.loops.loop import Watch
 
 
-@pytest.fixture
-def set_up(tmp_path: Path) -> Iterator[SentinelSetUp]:
-    (tmp_path / "sentinel").mkdir()
-    made = SentinelSetUp(tmp_path / "sentinel")
+@pytest.fixture(scope="module")
+def set_up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SentinelSetUp]:
+    """One set-up for all tests: the one that kills its master comes last."""
+    made = SentinelSetUp(tmp_path_factory.mktemp("sentinel"), options=("--repl-diskless-sync-delay", "0"))
     yield made
     made.stop()
 
 
-async def test_a_turn_survives_the_fail_over_of_its_store_and_broker(
-    set_up: SentinelSetUp, installation: Installation, meeting: Meeting
-) -> None:
-    scripted = installation.change(store_url=set_up.url, broker_url=set_up.url, lease_seconds=1.5, **meeting.settings())
-    installation.worker(settings=scripted)
-    async with TurnsClient(scripted) as client:
-        turn_id = await client.submitter.submit(asked("held"))
-        await wait_until(lambda: meeting.begun)
-        first, replica = set_up.ports
-        await wait_until(lambda: set_up.client(first).execute_command("WAIT", 1, 2000))
-        set_up.signal(first, signal.SIGKILL)
-        await wait_until(lambda: set_up.master() == replica)
-        meeting.go()
-        turn, _ = await judged(client, turn_id)
-        assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
-        again = await client.submitter.submit(asked("quick", "after the fail-over"))
-        assert (await client.reader.result(again, timeout=60)).outcome is Outcome.PASSED
-
-
 @pytest.fixture
 def replicated(set_up: SentinelSetUp, settings: Settings) -> Settings:
+    wait_for(lambda: set_up.in_step(set_up.ports[0]) == 1)
     return replace(settings, store_url=set_up.url, broker_url=set_up.url, durability="replicated")
 
 
@@ -130,6 +111,8 @@ async def test_who_acknowledges_may_not_be_promoted_again_and_replicas_may_once_
         await wait_until(lambda: set_up.client(replica).config_get("replica-priority") == {"replica-priority": "100"})
         set_up.client(replica).replicaof("127.0.0.1", 1)  # a master that is not there
         await wait_until(lambda: set_up.client(replica).config_get("replica-priority") == {"replica-priority": "0"})
+        set_up.client(replica).replicaof("127.0.0.1", first)
+        await wait_until(lambda: set_up.in_step(first) == 1)
     finally:
         watch.close()
 
@@ -138,6 +121,25 @@ async def test_as_many_replicas_as_are_asked_for_confirm(set_up: SentinelSetUp, 
     async with TurnsClient(replace(replicated, replicas=2)) as client:
         with pytest.raises(StoreUnavailable, match="too few replicas"):
             await client.submitter.submit(asked("quick"))
+
+
+async def test_a_turn_survives_the_fail_over_of_its_store_and_broker(
+    set_up: SentinelSetUp, installation: Installation, meeting: Meeting
+) -> None:
+    scripted = installation.change(store_url=set_up.url, broker_url=set_up.url, lease_seconds=1.5, **meeting.settings())
+    installation.worker(settings=scripted)
+    async with TurnsClient(scripted) as client:
+        turn_id = await client.submitter.submit(asked("held"))
+        await wait_until(lambda: meeting.begun)
+        first, replica = set_up.ports
+        await wait_until(lambda: set_up.client(first).execute_command("WAIT", 1, 2000))
+        set_up.signal(first, signal.SIGKILL)
+        await wait_until(lambda: set_up.master() == replica)
+        meeting.go()
+        turn, _ = await judged(client, turn_id)
+        assert (turn.outcome, turn.attempt) == (Outcome.PASSED, 1)
+        again = await client.submitter.submit(asked("quick", "after the fail-over"))
+        assert (await client.reader.result(again, timeout=60)).outcome is Outcome.PASSED
 
 
 def test_an_address_names_nodes_master_and_database() -> None:
