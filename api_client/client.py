@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Self
 
-from api_client.broker.celery_message import Announcer
+from api_client.broker import Announcer
 from api_client.budgets import Spending
 from api_client.contract.events import AttemptLost, AttemptStarted, Event
 from api_client.contract.issues import BadRequest, NotFinished, SessionBusy, TurnNotFound
@@ -30,7 +30,7 @@ from api_client.relay_state import Allowances, OpenQuestions, OpenWebUISeen, Sig
 from api_client.snapshots import SnapshotReader
 from api_client.store import Store
 from api_client.store.audit import Audit
-from api_client.tracing.spans import UnsentSpans
+from api_client.tracing import UnsentSpans
 from api_client.turns.inbox import Canceller, Inbox
 from api_client.turns.reader import Sessions, TurnReader
 from api_client.turns.submitter import Submitter, replayed

@@ -14,7 +14,7 @@ from kombu.transport.redis import Channel, Transport
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.store import store
-from api_client.web.intake import submitting
+from api_client.web import intake
 from tests.fault.clusters import ClusterSetUp
 from tests.installation import Installation, WorkerProcess, settings_on
 from tests.plain import plain_environment
@@ -61,7 +61,7 @@ def _patient_clients(request: pytest.FixtureRequest) -> Iterator[None]:
         if request.node.get_closest_marker("impatient") is None:
             for name in ("_CONNECT_SECONDS", "_ANSWER_SECONDS", "_PATIENCE_SECONDS"):
                 patched.setattr(store, name, 60.0)
-            patched.setattr(submitting, "SUBMIT_SECONDS", 60.0)
+            patched.setattr(intake, "SUBMIT_SECONDS", 60.0)
         yield
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from celery import Celery, signals
 
-from api_client.broker.celery_message import celery_settings
+from api_client.broker import celery_settings
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.tasks import ALL_QUEUES, RUN_QUEUE
@@ -19,7 +19,7 @@ from api_client.store.connecting import require_shards
 from api_client.store.store import OneConnection
 from worker.flow_guard import FlowGuard
 from worker.logs import configure_logging
-from worker.notices.notifier import Notifier
+from worker.notices import Notifier
 from worker.processes.program import REFUSED, SUPERVISED, IsolatedLinks
 from worker.turns.engine import Engine
 from worker.turns.leases.kept_agents import keeps_agents

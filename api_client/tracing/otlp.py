@@ -17,7 +17,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from api_client.contract.turn import Turn
-from api_client.tracing.spans import Span, caller_span, span_id, trace_id
+from api_client.tracing import Span, caller_span, span_id, trace_id
 
 _SAMPLED = TraceFlags(TraceFlags.SAMPLED)
 

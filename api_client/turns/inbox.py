@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from api_client.broker.celery_message import Announcer, Stamp, announcement
+from api_client.broker import Announcer, Stamp, announcement
 from api_client.contract.issues import BadRequest, NotParked, TurnNotFound, issues_data
 from api_client.contract.keys import keys_of
 from api_client.contract.phases import phases_folder

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from api_client.broker.celery_message import Announcement, Announcer, Stamp, announcement
+from api_client.broker import Announcement, Announcer, Stamp, announcement
 from api_client.budgets import Spending
 from api_client.contract.counters import label
 from api_client.contract.failpoints import reach

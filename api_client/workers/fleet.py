@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from api_client.broker.celery_message import Announcer
+from api_client.broker import Announcer
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.owners import shown_owner
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from api_client.broker.celery_message import celery_settings
+from api_client.broker import celery_settings
 from api_client.budgets import Spending
 from api_client.contract.error_codes import StoreRefusal
 from api_client.contract.issues import BadRequest, StoreUnavailable

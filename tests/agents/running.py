@@ -11,7 +11,7 @@ from api_client.contract.settings import Settings
 from tests.agents.stub import Services
 from tests.claude.running import VERSION, cli
 from tests.runs import Asked, Ran, ordered, ran
-from worker.agents.registry import build_runner
+from worker.agents import build_runner
 from worker.runners.base import AgentEvent, Order
 from worker.runners.guard.processes import Processes
 

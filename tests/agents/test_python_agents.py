@@ -9,7 +9,7 @@ from tests.agents.running import Agent
 from tests.agents.stub import Services, StubReply, fails, says
 from tests.runs import Asked
 from tests.support import wait_for
-from worker.agents.registry import build_runner
+from worker.agents import build_runner
 from worker.runners.base import AgentEvent, Order
 from worker.runners.guard.processes import Processes
 from worker.runners.python.runner import PythonRunner

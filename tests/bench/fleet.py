@@ -34,7 +34,7 @@ from api_client.turns.record.changes import Claim
 from api_client.turns.record.encoding import Answer, Move, attempt_facts
 from api_client.turns.record.ledger import Ledger
 from tests.bench.turns.costs import store_costs
-from worker.agents.registry import Ability
+from worker.agents import Ability
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.lean import lift_open_files
 from worker.turns.leases.host import Host, Work, WorkerHeartbeat

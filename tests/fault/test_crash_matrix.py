@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from api_client.broker.celery_message import Announcer
+from api_client.broker import Announcer
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.failpoints import POINTS

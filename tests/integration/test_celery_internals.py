@@ -26,7 +26,7 @@ from kombu import Consumer, Producer, Queue
 from kombu.asynchronous import Hub
 from kombu.transport.redis import Channel, Transport
 
-from api_client.broker.celery_message import celery_settings
+from api_client.broker import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, chain_of
 from tests.ports import free_port

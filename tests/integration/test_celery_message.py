@@ -11,7 +11,7 @@ import pytest
 import redis
 from celery import Celery, chain
 
-from api_client.broker.celery_message import Announcement, Stamp, announcement, celery_settings
+from api_client.broker import Announcement, Stamp, announcement, celery_settings
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, QUEUES, RUN, RUN_QUEUE, Link, chain_of, queue_of

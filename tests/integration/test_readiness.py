@@ -64,7 +64,7 @@ async def test_a_worker_that_is_alive_and_takes_no_message_is_started_again_and_
 ) -> None:
     from celery import Celery
 
-    from api_client.broker.celery_message import celery_settings
+    from api_client.broker import celery_settings
 
     impatient = replace(installation.settings, stalled_seconds=2.0, shutdown_seconds=0.0, kill_grace_seconds=0.5)
     worker = installation.worker(settings=impatient)

@@ -11,7 +11,7 @@ import pytest
 from celery import Celery
 from celery.events.state import State
 
-from api_client.broker.celery_message import celery_settings
+from api_client.broker import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.installation import Installation

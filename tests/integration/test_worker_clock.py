@@ -10,7 +10,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.workers.reports import Standing
 from tests.support import wait_until
-from worker.agents.registry import Ability
+from worker.agents import Ability
 from worker.turns.leases import host
 from worker.turns.leases.host import Host, Work, WorkerHeartbeat
 from worker.turns.loops.loop import Watch

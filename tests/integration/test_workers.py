@@ -9,7 +9,7 @@ from typing import Any
 from celery import Celery
 
 from api_client import api_keys as keys
-from api_client.broker.celery_message import celery_settings
+from api_client.broker import celery_settings
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest, TurnState

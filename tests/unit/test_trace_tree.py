@@ -8,7 +8,7 @@ import pytest
 from api_client.contract.events import KINDS, Event
 from api_client.contract.issues import TurnError
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.tracing.spans import Span, caller_span, span_id, spans_of, trace_id, traceparent_of
+from api_client.tracing import Span, caller_span, span_id, spans_of, trace_id, traceparent_of
 
 TEXT = "what somebody wrote"
 ISSUE = {"code": "BAD", "message": TEXT, "fix_hint": TEXT, "severity": "error", "validator": "step_marker"}

@@ -20,7 +20,7 @@ from api_client.nouns import BUDGETS, GIVEN_UP, NOTICES, PAUSES, Column, Noun, S
 from api_client.pauses import clock_time
 from worker.cli import NO
 from worker.cli.terminal import json_option, moment, number_of, one_line, whoami, with_client, write_json, write_table
-from worker.notices.notifier import NotSent, deliver, shown, targets
+from worker.notices import NotSent, deliver, shown, targets
 
 
 def list_of(noun: Noun[Any], name: str, about: str, *, under: str = "") -> click.Command:

@@ -15,7 +15,7 @@ import structlog
 
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings, load
-from worker.agents.registry import build_runner
+from worker.agents import build_runner
 from worker.enforcement.child import lifted
 from worker.enforcement.validators import codes
 from worker.enforcement.validators.codes import CannotRun, Ended, JudgingCost, JudgingProgram, ModelReply, Question

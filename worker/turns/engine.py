@@ -16,14 +16,14 @@ import structlog
 from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
-from api_client.broker.celery_message import celery_settings
+from api_client.broker import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, chain_of, own_queue
 from api_client.contract.turn import Turn
 from api_client.contract.worker_reports import WorkerOrder
 from api_client.store.store import OneConnection
 from api_client.turns.record.ledger import Ledger
-from worker.agents.registry import Ability, build_runner
+from worker.agents import Ability, build_runner
 from worker.runners.guard import processes
 from worker.runners.warm import idle_agents
 from worker.turns import folders

@@ -11,7 +11,7 @@ from api_client.contract.settings.redaction import redactor
 from api_client.contract.tasks import Link
 from api_client.policies.kept import StoredPolicies
 from api_client.turns.record.ledger import Ledger
-from worker.agents.registry import Ability
+from worker.agents import Ability
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.policy import Repaired
 from worker.runners.base import BuildRunner

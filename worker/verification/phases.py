@@ -25,7 +25,7 @@ from api_client.contract.declared import Findings, Invalid, Problem, resolved
 from api_client.contract.issues import HelixError, SettingsError
 from api_client.contract.phases import Phase, PhaseError, checked_phases, kind_at
 from api_client.contract.settings import Settings, load
-from worker.agents.registry import build_runner
+from worker.agents import build_runner
 from worker.enforcement.documents.frontmatter import MAX_CHARS, read_yaml
 from worker.files.safe_io import made, opened, read, replace
 from worker.runners.base import AgentEvent, Order, Runner, RunResult, Stop, Verdict

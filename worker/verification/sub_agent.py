@@ -22,7 +22,7 @@ import structlog
 from api_client.contract.issues import SettingsError
 from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings, load
-from worker.agents.registry import build_runner
+from worker.agents import build_runner
 from worker.files.session import fenced
 from worker.runners.base import Completion, Emit, Order, Runner, RunResult, Stop, reads_files
 from worker.runners.base import Verdict as Ended

@@ -13,7 +13,7 @@ from redis.exceptions import BusyLoadingError, NoScriptError, OutOfMemoryError, 
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.broker.celery_message import Stamp, announcement
+from api_client.broker import Stamp, announcement
 from api_client.contract.events import Body
 from api_client.contract.keys import Keys, keys_of, session_digest, shard_for
 from api_client.contract.record import AttemptRecord

@@ -1,1 +1,199 @@
-"""The intake of turns: limits of its caller, a repeated question, a replay."""
+"""From what is asked to the turn that answers it: a new one, or the one that answers the same question already.
+
+The rule is in docs/open-webui.md, "An answer is never lost". The policy files have their say for its caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import structlog
+from starlette.requests import Request
+
+from api_client.client import Change, Done, act
+from api_client.contract.error_codes import sentence
+from api_client.contract.issues import StoreUnavailable, TurnNotFound
+from api_client.contract.turn import Turn, TurnState, replay_id
+from api_client.relay_state import NoAllowance, OwnerLimits
+from api_client.web.bodies.ask import Ask
+from api_client.web.bodies.body import size_of
+from api_client.web.bodies.models import known_model
+from api_client.web.errors import ApiError, bad_request
+from api_client.web.identity.access import Caller
+from api_client.web.relay import Relay
+
+log = structlog.get_logger(__name__)
+
+#: A caller hears within so long that the store is away; the disk, or a replica, may take longer (``HELIX_DURABILITY``).
+SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
+#: When to come again while too many turns wait.
+QUEUE_RETRY_SECONDS = 30
+#: Background requests that count as one turn: Open WebUI sends up to three beside a message.
+TASKS_PER_TURN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    """The turn that answers; ``new``: it was stored just now, else ``seen`` is its last event when this caller came."""
+
+    turn_id: str
+    seen: int = 0
+    new: bool = False
+
+
+async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Submitted:
+    """Store the turn, or find the one to join: of a repeated idempotency key, or of the same question.
+
+    Raises ``ApiError``: 429, as ``require_room``. ``StoreUnavailable``: there was no answer in time; whether the turn
+    is stored is then not known, and a repeat with the same idempotency key finds out. Others as ``Submitter.submit``.
+    """
+    seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability != "everysec" else 0.0)
+    try:
+        async with asyncio.timeout(seconds):
+            turn_id = relay.client.submitter.new_id(ask.request.session_id)
+            await require_room(relay, caller, ask.request.locale, [turn_id], size=size_of(request))
+            found = await _joined(ask, relay, turn_id) if ask.question else None
+            if found is None:
+                key = ask.idempotency_key
+                shared = caller.share.given(ask.request)
+                stored = await relay.client.submitter.submit(shared, turn_id=turn_id, idempotency_key=key)
+                found = Submitted(stored, new=stored == turn_id)
+    except TimeoutError as error:
+        raise StoreUnavailable(f"no answer within {seconds:g} s") from error
+    # From here on the log lines of this request name its turn.
+    structlog.contextvars.bind_contextvars(turn_id=found.turn_id, session_id=ask.request.session_id)
+    return found
+
+
+async def require_room(
+    relay: Relay, caller: Caller, locale: str, turn_ids: Sequence[str] = (), *, count: int = 1, size: int = 0
+) -> None:
+    """Let the caller submit turns, if the queue and its own limits leave room for them; a file of phases is one.
+
+    The queue's bound is not exact, because others submit meanwhile; what it keeps away is a store that fills up until
+    nobody can work.
+
+    ``turn_ids``: ids of the turns that come, where they are known; they count as unfinished from now on. ``count``: how
+    many come. ``size``: bytes of the request. ``locale``: the language of a refusal. Raises ``ApiError``: 429
+    ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with Retry-After.
+    ``StoreUnavailable``: the store does not answer.
+    """
+    most = relay.settings.max_unfinished
+    if most and await relay.client.workers.unfinished() >= most:
+        headers = {"retry-after": str(QUEUE_RETRY_SECONDS)}
+        raise ApiError(429, sentence("queue_full", locale), code="queue_full", headers=headers)
+    limits = caller.limits
+    if limits.per_minute or limits.unfinished or limits.stored_bytes:
+        _refuse(await relay.client.allowances.take(caller.owner, limits, turn_ids, count=count, size=size), limits)
+
+
+async def require_rate(relay: Relay, caller: Caller) -> None:
+    """Count a background request of the caller, of which ``TASKS_PER_TURN`` are worth one turn.
+
+    Raises ``ApiError``: 429 ``rate_limited``. ``StoreUnavailable``: the store does not answer.
+    """
+    if caller.limits.per_minute:
+        limits = OwnerLimits(per_minute=caller.limits.per_minute)
+        _refuse(await relay.client.allowances.take(caller.owner, limits, cost=1 / TASKS_PER_TURN), limits)
+
+
+def _refuse(refusal: NoAllowance | None, limits: OwnerLimits) -> None:
+    if refusal is None:
+        return
+    seconds = math.ceil(refusal.seconds)
+    again = f"try again in {seconds} s"
+    headers = {"retry-after": str(seconds)}
+    match refusal.limit:
+        case "rate":
+            message = f"at most {limits.per_minute} turns a minute are allowed; {again}"
+            raise ApiError(429, message, code="rate_limited", headers=headers)
+        case "unfinished":
+            message = f"at most {limits.unfinished} of your turns may be unfinished at once"
+            raise ApiError(429, message, code="too_many_unfinished", headers=headers)
+        case _:
+            message = f"your requests may store {limits.stored_bytes} bytes, half of them at once; {again}"
+            raise ApiError(429, message, code="storage_full", headers=headers)
+
+
+async def delivered(relay: Relay, owner: str, question: str, turn_id: str) -> None:
+    """The answer was sent completely: the same question, if it has a hash, is a new one from now on."""
+    if not question:
+        return
+    try:
+        await relay.client.open_questions.forget(owner, question, turn_id)
+    except StoreUnavailable as error:
+        log.warning("relay.delivery_not_noted", turn_id=turn_id, error=type(error).__name__)
+
+
+async def _joined(ask: Ask, relay: Relay, turn_id: str) -> Submitted | None:
+    """The earlier turn that answers the same question; None: this one is to be stored, and will."""
+    request, repeats = ask.request, relay.client.open_questions
+    keep = request.deadline_seconds + relay.settings.rejoin_seconds
+    earlier = turn_id
+    if ask.first:
+        await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)
+    else:
+        earlier = await repeats.claim(request.owner, ask.question, turn_id, keep_seconds=keep)
+    if earlier != turn_id:
+        turn = await _joinable(ask, relay, earlier)
+        if turn:
+            log.info("turn.joined", turn_id=earlier, state=turn.state.value)
+            return Submitted(earlier, turn.seq)
+        await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)
+    if ask.page:
+        await relay.readers.moved_on(turn_id, request)
+    return None
+
+
+async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:
+    """The earlier turn, if its answer is still owed to this caller."""
+    try:
+        turn = await relay.client.reader.get(turn_id, owner=ask.request.owner)
+    except TurnNotFound:
+        return None  # its relay died before it could store it
+    if turn.state is TurnState.FINISHED:
+        return turn if turn.success and time.time() - turn.finished_at <= relay.settings.rejoin_seconds else None
+    if turn.stop:
+        return None
+    # Open WebUI can ask one model twice at a time; a client that counts its retries has given the first one up.
+    return turn if ask.again or not relay.readers.here(turn_id) else None
+
+
+# Replaying a turn for somebody who asked over HTTP: within their limits, and by models they may use.
+
+
+async def replay(
+    relay: Relay,
+    turn_id: str,
+    change: Change,
+    *,
+    caller: Caller,
+    reach: str | None,
+    by: str,
+    bulk: str = "",
+    detail: str = "",
+) -> Done:
+    """Submit a finished turn again. It stays its owner's, and counts among what they may submit.
+
+    ``change``: what is asked otherwise; what is the same as in the turn does not count. ``caller``: whose limits and
+    models hold. ``reach``: the owner whose turns may be changed; None: everybody's. The rest as ``act``. Raises
+    ``ApiError``: 404 ``model_not_found``, 400 for a message that is too long, 429 as ``require_room``.
+    ``TurnNotFound``, ``NotFinished``, ``BadRequest``, ``StoreUnavailable``: as ``act``.
+    """
+    turn = await relay.client.reader.get(turn_id, owner=reach)
+    known_model(change.model or turn.request.model, caller.settings(relay.settings))
+    same_text = change.prompt == turn.request.prompt.replace("\r\n", "\n")
+    change = Change(
+        model="" if change.model == turn.request.model else change.model, prompt="" if same_text else change.prompt
+    )
+    longest = relay.settings.max_message_chars
+    if len(change.prompt) > longest:
+        raise bad_request(f"message: must have {longest} characters at most", param="message")
+    new_id = replay_id(turn_id, change.model, change.prompt)
+    owner = replace(caller, owner=turn.request.owner)
+    await require_room(relay, owner, relay.settings.locale, [new_id], size=len(change.prompt.encode()))
+    return await act(relay.client, "replay", turn_id, by=by, owner=reach, bulk=bulk, detail=detail, change=change)

@@ -18,7 +18,7 @@ from api_client.contract.issues import BadRequest, NotFinished, TurnNotFound
 from api_client.index.lists import SORTS, STATUSES, Cursor, Found, Search
 from api_client.web.errors import ApiError, bad_request
 from api_client.web.identity.access import require_operator
-from api_client.web.intake.submitting import replay
+from api_client.web.intake import replay
 from api_client.web.listing import FILTERS, place_of, search_of
 from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, Visitor, VisitorOf

@@ -13,14 +13,14 @@ from starlette.responses import Response
 from api_client.contract.issues import StoreUnavailable
 from api_client.contract.phases import Phase, PhaseError, directory_problem, input_problems, read_phases
 from api_client.contract.settings import Settings
-from api_client.tracing.spans import traceparent_of
+from api_client.tracing import traceparent_of
 from api_client.turns.submitter import folder_of, granted, requests_of
 from api_client.web.bodies.ask import read_idempotency_key
 from api_client.web.bodies.body import off_the_loop, read_object, size_of
 from api_client.web.bodies.models import PhasesBody, operation, read, read_escalation
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.identity.access import Asker, needs_token
-from api_client.web.intake.submitting import require_room
+from api_client.web.intake import require_room
 from api_client.web.listing import JSON
 from api_client.web.relay import RelayOf
 

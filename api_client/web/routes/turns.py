@@ -23,7 +23,7 @@ from api_client.web.bodies.body import has_body, read_object
 from api_client.web.bodies.models import ReplayBody, TurnBody, operation, read
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.identity.access import Asker, Named, Reach, needs_key, require_local
-from api_client.web.intake.submitting import replay, submit
+from api_client.web.intake import replay, submit
 from api_client.web.listing import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame, place_of, search_of
 from api_client.web.relay import Relay, RelayOf, linked_files, require_link
 from api_client.web.routes.completions import ask_of

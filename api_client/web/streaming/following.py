@@ -22,7 +22,7 @@ from api_client.contract.turn import Turn
 from api_client.web.bodies.ask import Ask
 from api_client.web.bodies.models import StreamMode
 from api_client.web.errors import ApiError, goes_on, internal_error, where
-from api_client.web.intake.submitting import Submitted, delivered
+from api_client.web.intake import Submitted, delivered
 from api_client.web.listing import DONE, JSON, PING, SSE_HEADERS, data_frame
 from api_client.web.openwebui.answers import lost_text
 from api_client.web.openwebui.attached import asking, attached, noted

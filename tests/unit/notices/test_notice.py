@@ -13,7 +13,7 @@ from api_client.contract.notices import KINDS, Entry, Notice, signed
 from api_client.contract.settings import load
 from api_client.contract.worker_reports import WorkerReport
 from tests.hooks import HookReceiver
-from worker.notices.notifier import NotSent, gone_workers, inner, post, shown, wanted
+from worker.notices import NotSent, gone_workers, inner, post, shown, wanted
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 

@@ -12,8 +12,8 @@ from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
 from tests.inline.runner import InlineRunner
 from tests.runs import Asked
-from worker.agents import registry
-from worker.agents.registry import Ability, build_runner
+from worker import agents as registry
+from worker.agents import Ability, build_runner
 from worker.runners.base import MOST_CHARS, Completion, Sent, Verdict
 from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level

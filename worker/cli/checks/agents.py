@@ -47,7 +47,7 @@ _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the
 
 def models(settings: Settings) -> Iterator[Finding]:
     """A finding for each model. Asks services that models name for their list of models, once each."""
-    from worker.agents.registry import lacking, listed_name, never_works, runner_names
+    from worker.agents import lacking, listed_name, never_works, runner_names
 
     asked: dict[tuple[str, str], Finding | frozenset[str] | None] = {}
     for model, spec in settings.models.items():
@@ -70,7 +70,7 @@ def models(settings: Settings) -> Iterator[Finding]:
 
 def problems(settings: Settings) -> list[str]:
     """Return why models of these settings can never work, a line each."""
-    from worker.agents.registry import never_works
+    from worker.agents import never_works
 
     found = ((model, never_works(settings, model)) for model in settings.models)
     return [f"model {model!r}: {problem}" for model, problem in found if problem]
@@ -417,7 +417,7 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
     something was taken for complete falsely, a whole answer was thrown away, or the agent passed the door by.
     """
     from api_client.contract.settings import Settings, load
-    from worker.agents.registry import build_runner
+    from worker.agents import build_runner
     from worker.certification.situations import SITUATIONS
     from worker.certification.trial import tried
     from worker.logs import configure_logging

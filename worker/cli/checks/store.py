@@ -20,7 +20,7 @@ from api_client.snapshots import SHORT_PATIENCE, FilesLost, FilesUnavailable, Ob
 from api_client.store.cluster import slot_of
 from worker.cli.checks.finding import Finding
 from worker.cli.terminal import asked, number_of
-from worker.notices.notifier import NotSent, addresses, targets
+from worker.notices import NotSent, addresses, targets
 
 # The broker and the store: do they answer, what are they, and do they keep what they are given.
 

@@ -19,7 +19,7 @@ from api_client.contract.issues import HelixError, StoreUnavailable, TurnNotFoun
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.turn import Turn
 from api_client.figures.metrics import seconds_of
-from api_client.tracing.spans import Span, endpoint, spans_of, why_off
+from api_client.tracing import Span, endpoint, spans_of, why_off
 from worker.cli.terminal import json_option, write_json
 from worker.logs import configure_logging
 from worker.processes import programs

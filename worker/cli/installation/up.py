@@ -21,7 +21,7 @@ from api_client.contract.issues import SettingsError
 from api_client.contract.policy import offered_validators
 from api_client.contract.settings import RUN_FILE, Settings, load, masked, shared
 from api_client.policies.files import Policies
-from api_client.tracing.spans import endpoint, why_off
+from api_client.tracing import endpoint, why_off
 from worker.backup.restore_mark import require_whole
 from worker.cli.checks.agents import problems
 from worker.cli.checks.finding import validators

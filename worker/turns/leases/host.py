@@ -32,7 +32,7 @@ from api_client.contract.worker_reports import WorkerReport
 from api_client.store.connecting import open_store
 from api_client.store.store import OneConnection
 from api_client.workers.reports import OwnReport
-from worker.agents.registry import Ability
+from worker.agents import Ability
 from worker.files.safe_io import SHORT_OF, spread
 from worker.runners.base import Completion, ErrorKind, RunResult
 from worker.turns.loops.threads import Short

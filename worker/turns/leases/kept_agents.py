@@ -12,7 +12,7 @@ from functools import cached_property
 from api_client.contract.settings import Settings
 from api_client.store.store import OneConnection
 from api_client.turns.record.ledger import Ledger
-from worker.agents.registry import build_runner, never_works
+from worker.agents import build_runner, never_works
 from worker.runners.base import Runner
 from worker.runners.warm.idle_agents import IdleAgents
 from worker.runners.warm.life import Limits, Opens, Prepares
