@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.issues import KeyNotFound, SettingsError
-from api_client.contract.owners import owner_of_name
-from api_client.contract.turn import SlotShare
+from api_client.contract.turn import SlotShare, owner_of_name
 from api_client.store.module_log import ModuleLog
 
 # Writing a file of this user's alone, whole or not at all.

@@ -7,6 +7,7 @@ sharding by session stays possible. Scripts touch only the keys they are given.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -30,6 +31,20 @@ class _Named:
         return f"{keys.prefix}{self._name}"
 
 
+class _Each:
+    """One key of each shard for each of something, by its name; ``hashed`` where a name may be anything."""
+
+    def __init__(self, before: str, after: str = "", *, hashed: bool = False) -> None:
+        self._before, self._after, self._hashed = before, after, hashed
+
+    def __get__(self, keys: Keys, _kind: type[Keys]) -> Callable[..., str]:
+        def key(*names: str) -> str:
+            name = "\0".join(names)
+            return f"{keys.prefix}{self._before}{session_digest(name) if self._hashed else name}{self._after}"
+
+        return key
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """The key names of one shard under one namespace."""
@@ -41,64 +56,36 @@ class Keys:
     def __post_init__(self) -> None:
         object.__setattr__(self, "prefix", f"{self.namespace}:{{{self.shard}}}:")
 
-    def turn(self, turn_id: str) -> str:
-        """Hash: the turn's record."""
-        return f"{self.prefix}turn:{turn_id}"
-
-    def texts(self, turn_id: str) -> str:
-        """Hash: the turn's request and answer, apart from the record because they may be long."""
-        return f"{self.prefix}turn:{turn_id}:texts"
-
-    def log(self, turn_id: str) -> str:
-        """Stream: the turn's events, of each command an entry, a line per event; its id is ``seq-0`` of the last."""
-        return f"{self.prefix}turn:{turn_id}:log"
-
-    def attempts(self, turn_id: str) -> str:
-        """Hash: the attempts, one field per attempt and fact, such as ``2:issues``."""
-        return f"{self.prefix}turn:{turn_id}:attempts"
-
-    def bell(self, turn_id: str) -> str:
-        """Pub/sub channel: the same events as the log, for readers who are awake."""
-        return f"{self.prefix}turn:{turn_id}:bell"
-
-    def session(self, session_id: str) -> str:
-        """List: the session's unfinished turns in order; the head is the one that may run."""
-        return f"{self.prefix}session:{session_digest(session_id)}"
-
-    def session_named(self, digest: str) -> str:
-        """The same, by the session's ``session_digest``."""
-        return f"{self.prefix}session:{digest}"
-
-    def keeper(self, session_id: str) -> str:
-        """String: the worker process that keeps the session's agent for its next message; lives as long as that."""
-        return f"{self.prefix}keeper:{session_digest(session_id)}"
-
+    #: Hash: the turn's record.
+    turn = _Each("turn:")
+    #: Hash: the turn's request and answer, apart from the record because they may be long.
+    texts = _Each("turn:", ":texts")
+    #: Stream: the turn's events, of each command an entry, a line per event; its id is ``seq-0`` of the last.
+    log = _Each("turn:", ":log")
+    #: Hash: the attempts, one field per attempt and fact, such as ``2:issues``.
+    attempts = _Each("turn:", ":attempts")
+    #: Pub/sub channel: the same events as the log, for readers who are awake.
+    bell = _Each("turn:", ":bell")
+    #: List: the session's unfinished turns in order; the head is the one that may run.
+    session = _Each("session:", hashed=True)
+    #: The same, by the session's ``session_digest``.
+    session_named = _Each("session:")
+    #: String: the worker process that keeps the session's agent for its next message; lives as long as that.
+    keeper = _Each("keeper:", hashed=True)
     #: Hash: the current snapshot of each session's files, by ``session_digest`` (``api_client.snapshots``).
     files = _Named("files")
-
-    def idempotency(self, owner: str, key: str) -> str:
-        """String: the turn an idempotency key represents, and the hash of its body."""
-        return self.prefix + "idempotency:" + session_digest(f"{owner}\0{key}")
-
-    def reserved(self, owner: str, key: str) -> str:
-        """String: as ``idempotency``, in a shard that follows from the key (``api_client.turns.submitter``)."""
-        return self.prefix + "reserved:" + session_digest(f"{owner}\0{key}")
-
-    def asked(self, owner: str, question: str) -> str:
-        """String: the turn that answers a question, until its asker has it (``relay_state.open_questions``)."""
-        return self.prefix + "asked:" + session_digest(f"{owner}\0{question}")
-
-    def rate(self, owner: str) -> str:
-        """String: when the owner may again submit as many turns at once as its limit says, in milliseconds."""
-        return f"{self.prefix}rate:{session_digest(owner)}"
-
-    def stored(self, owner: str) -> str:
-        """String: when the owner may again store as many bytes at once as its limit says, in milliseconds."""
-        return f"{self.prefix}stored:{session_digest(owner)}"
-
-    def unfinished(self, owner: str) -> str:
-        """Sorted set: the owner's turns that had not ended when this was last looked at, by when they were noted."""
-        return f"{self.prefix}unfinished:{session_digest(owner)}"
+    #: String: the turn an idempotency key represents, and the hash of its body.
+    idempotency = _Each("idempotency:", hashed=True)
+    #: String: as ``idempotency``, in a shard that follows from the key (``api_client.turns.submitter``).
+    reserved = _Each("reserved:", hashed=True)
+    #: String: the turn that answers a question, until its asker has it (``relay_state.open_questions``).
+    asked = _Each("asked:", hashed=True)
+    #: String: when the owner may again submit as many turns at once as its limit says, in milliseconds.
+    rate = _Each("rate:", hashed=True)
+    #: String: when the owner may again store as many bytes at once as its limit says, in milliseconds.
+    stored = _Each("stored:", hashed=True)
+    #: Sorted set: the owner's turns that had not ended when this was last looked at, by when they were noted.
+    unfinished = _Each("unfinished:", hashed=True)
 
     def browser(self, token: str) -> str:
         """String: the key a browser is signed in with; the token itself is not stored."""
@@ -119,31 +106,22 @@ class Keys:
     waiting = _Named("line:waiting")
     #: Hash: what lets those turns go (JSON and message, by turn), and the clocks of the line.
     places = _Named("line")
-
-    def turns_of(self, priority: str) -> str:
-        """Sorted set: owners by the time of the line at which their next turn of this priority may go."""
-        return f"{self.prefix}line:{priority}"
-
+    #: Sorted set: owners by the time of the line at which their next turn of this priority may go.
+    turns_of = _Each("line:")
     #: Sorted set: turns that left the line and were not claimed yet, by when, in milliseconds.
     let_go = _Named("line:let_go")
     #: Sorted set: turns that take a place of their owner, where its places are limited; by owner.
     at_work = _Named("line:at_work")
     #: String: a worker that knows the line lives; for an hour.
     line_known = _Named("line:known")
-
-    def probe(self, nonce: str) -> str:
-        """Hash: which worker claimed a probe, by queue; lives a minute. Of the first shard only."""
-        return f"{self.prefix}probe:{nonce}"
-
+    #: Hash: which worker claimed a probe, by queue; lives a minute. Of the first shard only.
+    probe = _Each("probe:")
     #: String: says that the store takes writes; lives a minute. Of the first shard only.
     written = _Named("written")
     #: Hash: each worker process's last report on itself (JSON), by its name; of the first shard only.
     workers = _Named("workers")
-
-    def alive(self, sign: str) -> str:
-        """Channel: a worker process listens to it while the store takes no report; ``sign`` is when, ``:``, name."""
-        return f"{self.prefix}alive:{sign}"
-
+    #: Channel: a worker process listens to it while the store takes no report; ``sign`` is when, ``:``, name.
+    alive = _Each("alive:")
     #: Hash: the last report (JSON) of worker processes that ended in peace, for a day; first shard only.
     ended_workers = _Named("workers:ended")
     #: Hash: what each worker process is ordered to do (``WorkerOrder``), by its name; of the first shard only.
@@ -167,10 +145,8 @@ class Keys:
         """String: turns before this time in a list (``finished``, ``inbox``) were looked at, in milliseconds."""
         return f"{self.prefix}notices:looked:{listed.rpartition(':')[2]}"
 
-    def notices_watched(self, what: str) -> str:
-        """String: a relay has just looked at this (``state``, ``stuck``); of the first shard only."""
-        return f"{self.prefix}notices:watched:{what}"
-
+    #: String: a relay has just looked at this (``state``, ``stuck``); of the first shard only.
+    notices_watched = _Each("notices:watched:")
     #: Hash: what must never change, such as the number of shards; of the first shard only.
     installation = _Named("installation")
     #: Hash: policies by their hash (JSON), for the workers; of the first shard only.

@@ -18,7 +18,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from api_client.contract.counters import NONE, parse, read_pending
 from api_client.contract.keys import BUCKETS
-from api_client.contract.owners import shown_owner
+from api_client.contract.turn import shown_owner
 from api_client.figures.stats import (
     BREAKDOWNS,
     RETRY_BREAKDOWNS,

@@ -10,7 +10,7 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api_client.contract.owners import owner_named
+from api_client.contract.turn import owner_named
 from api_client.figures.metrics import seconds_of
 from api_client.index.lists import SORTS, STATUSES, Cursor, Search
 from api_client.web.errors import bad_request, shown

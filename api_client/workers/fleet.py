@@ -13,9 +13,8 @@ from typing import Any
 
 from api_client.broker import Announcer
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.owners import shown_owner
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.contract.turn import TurnState
+from api_client.contract.turn import TurnState, shown_owner
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing
 from api_client.store import Store
 from api_client.workers.reason import Facts, Reason, Row, Wait, Waiting

@@ -13,11 +13,10 @@ from click.testing import CliRunner
 
 from api_client import api_keys as ring
 from api_client.contract.issues import BadRequest, NotParked
-from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.tool_calls import Answerer, WaitingCall
-from api_client.contract.turn import Outcome, Turn, TurnState
+from api_client.contract.turn import Outcome, Turn, TurnState, owner_of_name
 from api_client.web.app import create_app
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake import Submitted

@@ -13,9 +13,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, Turn
+from api_client.contract.turn import Outcome, Turn, owner_of_key
 from api_client.relay_state import SignedLinks
 from api_client.turns.turn_files import open_file
 from api_client.web.app import create_app

@@ -13,8 +13,8 @@ from click.testing import CliRunner
 from api_client import api_keys as keys
 from api_client.client import TurnsClient
 from api_client.contract.issues import BadRequest, HelixError, TurnNotFound
-from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
+from api_client.contract.turn import owner_of_key
 from api_client.index.lists import Cursor, Search, find_turn
 from api_client.web.app import create_app
 from tests.html import Document

@@ -10,11 +10,10 @@ import redis
 
 from api_client import api_keys as keys
 from api_client.api_keys import make_token
-from api_client.contract.owners import owner_of_key, owner_of_name
 from api_client.contract.policy import DecisionKind, Escalation
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
-from api_client.contract.turn import Outcome, TurnState
+from api_client.contract.turn import Outcome, TurnState, owner_of_key, owner_of_name
 from api_client.store.audit import by_key
 from api_client.web.app import create_app
 from api_client.web.pages.visitor import COOKIE

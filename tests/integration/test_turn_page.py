@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from api_client.api_keys import make_token
 from api_client.contract.issues import NotFinished, SettingsError
-from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings, load
+from api_client.contract.turn import owner_of_key
 from api_client.contract.worker_reports import ProcessExit
 from api_client.index.lists import Search
 from api_client.store.audit import Audit

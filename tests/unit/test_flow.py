@@ -76,7 +76,7 @@ FENCE = "```\nthe connection was refused by the server, and it is not there\n```
 @pytest.mark.parametrize(
     ("question", "language"),
     [
-        *((scene.message[language], language) for scene in SCENES for language in ("de", "en")),
+        *((getattr(scene, language), language) for scene in SCENES for language in ("de", "en")),
         ("Hallo", "de"),
         ("Warum?", "de"),
         ("Ich will kündigen", "de"),

@@ -25,10 +25,9 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from api_client.api_keys import hash_of
-from api_client.contract.owners import owner_of_key, owner_of_name, owner_of_user
 from api_client.contract.phases import LOCAL_OWNER
 from api_client.contract.settings import Settings
-from api_client.contract.turn import SlotShare
+from api_client.contract.turn import SlotShare, owner_of_key, owner_of_name, owner_of_user
 from api_client.index.lists import find_turn
 from api_client.relay_state import OwnerLimits
 from api_client.web.bodies.body import OWNER

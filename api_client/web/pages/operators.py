@@ -13,7 +13,7 @@ from starlette.responses import Response
 from api_client.api_keys import with_names
 from api_client.client import order_worker
 from api_client.contract.issues import BadRequest, TurnNotFound
-from api_client.contract.owners import owner_named
+from api_client.contract.turn import owner_named
 from api_client.contract.worker_reports import WorkerOrder
 from api_client.figures.metrics import SPANS, seconds_of
 from api_client.nouns import PAUSES, SHEETS, WORKERS, Button, Noun, Sheet, Sight

@@ -10,8 +10,8 @@ import pytest
 from api_client import api_keys as ring
 from api_client.api_keys import make_token, read_token
 from api_client.contract.issues import SettingsError
-from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
+from api_client.contract.turn import owner_of_key
 from api_client.web import relay as module
 from api_client.web.app import serve
 from api_client.web.pages.visitor import COOKIE

@@ -42,100 +42,68 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
-    """One message of the demo, and what must come of it.
+    """One message of the demo, and what must come of it; else the demo has failed.
 
     Attributes:
-        title: what the audience sees. message: what is sent, by language; the agent's script answers it.
-        outcome, attempts, deliveries: what must come of it; else the demo has failed.
-        step_source: where the step must come from; empty when nobody cares.
+        title: what the audience sees. de, en: what is sent, by language; the agent's script answers it.
+        outcome, attempts: what must come of it. step_source: where the step must come from; empty when nobody cares.
         kill_worker: the worker is killed once the agent has begun to write.
     """
 
     title: str
-    message: dict[str, str]
-    outcome: Outcome
-    attempts: int
-    deliveries: int
-    step_source: str = ""
+    de: str
+    en: str
+    outcome: Outcome = Outcome.PASSED_AFTER_RETRY
+    attempts: int = 2
+    step_source: str = "marker"
     kill_worker: bool = False
 
 
 SCENES = (
     Scene(
         title="a good answer",
-        message={
-            "de": "Wie sollen wir fehlgeschlagene Webhooks erneut zustellen?",
-            "en": "How should we redeliver failed webhooks?",
-        },
+        de="Wie sollen wir fehlgeschlagene Webhooks erneut zustellen?",
+        en="How should we redeliver failed webhooks?",
         outcome=Outcome.PASSED,
         attempts=1,
-        deliveries=1,
-        step_source="marker",
     ),
     Scene(
         title="an answer that forgets its step marker",
-        message={
-            "de": "Warum gehen uns bei einem Neustart Nachrichten verloren?",
-            "en": "Why do we lose messages when we restart?",
-        },
-        outcome=Outcome.PASSED_AFTER_RETRY,
-        attempts=2,
-        deliveries=2,
-        step_source="marker",
+        de="Warum gehen uns bei einem Neustart Nachrichten verloren?",
+        en="Why do we lose messages when we restart?",
     ),
     Scene(
         title="an agent that dies in mid-answer",
-        message={
-            "de": "Welche Datenbank passt zu unserem Auftragsarchiv?",
-            "en": "Which database fits our order archive?",
-        },
-        outcome=Outcome.PASSED_AFTER_RETRY,
-        attempts=2,
-        deliveries=2,
-        step_source="marker",
+        de="Welche Datenbank passt zu unserem Auftragsarchiv?",
+        en="Which database fits our order archive?",
     ),
     Scene(
         title="an ADR that lacks one section: only that is asked for, the rest stays as it was",
-        message={
-            "de": "Schreib ein ADR zum Wechsel von Cron zu Celery Beat.",
-            "en": "Write an ADR about replacing cron by Celery Beat.",
-        },
-        outcome=Outcome.PASSED_AFTER_RETRY,
-        attempts=2,
-        deliveries=2,
-        step_source="marker",
+        de="Schreib ein ADR zum Wechsel von Cron zu Celery Beat.",
+        en="Write an ADR about replacing cron by Celery Beat.",
     ),
     Scene(
         title="an agent that never writes the marker: the step is inferred, and labelled as inferred",
-        message={
-            "de": "Kannst du uns beim Aufräumen der Log-Dateien helfen?",
-            "en": "Can you help us to clean up our log files?",
-        },
+        de="Kannst du uns beim Aufräumen der Log-Dateien helfen?",
+        en="Can you help us to clean up our log files?",
         outcome=Outcome.PASSED_BY_FALLBACK,
         attempts=3,
-        deliveries=3,
         step_source="inferred",
     ),
     Scene(
         title="an ADR that never gets its sections: the user reads an honest error",
-        message={
-            "de": "Schreib ein ADR zur Umstellung auf ereignisbasierte Rechnungen.",
-            "en": "Write an ADR about invoices made from events.",
-        },
+        de="Schreib ein ADR zur Umstellung auf ereignisbasierte Rechnungen.",
+        en="Write an ADR about invoices made from events.",
         outcome=Outcome.FAILED,
         attempts=3,
-        deliveries=3,
+        step_source="",
     ),
     Scene(
         title="the worker is killed in the middle",
-        message={
-            "de": "Erkläre ausführlich, wie ein Lease einen abgestürzten Worker erkennt.",
-            "en": "Explain in detail how a lease detects a crashed worker.",
-        },
+        de="Erkläre ausführlich, wie ein Lease einen abgestürzten Worker erkennt.",
+        en="Explain in detail how a lease detects a crashed worker.",
         outcome=Outcome.PASSED,
         attempts=1,
-        deliveries=2,
-        step_source="marker",
         kill_worker=True,
     ),
 )
@@ -158,7 +126,7 @@ class Result:
         pairs: list[tuple[str, Any, Any]] = [
             ("outcome", turn.outcome, scene.outcome),
             ("attempts", turn.attempt, scene.attempts),
-            ("deliveries", turn.delivery, scene.deliveries),
+            ("deliveries", turn.delivery, scene.attempts + scene.kill_worker),
         ]
         if scene.step_source:
             pairs.append(("step_source", turn.step_source, scene.step_source))
@@ -248,9 +216,9 @@ async def _play(installation: Installation, supervisor: Supervisor, locale: str,
         for number, scene in enumerate(SCENES):
             if timeline:
                 timeline.write(Line(f"\n({chr(ord('a') + number)}) {scene.title}", BOLD))
-                timeline.write(Line(f"    user: {scene.message[locale]}", DIM))
+                timeline.write(Line(f"    user: {getattr(scene, locale)}", DIM))
             result = await _play_scene(
-                scene, scene.message[locale], f"demo-{number}", client, chat, supervisor, timeline
+                scene, getattr(scene, locale), f"demo-{number}", client, chat, supervisor, timeline
             )
             results.append(result)
             if timeline:

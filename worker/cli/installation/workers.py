@@ -12,9 +12,9 @@ import click
 from redis.exceptions import RedisError
 
 from api_client.client import TurnsClient, order_worker
-from api_client.contract.owners import owner_named
 from api_client.contract.settings import Settings, load
 from api_client.contract.tasks import RUN_QUEUE
+from api_client.contract.turn import owner_named
 from api_client.contract.worker_reports import WorkerOrder, WorkerReport
 from api_client.index.lists import Search
 from api_client.nouns import WORKERS

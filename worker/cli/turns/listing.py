@@ -11,10 +11,9 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.issues import HelixError
-from api_client.contract.owners import owner_named
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import load, require_store
-from api_client.contract.turn import Turn, TurnState
+from api_client.contract.turn import Turn, TurnState, owner_named
 from api_client.index.lists import SORTS, STATUSES, Cursor, Page, Search, find_turn, line_of, means_a_turn
 from api_client.workers.reason import Wait
 from worker.cli import NO

@@ -19,8 +19,7 @@ from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
 from worker.runners.programs.declaration import AgentProgram, load, program_of, read_declaration
-from worker.runners.programs.lines import ChildLines
-from worker.runners.programs.runner import Heard, ProgramRunner, Run, answer_to, waiting
+from worker.runners.programs.runner import ChildLines, Heard, ProgramRunner, Run, answer_to, waiting
 
 _HERE = Path(__file__).parent
 _CLIENT = _HERE / "agent_client.py"

@@ -27,8 +27,10 @@ from worker.runners.base import (
     Order,
     RunResult,
     Sent,
+    Transcript,
     Verdict,
     config_error,
+    judge,
     not_begun,
 )
 from worker.runners.claude.command import TRANSCRIPTS, prompt_for, writable_paths
@@ -406,3 +408,21 @@ def _parts(program: Path) -> list[Path]:
         if interpreter := shutil.which(name):
             found += [Path(interpreter), Path(interpreter).resolve()]
     return found
+
+
+class ChildLines(Transcript):
+    """Reads the JSON lines of a run."""
+
+    @property
+    def session(self) -> str:
+        """The agent's own name of its session."""
+        return str(self.facts.get("agent_session") or "")
+
+    @property
+    def said(self) -> Mapping[str, Any]:
+        """What it says about itself."""
+        return self.evidence
+
+    def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
+        """The verdict by what it said."""
+        return judge(self, ending.exit.code, evidence)

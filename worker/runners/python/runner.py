@@ -12,8 +12,7 @@ from api_client.contract.settings import Settings
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.programs.declaration import AgentProgram, DeclarationError
-from worker.runners.programs.lines import ChildLines
-from worker.runners.programs.runner import ProgramRunner, Run
+from worker.runners.programs.runner import ChildLines, ProgramRunner, Run
 
 _CHILD = Path(__file__).with_name("agent.py")
 #: Where clients of OpenAI-compatible services look for one.
