@@ -118,12 +118,10 @@ class _Form(NamedTuple):
 
 
 def _text(name: str) -> str:
-    """The place of a text in a form."""
     return f"\0{name}\0"
 
 
 def _number(name: str) -> str:
-    """The place of a number in a form."""
     return f"\0#{name}\0"
 
 

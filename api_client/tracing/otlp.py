@@ -66,7 +66,6 @@ def _context(turn: Turn, key: str) -> SpanContext:
 
 
 def _above(turn: Turn) -> SpanContext | None:
-    """The caller's span, if there is one."""
     caller = caller_span(turn.request.traceparent)
     return SpanContext(caller.trace_id, caller.span_id, is_remote=True, trace_flags=_SAMPLED) if caller else None
 

@@ -251,8 +251,6 @@ class _Children:
 
 
 class _Child:
-    """One child process and the pipe to it."""
-
     def __init__(self, memory_mb: int) -> None:
         import multiprocessing  # most workers never need it
 

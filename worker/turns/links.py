@@ -213,7 +213,6 @@ def case_of(
 
 
 def _with_files(attempt: Attempt, found: AnswerFiles, turn: Turn) -> Attempt:
-    """A judged attempt, with the faults of its files."""
     if not found.lost and not found.refused:
         return attempt
     return replace(attempt, issues=(*attempt.issues, *found.lost, *refused(found.refused, turn.request.locale)))

@@ -78,7 +78,6 @@ class Beats:
 
 
 def _commands(namespace: str, claims: Sequence[Claim]) -> Iterator[tuple[Keys, Sequence[Claim]]]:
-    """The claims of each command, and the keys of their shard."""
     shards: dict[Keys, list[Claim]] = defaultdict(list)
     for claim in claims:
         shards[keys_of(namespace, claim.turn.turn_id)].append(claim)

@@ -66,7 +66,7 @@ class Command(Generic[T]):
 
 
 #: Several commands of which each follows from the results before it: yields commands, is sent their results, returns
-#: its own. So one text serves a blocking connection and an asynchronous one.
+#: its own.
 Exchange: TypeAlias = Generator[Command[Any], Any, T]
 
 
@@ -276,7 +276,10 @@ class Changes:
         return self._command("beat", *_ids(claim), read, {"token": claim.token})
 
     def append(self, claim: Claim, events: list[Body]) -> Exchange[None]:
-        """Add events to the turn's log, in order, each exactly once. Reading raises ``Fenced``."""
+        """Add events to the turn's log, in order, each exactly once; before them what the store has forgotten.
+
+        Not for two tasks with one claim. Reading raises ``Fenced``.
+        """
         numbered: dict[str, Word] = {"token": claim.token, "nth": len(claim.outbox) + 1}
         command = self._command("append", *_ids(claim), _not_done, numbered, flat(events))
         yield from self._numbered(claim, command)
@@ -375,7 +378,8 @@ class Changes:
     def seal(self, claim: Claim, accepted: str, files: str = "") -> Command[bool]:
         """Accept an answer, which is published next; False when the turn was cancelled. ``files``: as in ``commit``.
 
-        Reading raises ``Fenced``; ``JudgingPaused`` for an answer whose run is not stored yet.
+        From then on the turn can only end with ``accepted``, under any holder. Reading raises ``Fenced``;
+        ``JudgingPaused`` for an answer whose run is not stored yet.
         """
 
         def read(reply: Any) -> bool:

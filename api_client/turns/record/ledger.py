@@ -6,22 +6,19 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from redis.exceptions import BusyLoadingError, NoScriptError, OutOfMemoryError, ReadOnlyError, RedisError, ResponseError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from api_client.broker import Stamp, announcement
-from api_client.contract.events import Body
 from api_client.contract.keys import Keys, keys_of, session_digest, shard_for
-from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
-from api_client.contract.turn import Turn
 from api_client.contract.worker_reports import WorkerReport, there, worker_of
-from api_client.store.commands import REMOVE_OWN, Released
+from api_client.store.commands import REMOVE_OWN
 from api_client.store.module_log import ModuleLog
 from api_client.store.store import Connection
 from api_client.turns.record.changes import (
@@ -40,7 +37,9 @@ from api_client.turns.record.encoding import Move
 
 log = ModuleLog(__name__)
 
+P = ParamSpec("P")
 T = TypeVar("T")
+Asked: TypeAlias = Coroutine[Any, Any, T]
 
 #: The store may be away so long before a holder gives up telling it how a run ended, in seconds.
 _PATIENCE_SECONDS = 120.0
@@ -80,6 +79,23 @@ class Patience:
         return _PAUSE_SECONDS
 
 
+def _once(make: Callable[Concatenate[Changes, P], Command[T]]) -> Callable[Concatenate[Ledger, P], Asked[T]]:
+    def ask(self: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> Asked[T]:
+        return self._do(make(self._changes, *args, **kwargs))
+
+    return ask
+
+
+def _patiently(
+    make: Callable[Concatenate[Changes, P], Command[T] | Exchange[T]],
+) -> Callable[Concatenate[Ledger, P], Asked[T]]:
+    def ask(self: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> Asked[T]:
+        made = make(self._changes, *args, **kwargs)
+        return self._wait_for(made) if isinstance(made, Command) else self._exchange(made)
+
+    return ask
+
+
 class Ledger:
     """The turn records in the store, as a worker reads and changes them. Belongs to one loop.
 
@@ -87,6 +103,17 @@ class Ledger:
     ``redis.exceptions.RedisError`` then; with a claim also ``Fenced``: this worker lost the turn, and nothing
     was written. What a reaper asks (``due`` to ``server_time``) is asked once.
     """
+
+    # The commands as ``Changes`` explains them.
+    beat = _once(Changes.beat)
+    append = _patiently(Changes.append)
+    seal = _patiently(Changes.seal)
+    commit = _patiently(Changes.commit)
+    turn = _patiently(Changes.turn)
+    attempts = _patiently(Changes.attempts_of)
+    knows = _patiently(Changes.knows)
+    release = _once(Changes.release)
+    cancel = _once(Changes.cancel)
 
     def __init__(self, settings: Settings, worker: str, connection: Connection | None = None) -> None:
         self.worker = worker
@@ -144,10 +171,6 @@ class Ledger:
         reports = there(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
         return [each for each in reports if each.worker != worker_of(self.worker)]
 
-    async def beat(self, claim: Claim) -> str:
-        """Renew the lease, asking once. Returns why the turn has to stop, or an empty text."""
-        return await self._do(self._changes.beat(claim))
-
     async def confirm(self, claim: Claim) -> float:
         """Check that this worker still holds the turn, and renew its lease.
 
@@ -163,41 +186,15 @@ class Ledger:
                 patience = patience or Patience()
                 await asyncio.sleep(patience.after(error))
 
-    async def append(self, claim: Claim, events: list[Body]) -> None:
-        """Add events to the turn's log, in order, each exactly once.
-
-        Earlier events that the store has forgotten are added again first. Not for two tasks with one claim.
-        """
-        await self._exchange(self._changes.append(claim, events))
-
     async def files(self, claim: Claim) -> str:
         """The current snapshot of the claimed session's files (``api_client.snapshots``); empty for none."""
         request = claim.turn.request
         key = keys_of(self._settings.namespace, claim.turn.turn_id).files
         return await self._wait_for(Command(text_of, ("HGET", key, session_digest(request.session_id))))
 
-    async def seal(self, claim: Claim, accepted: str, files: str = "") -> bool:
-        """Accept an answer before it is published; False when the turn was stopped first. ``files``: as ``commit``.
-
-        From then on the turn can only end with ``accepted``, under any holder.
-        """
-        return await self._wait_for(self._changes.seal(claim, accepted, files))
-
-    async def commit(self, claim: Claim, move: Move, files: str = "") -> Committed:
-        """Store a move and give the lease back. ``files``: the snapshot of the session's files from now on."""
-        return await self._exchange(self._changes.commit(claim, move, files))
-
     async def advance(self, claim: Claim, move: Move, task: str = "", files: str = "") -> Claim | Committed:
         """As ``commit``, and claim the next link under the same token; see ``Changes.advance``."""
         return await self._exchange(self._changes.advance(claim, move, time.monotonic(), task, files))
-
-    async def turn(self, turn_id: str) -> Turn | None:
-        """A turn's record; None when the store has none."""
-        return await self._exchange(self._changes.turn(turn_id))
-
-    async def attempts(self, claim: Claim) -> list[AttemptRecord]:
-        """The attempts of a claimed turn, oldest first."""
-        return await self._exchange(self._changes.attempts_of(claim))
 
     async def next_link(self, turn_id: str) -> Link | None:
         """A turn's next link, for example of the turn now first in its session; None when it has none."""
@@ -209,10 +206,6 @@ class Ledger:
     async def policy(self, policy_hash: str) -> str:
         """The text of a policy; empty when the store has none of this hash."""
         return await self._wait_for(Command(text_of, ("HGET", Keys(self._settings.namespace).policies, policy_hash)))
-
-    async def knows(self, turn_id: str) -> bool:
-        """Return whether the store has this turn's record."""
-        return await self._wait_for(self._changes.knows(turn_id))
 
     async def due(self, shard: int, limit: int = 100) -> list[str]:
         """Ids of the turns that are due now, the longest waiting first."""
@@ -255,10 +248,6 @@ class Ledger:
             pushed = made.message, made.channel, made.event
         return await self._do(self._changes.line_up(turn_id, session_id, *pushed, since))
 
-    async def release(self, shard: int, behind: str = "", ended: Sequence[str] = ()) -> Released:
-        """Let turns go that wait in the line of a shard; see ``Changes.release``."""
-        return await self._do(self._changes.release(shard, behind, ended))
-
     async def ended(self, places: Sequence[str]) -> list[str]:
         """Those of ``Released.places`` whose turns have ended, or are gone."""
         names = [each.rpartition("|")[2] for each in places]
@@ -283,10 +272,6 @@ class Ledger:
         task_id, _, worker = found.decode().partition(" ")
         return task_id, worker
 
-    async def cancel(self, turn_id: str, session_id: str) -> None:
-        """Cancel a turn, because a later one of its session interrupts it."""
-        await self._do(self._changes.cancel(turn_id, session_id))
-
     async def answer_probe(self, queue: str, nonce: str) -> None:
         """Record that this worker claimed a probe."""
         key = Keys(self._settings.namespace).probe(nonce)
@@ -305,7 +290,6 @@ class Ledger:
         return Keys(self._settings.namespace, shard).due
 
     async def _do(self, command: Command[T]) -> T:
-        """Send one command, once."""
         if not command.script:
             return command.read(await self._connection.ask(*command.words))
         script = self._changes.scripts[command.script]

@@ -93,8 +93,6 @@ class _Parser:
 
 @dataclass(slots=True, eq=False)
 class _Body:
-    """A body that is being read."""
-
     owner: str
     data: bytearray = field(default_factory=bytearray)
     refused: bool = False

@@ -287,7 +287,6 @@ def _refused(
 
 
 def _plain(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of what is not null."""
     return dict(next((each for each in schema.get("anyOf", ()) if each.get("type") != "null"), schema))
 
 

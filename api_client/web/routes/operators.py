@@ -40,7 +40,6 @@ _MOST = 1000
 
 
 def _list(noun: Noun[Any]) -> Callable[..., Awaitable[Response]]:
-    """Return what answers ``GET`` of a noun."""
 
     async def listed(relay: RelayOf, caller: Asker) -> Response:
         return await _listed(noun, relay, caller, -1)

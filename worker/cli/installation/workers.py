@@ -52,7 +52,6 @@ def workers(context: click.Context, as_json: bool) -> None:
 
 
 def _ordering(order: WorkerOrder, said: str, summary: str) -> click.Command:
-    """A command that orders a worker."""
 
     @click.argument("name")
     @json_option

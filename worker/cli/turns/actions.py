@@ -73,7 +73,6 @@ def _json(done: Done) -> dict[str, Any]:
 
 
 def _filters(action: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A command over one turn or a filter."""
     options: list[Callable[[Callable[..., Any]], Callable[..., Any]]] = [
         turn_argument(required=False),
         filter_options(_STATUSES[action]),

@@ -162,7 +162,6 @@ def watch(turn_id: str, after: int, as_json: bool) -> None:
 
 
 def _versions(turn: Turn) -> tuple[tuple[str, str], ...]:
-    """Return what the turn was answered and judged by."""
     return ("version", turn.flow), ("policy", turn.policy), ("prompt template", turn.request.template)
 
 

@@ -320,7 +320,6 @@ def find_adrs(out: Outline, starts: Sequence[int]) -> list[Adr]:
 
 
 def _plain_adrs(out: Outline) -> Iterator[Adr]:
-    """The ADRs that are in the text itself."""
     closed = {start: end > start + 1 and out.lines[end - 1].rstrip() == "---" for start, end in out.headers}
     begins: list[tuple[int, tuple[int, int] | None]] = [
         (start, (start + 1, end - closed[start])) for start, end in out.headers
@@ -349,7 +348,6 @@ def _plain_adrs(out: Outline) -> Iterator[Adr]:
 
 
 def _fenced_adrs(out: Outline, fence: CodeFence, starts: Sequence[int]) -> Iterator[Adr]:
-    """The ADRs in a document's fence."""
     first, last = fence.start + 1, fence.end - fence.closed
     lines = undented(out.lines[first:last], fence.indent)
     for adr in _plain_adrs(outline("\n".join(lines), header_end)):

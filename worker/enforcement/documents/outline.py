@@ -184,7 +184,6 @@ def outline(text: str, header: HeaderEnd | None = None) -> Outline:
 
 
 def _note(out: Outline, token: Token, following: Token | None) -> None:
-    """Note where a token is."""
     if token.map is None:
         return
     start, end = token.map

@@ -162,7 +162,6 @@ def _version(value: Any) -> int:
 
 
 def _file(offered: tuple[str, ...]) -> Kind:
-    """The whole file."""
     return record(
         {
             "version": _version,

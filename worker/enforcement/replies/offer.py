@@ -416,5 +416,4 @@ def _blocks(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
 
 
 def _plain_blocks(reply: str) -> list[str]:
-    """Return what is in the blocks of a reply that name no language."""
     return [parse(reply).out.inside(fence) for fence in closed_fences(reply, "") if fence.language in ("", "text")]

@@ -76,8 +76,6 @@ class ADRStructureValidator(ResponseValidator):
 
 
 class _Judge:
-    """Judges one ADR."""
-
     def __init__(self, adr: Adr, text: Text, locale: str, *, surgical: bool) -> None:
         self.adr, self.file, self.locale, self.surgical = adr, text.file, locale, surgical
         self.named = adr.name if len(text.adrs) > 1 else ""

@@ -257,8 +257,6 @@ class Services(Protocol):
 
 
 class _Nothing:
-    """A process that has provided nothing."""
-
     def run(self, program: JudgingProgram) -> Ended:
         raise CannotRun("this process runs no programs; call worker.external.provide() first")
 

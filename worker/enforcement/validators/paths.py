@@ -234,7 +234,6 @@ class FileExistenceValidator(ResponseValidator):
 
 
 def _found(adr: Adr, locale: str, file: str, part: str, code: str, node: Node, **values: object) -> ValidationIssue:
-    """An issue at a node of an ADR's header."""
     return issue(code, locale, file=file, line=adr.header_line(node.line), part=part, **values)
 
 

@@ -509,7 +509,6 @@ class Listening:
         return replace(self._call, **self._known(whole=False, why=""))
 
     def _known(self, whole: bool, why: str) -> _Facts:
-        """What of the call is known by now."""
         facts, call = dict(self._facts), self._call
         asked, refused = facts.pop("asked", False), facts.pop("refused", False)
         model = call.model or word_of(facts.pop("model", ""))

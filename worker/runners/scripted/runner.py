@@ -123,7 +123,6 @@ def parse(text: str, source: str) -> tuple[ScriptRule, ...]:
 
 
 def _placed(problems: Sequence[Problem], root: yaml.Node | None) -> Iterator[Problem]:
-    """The problems with their places in the text."""
     for problem in problems:
         at = node = root
         for step in problem.where:
