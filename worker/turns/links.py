@@ -322,7 +322,7 @@ def _verify(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> 
     if this.number != link.attempt:
         raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
     output = folders.delivery_folder(parts.settings, turn, this) / phase_turns.OUTPUT
-    last = link.attempt >= (turn.allowed or turn.request.max_attempts)
+    last = link.attempt >= turn.max_attempts
 
     def judge() -> tuple[ValidationIssue, ...]:
         case = case_of(parts, turn, this.text, written_files(output.parent), ())

@@ -130,7 +130,7 @@ def begin(holder: FencedPlace, directory: Path, turn: Turn, history: Sequence[At
     channel = FeedbackChannel(holder.path, locale=turn.request.locale)
     last = history[-1] if history else None
     if last and last.feedback:
-        allowed = max(turn.allowed or turn.request.max_attempts, last.number)
+        allowed = max(turn.max_attempts, last.number)
         text = channel.write(last.feedback, last.number, allowed)
         (directory / FeedbackChannel.FEEDBACK_FILE).write_text(text, encoding="utf-8")
     else:

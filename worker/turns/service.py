@@ -115,7 +115,7 @@ def worker_lost(worker: str) -> str:
 
 
 def _attempt(turn: Turn, link: Link) -> str:
-    return f"attempt {link.attempt}/{turn.allowed or turn.request.max_attempts}"
+    return f"attempt {link.attempt}/{turn.max_attempts}"
 
 
 def _said(body: Body) -> str:
@@ -265,47 +265,32 @@ _SUCCESSES = frozenset(outcome.value for outcome in Outcome if outcome.success)
 
 
 class TaskReport(Protocol):
-    """Shows operators the current task: ``task_events.TaskStory``."""
+    """Shows operators the current task (``TaskStory``); by itself it shows it to nobody."""
 
     @property
     def task_id(self) -> str:
         """The Celery task's id; empty when nobody watches."""
-        ...
+        return ""
 
     def state(self, state: str, words: str) -> None:
         """The task's new state, and words for people."""
-        ...
+        return
 
     def end(self, words: str, *, failed: bool = False) -> None:
         """The task has ended; the words say how."""
-        ...
-
-    def following(self, link: Link | None) -> str:
-        """The Celery task's id of the next link, if it is carried out here too; empty when nobody watches."""
-        ...
-
-    def follow(self, link: Link) -> None:
-        """The next task is carried out here too, in place."""
-        ...
-
-
-class NoTaskReport:
-    """For callers whose tasks no operator watches."""
-
-    task_id = ""
-
-    def state(self, state: str, words: str) -> None:
-        """Nobody listens."""
-
-    def end(self, words: str, *, failed: bool = False) -> None:
-        """Nobody listens."""
+        return
 
     def following(self, _link: Link | None) -> str:
-        """Nobody watches."""
+        """The Celery task's id of the next link, if it is carried out here too; empty when nobody watches."""
         return ""
 
     def follow(self, link: Link) -> None:
-        """Nobody listens."""
+        """The next task is carried out here too, in place."""
+        return
+
+
+class NoTaskReport(TaskReport):
+    """For callers whose tasks no operator watches."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -315,7 +315,7 @@ def _workers(seen: Overview) -> str:
 
 def _running(turn: Turn, seen: Overview) -> Line:
     started = seen.attempt_starts.get(turn.turn_id, 0.0)
-    attempt = f"attempt {turn.attempt}/{turn.allowed or turn.request.max_attempts}"
+    attempt = f"attempt {turn.attempt}/{turn.max_attempts}"
     state = "lost" if turn.turn_id in seen.lost else "stopping" if turn.stop else turn.state.value
     age, agent = _span(seen.at - turn.created_at), _span(seen.at - started) if started else ""
     text = f"  {age:>8}  {state:<10}  {attempt:<12} {agent:>8}  {turn.turn_id}  {one_line(turn.request.prompt, 60)}"

@@ -188,7 +188,7 @@ def _row(turn: Turn, wait: Wait | None) -> tuple[str, ...]:
         status,
         moment(turn.finished_at or turn.created_at),
         took,
-        f"{turn.attempt}/{turn.allowed or turn.request.max_attempts}",
+        f"{turn.attempt}/{turn.max_attempts}",
         one_line(turn.request.model, 24),
         one_line(turn.request.shown_owner, _OWNER_WIDTH),
         one_line(turn.flow, 16) or "-",

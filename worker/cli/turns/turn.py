@@ -192,7 +192,7 @@ def show(turn_id: str, as_json: bool) -> None:
         *((name, value) for name, value in _versions(turn) if value),
         ("state", turn.state.value),
         *([("waits", one_line(wait.words(), 300))] if wait else []),
-        ("attempt", f"{turn.attempt} of {turn.allowed or turn.request.max_attempts}, deliveries {turn.delivery}"),
+        ("attempt", f"{turn.attempt} of {turn.max_attempts}, deliveries {turn.delivery}"),
         ("owner", one_line(turn.request.shown_owner, 100)),
         ("created", moment(turn.created_at)),
     ]

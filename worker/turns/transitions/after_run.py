@@ -443,7 +443,7 @@ def _rejected(
     """Ask again while runs are left, else hand the turn on or give up."""
     errors, usage = [issue for issue in issues if issue.is_error], Usage.of(record.usage)
     rejected = AttemptRejected(attempt=link.attempt, issues=issues)
-    if link.attempt < (turn.allowed or turn.request.max_attempts) and result.judged:
+    if link.attempt < turn.max_attempts and result.judged:
         feedback, codes = feedback_on(result), sorted({issue.code for issue in issues})
         return Move(
             attempt=link.attempt,
