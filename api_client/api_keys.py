@@ -283,22 +283,12 @@ def read_token(path: Path) -> str:
 
 
 class LocalToken:
-    """The token as a running relay knows it; a file that has changed is read again."""
+    """The token as a running relay knows it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._seen: tuple[int, int] | None = None
-        self._hash = ""
 
     def hash(self) -> str:
-        """The token's hash (``keys.hash_of``); '' without one."""
-        try:
-            found = self._path.stat()
-        except OSError:
-            self._seen = None
-            return ""
-        if self._seen != (found.st_ino, found.st_mtime_ns):
-            self._seen = found.st_ino, found.st_mtime_ns
-            token = read_token(self._path)
-            self._hash = hash_of(token) if token else ""
-        return self._hash
+        """The token's hash (``hash_of``) as the file has it now; '' without one."""
+        token = read_token(self._path)
+        return hash_of(token) if token else ""

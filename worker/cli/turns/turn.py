@@ -34,6 +34,8 @@ from worker.cli.terminal import json_option, moment, one_line, safe, span, with_
 from worker.cli.turns.listing import offered_models, turn_argument
 from worker.cli.turns.timeline import DIM, Line, Timeline, error_lines, issue_lines
 
+#: What the settings say where no option does.
+_LIMITS = ("max_attempts", "deadline_seconds", "token_budget", "cost_budget_usd")
 #: How often a terminal shows how long something has been going on.
 _TICK_SECONDS = 1.0
 
@@ -50,9 +52,11 @@ _TICK_SECONDS = 1.0
 )
 @click.option("--locale", type=click.Choice(["de", "en"]), help="Language of feedback and messages.")
 @click.option("--max-attempts", type=int, help="Agent runs at most.")
-@click.option("--deadline", type=float, help="Wall time over all attempts, in seconds.")
+@click.option("--deadline", "deadline_seconds", type=float, help="Wall time over all attempts, in seconds.")
 @click.option("--token-budget", type=int, help="Tokens all attempts may use together; 0: no limit.")
-@click.option("--cost-budget", type=float, help="US dollars all attempts may use together; 0: no limit.")
+@click.option(
+    "--cost-budget", "cost_budget_usd", type=float, help="US dollars all attempts may use together; 0: no limit."
+)
 @click.option("--busy", type=click.Choice([d.value for d in DoubleText]), help="If the session still works on a turn.")
 @click.option("--priority", type=click.Choice([each.value for each in Priority]), help="Whose agents start first.")
 @click.option("--idempotency-key", default="", help="Submitting again with the same key gives the same turn.")
@@ -65,7 +69,7 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
     With --wait or --watch the exit code is 0 if the turn passed and 1 if not.
     """
     settings = load()
-    request = _request(settings, read_text(message) if message == "-" else message, **options)
+    request = _request(settings, read_text(message) if message == "-" else message, options)
 
     async def action(client: TurnsClient) -> Turn | None:
         applied = client.policies.apply(
@@ -95,37 +99,21 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
     _exit_by(turn, show_error=not (watching or as_json))
 
 
-def _request(
-    settings: Settings,
-    message: str,
-    session: str | None,
-    model: str | None,
-    validators: tuple[str, ...],
-    locale: str | None,
-    max_attempts: int | None,
-    deadline: float | None,
-    token_budget: int | None,
-    cost_budget: float | None,
-    busy: str | None,
-    priority: str | None,
-) -> TurnRequest:
+def _request(settings: Settings, message: str, options: Mapping[str, Any]) -> TurnRequest:
     if not message.strip():
         raise BadRequest("the message is empty")
-    model = model or next(iter(settings.models))
+    model, session = options["model"] or next(iter(settings.models)), options["session"]
     settings = settings.of_model(model)
     return TurnRequest(
         model=model,
         messages=({"role": "user", "content": message},),
         session_id=new_session_id() if session is None else session,
-        validators=validators or settings.validators,
-        locale=locale or spoken([message]) or settings.locale,
-        max_attempts=settings.max_attempts if max_attempts is None else max_attempts,
-        deadline_seconds=settings.deadline_seconds if deadline is None else deadline,
-        token_budget=settings.token_budget if token_budget is None else token_budget,
-        cost_budget_usd=settings.cost_budget_usd if cost_budget is None else cost_budget,
-        double_text=DoubleText(busy or DoubleText.QUEUE),
+        validators=options["validators"] or settings.validators,
+        locale=options["locale"] or spoken([message]) or settings.locale,
+        double_text=DoubleText(options["busy"] or DoubleText.QUEUE),
         policy=settings.policy_orders,
-        priority=priority or "",
+        priority=options["priority"] or "",
+        **{name: getattr(settings, name) if options[name] is None else options[name] for name in _LIMITS},
     )
 
 
