@@ -36,7 +36,7 @@ from api_client.web.errors import (
     readable,
     shown_text,
 )
-from api_client.web.identity.access import InProgress, is_loopback, needs_key
+from api_client.web.identity import InProgress, is_loopback, needs_key
 from api_client.web.listing import JSON
 from api_client.web.pages import operators as operators_pages
 from api_client.web.pages import render, turn, turn_list

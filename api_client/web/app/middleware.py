@@ -24,7 +24,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from api_client.contract.issues import StoreUnavailable
 from api_client.contract.keys import UNTRUSTED_PROXY
 from api_client.web.errors import ApiError, bad_request, internal_error, shown_text, where
-from api_client.web.identity.access import needs_key
+from api_client.web.identity import needs_key
 from api_client.web.listing import JSON
 from api_client.web.relay import Relay, network_of
 

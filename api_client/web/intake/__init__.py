@@ -23,7 +23,7 @@ from api_client.web.bodies.ask import Ask
 from api_client.web.bodies.body import size_of
 from api_client.web.bodies.models import known_model
 from api_client.web.errors import ApiError, bad_request
-from api_client.web.identity.access import Caller
+from api_client.web.identity import Caller
 from api_client.web.relay import Relay
 
 log = structlog.get_logger(__name__)

@@ -20,7 +20,7 @@ from api_client.nouns import PAUSES, SHEETS, WORKERS, Button, Noun, Sheet, Sight
 from api_client.pauses import Pause
 from api_client.store.audit import grouped
 from api_client.web.errors import ApiError
-from api_client.web.identity.access import require_operator
+from api_client.web.identity import require_operator
 from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, VisitorOf
 from api_client.web.relay import RelayOf

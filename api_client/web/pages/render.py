@@ -33,7 +33,7 @@ from api_client.figures.stats import RuleRow, Slice
 from api_client.nouns import SHEETS
 from api_client.overview import overview
 from api_client.web.errors import ApiError, from_contract
-from api_client.web.identity.access import needs_key, require_local
+from api_client.web.identity import needs_key, require_local
 from api_client.web.pages.visitor import (
     COOKIE,
     Form,

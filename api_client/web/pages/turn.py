@@ -33,7 +33,7 @@ from api_client.tracing import trace_id
 from api_client.turns.inbox import proposal
 from api_client.turns.turn_files import LinkedFile
 from api_client.web.errors import ApiError, say, shown_text
-from api_client.web.identity.access import needs_key, needs_token, require_local, require_operator
+from api_client.web.identity import needs_key, needs_token, require_local, require_operator
 from api_client.web.intake import replay
 from api_client.web.pages.render import page, page_router, see_other, visited
 from api_client.web.pages.visitor import Form, LongForm, Visitor, VisitorOf, form_of, others_need_token

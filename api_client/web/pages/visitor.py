@@ -28,7 +28,7 @@ from api_client.nouns import SHEETS
 from api_client.store.audit import by_key
 from api_client.web.bodies.body import in_time, off_the_loop
 from api_client.web.errors import ApiError
-from api_client.web.identity.access import (
+from api_client.web.identity import (
     Caller,
     holder_by_hash,
     needs_key,

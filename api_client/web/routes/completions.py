@@ -21,7 +21,7 @@ from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
 from api_client.web.bodies.body import read_as
 from api_client.web.bodies.models import TurnBody, known_model, operation
 from api_client.web.errors import note_locale
-from api_client.web.identity.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
+from api_client.web.identity import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
 from api_client.web.intake import require_rate, submit
 from api_client.web.listing import JSON, SSE_RESPONSES
 from api_client.web.openwebui.background import TASK_HEADER

@@ -33,7 +33,7 @@ from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS
 from api_client.notices import NoticeCounts
 from api_client.pauses import BREAKER, LIMIT, WHATS
 from api_client.web.errors import bad_request, shown
-from api_client.web.identity.access import MayReadMetrics
+from api_client.web.identity import MayReadMetrics
 from api_client.web.listing import JSON
 from api_client.web.relay import Relay, RelayOf
 from api_client.workers.reports import Standing

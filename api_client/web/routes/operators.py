@@ -20,7 +20,7 @@ from api_client.turns.inbox import proposal
 from api_client.web.bodies.body import read_object
 from api_client.web.bodies.models import DecisionBody, NoticesBody, PauseBody, operation, read
 from api_client.web.errors import bad_request
-from api_client.web.identity.access import (
+from api_client.web.identity import (
     Asker,
     Caller,
     Holder,

@@ -19,7 +19,7 @@ from api_client.web.bodies.ask import read_idempotency_key
 from api_client.web.bodies.body import off_the_loop, read_object, size_of
 from api_client.web.bodies.models import PhasesBody, operation, read, read_escalation
 from api_client.web.errors import ApiError, bad_request, shown
-from api_client.web.identity.access import Asker, needs_token
+from api_client.web.identity import Asker, needs_token
 from api_client.web.intake import require_room
 from api_client.web.listing import JSON
 from api_client.web.relay import RelayOf

@@ -24,7 +24,7 @@ from api_client.store.audit import by_key
 from api_client.web.bodies.ask import BACKGROUND, Ask, read_response_ask
 from api_client.web.bodies.models import ResponseBody, operation
 from api_client.web.errors import bad_request
-from api_client.web.identity.access import Asker, Reach
+from api_client.web.identity import Asker, Reach
 from api_client.web.intake import delivered, require_rate, submit
 from api_client.web.listing import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 from api_client.web.openwebui.background import answer_task

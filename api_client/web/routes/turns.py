@@ -22,7 +22,7 @@ from api_client.turns.turn_files import kept_files, open_file
 from api_client.web.bodies.body import has_body, read_object
 from api_client.web.bodies.models import ReplayBody, TurnBody, operation, read
 from api_client.web.errors import ApiError, bad_request, shown
-from api_client.web.identity.access import Asker, Named, Reach, needs_key, require_local
+from api_client.web.identity import Asker, Named, Reach, needs_key, require_local
 from api_client.web.intake import replay, submit
 from api_client.web.listing import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame, place_of, search_of
 from api_client.web.relay import Relay, RelayOf, linked_files, require_link

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from api_client.api_keys import ApiKey, add, read_keys, revoke
 from api_client.contract.issues import KeyNotFound, SettingsError
 from api_client.contract.turn import owner_of_name, owner_of_user
-from api_client.web.identity.access import signed_user
+from api_client.web.identity import signed_user
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
 from worker.cli.nouns import keys as command
