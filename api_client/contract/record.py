@@ -144,17 +144,13 @@ def _turn_values(stored: Mapping[bytes, bytes]) -> dict[str, Any]:
     return found
 
 
-def decode_turn(stored: Mapping[bytes, bytes], *, request: TurnRequest | None = None) -> Turn:
+def decode_turn(stored: Mapping[bytes, bytes]) -> Turn:
     """The turn in a stored record: the fields of its hash, and those of its texts that are wanted.
 
-    ``request`` is for readers that have it already. Raises ``ValueError``: it is not a turn's record.
+    Raises ``ValueError``: it is not a turn's record.
     """
     try:
-        if request:
-            values = _turn_values({name: text for name, text in stored.items() if name != b"request"})
-            values["request"] = request
-        else:
-            values = _turn_values(stored)
+        values = _turn_values(stored)
         if response := values.get("response"):
             values["markers"] = read_spans(json.loads(stored.get(b"markers") or "null"), response)
         if missing := _NEEDED - values.keys():

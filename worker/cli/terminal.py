@@ -48,11 +48,11 @@ def write_json(value: Any) -> None:
     click.echo(json.dumps(value, default=str))
 
 
-def write_table(rows: list[tuple[str, ...]], *, gap: str = "  ") -> None:
+def write_table(rows: list[tuple[str, ...]]) -> None:
     """Columns, as wide as their widest cell."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
-        click.echo(gap.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        click.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
 def write_list(as_json: bool, data: Any, none: str, head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:

@@ -194,11 +194,6 @@ def assemble(history: Sequence[Attempt], text: str, files: Iterable[str] = (), f
     return take(before.answer, before.errors, text, files, feedback).answer
 
 
-def taken(answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = ()) -> str:
-    """The answer of ``take``."""
-    return take(answer, errors, reply, files).answer
-
-
 def take(
     answer: str, errors: Sequence[ValidationIssue], reply: str, files: Iterable[str] = (), feedback: str = ""
 ) -> Taken:
@@ -424,7 +419,7 @@ def kept_files(
 ) -> tuple[dict[str, str], list[ValidationIssue]]:
     """The files of an answer after a retry, by name, and CONTENT_LOST for what a new version of one of them lacks.
 
-    A file stays until an error named it, or a whole answer was asked for; then ``taken`` decides, as for the answer. A
+    A file stays until an error named it, or a whole answer was asked for; then ``take`` decides, as for the answer. A
     version that lacks a good section is not taken. A file that is new is added.
     """
     files, missing = dict(before), []
@@ -436,7 +431,7 @@ def kept_files(
         if old is None or old == text:
             files[name] = text
         elif asked:
-            after = taken(old, asked, text)
+            after = take(old, asked, text).answer
             gone = lost(old, asked, after, locale)
             files[name] = old if gone else after
             missing += [replace(issue, file=name, part="") for issue in gone]

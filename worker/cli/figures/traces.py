@@ -50,13 +50,13 @@ class SentTurns:
     refused: tuple[str, ...] = ()
 
 
-async def send_next(client: TurnsClient, send: Send, size: int = BATCH) -> SentTurns | None:
+async def send_next(client: TurnsClient, send: Send) -> SentTurns | None:
     """Send the turns that come next; None when none waits. ``send`` may take long: it runs in a thread.
 
     Raises:
         NotTaken: the receiver took nothing; the same turns come next again. StoreUnavailable: the store is away.
     """
-    batch = await client.untraced.next(size)
+    batch = await client.untraced.next(BATCH)
     if batch is None:
         return None
     providers = providers_of(client.settings)

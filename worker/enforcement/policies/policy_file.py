@@ -9,7 +9,7 @@ import inspect
 import re
 import sys
 import typing
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from enum import Enum
 from functools import cache
@@ -135,12 +135,9 @@ class PolicyError(Invalid):
     """The file cannot be used. ``problems`` are all that were found, in the file's order."""
 
 
-def read_policy(text: str, offered: Collection[str] | None = None) -> PolicyFile:
-    """Read a policy file. ``offered`` are the validators that entries may name besides the rules, by default all.
-
-    Raises ``PolicyError`` with every problem, its line and its column.
-    """
-    validators = tuple(offered_validators() if offered is None else offered)
+def read_policy(text: str) -> PolicyFile:
+    """Read a policy file. Raises ``PolicyError`` with every problem, its line and its column."""
+    validators = offered_validators()
     try:
         found, place = read_yaml(text, _file(validators), "the file is empty; it needs rules")
     except Invalid as error:

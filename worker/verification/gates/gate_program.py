@@ -13,7 +13,7 @@ import sys
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -213,7 +213,6 @@ def run_program(
     stop: Stop | None = None,
     deadline: float = math.inf,
     mark: str = "",
-    environment: Mapping[str, str] | None = None,
     stdin: bytes = b"",
     home: Path | None = None,
     tail: int = TAIL_LINES,
@@ -229,7 +228,6 @@ def run_program(
         stop: asks it to end.
         deadline: an earlier end, by ``time.monotonic()``.
         mark: names its processes; made up when empty.
-        environment: further variables.
         stdin: what it reads.
         home: its HOME and place for temporary files, made when missing; None for none.
         tail: how many lines of its output are kept, the last ones.
@@ -248,7 +246,7 @@ def run_program(
     process = processes.shared().spawn(
         fence.around(command, directory, own or Bind(directory, writable=True)) if fence else command,
         mark=mark or f"gate-{uuid.uuid4().hex}",
-        env={**clean_environment(home), **(environment or {}), "PYTHONPATH": SOURCE_ROOT},
+        env={**clean_environment(home), "PYTHONPATH": SOURCE_ROOT},
         cwd=directory,
         stdin=stdin,
         lease_ends=stop.lease_ends,
