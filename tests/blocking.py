@@ -1,7 +1,7 @@
 """What holds up a worker's event loop: an engine's test fails for it.
 
 Calls that may block are seen by Python's audit events, however fast they were: no test depends on how long something
-took (``loops/loop.py`` measures that in a running worker). What computes for too long: ``tests/long_steps.py``.
+took (``loops/__init__.py`` measures that in a running worker). What computes for too long: ``tests/long_steps.py``.
 """
 
 import os
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.long_steps import LongSteps
-from worker.turns.loops.loop import Loop
+from worker.turns.loops import Loop
 
 #: Audit events of calls that wait for a disk, a process or another host.
 BLOCKING = {

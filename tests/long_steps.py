@@ -3,7 +3,7 @@
 No limit is a time that a slow or busy machine could break. What a step does in Python is counted in calls. What one
 call into C, or a loop without calls, uses of the processor is compared with a fixed piece of work that the same machine
 did, and counts only when the same function does it again and again. On the machine of record both limits are about
-50 ms, what ``worker/turns/loops/loop.py`` reports, and the longest step of a turn takes a twentieth of it.
+50 ms, what ``worker/turns/loops/__init__.py`` reports, and the longest step of a turn takes a twentieth of it.
 """
 
 import sys

@@ -39,7 +39,7 @@ from worker.processes.broker import EmbeddedBroker
 from worker.processes.lean import lift_open_files
 from worker.turns.leases.host import Host, Work, WorkerHeartbeat
 from worker.turns.leases.reaper import Reaper
-from worker.turns.loops.loop import Watcher
+from worker.turns.loops import Watcher
 
 _OWNERS, _AT_ONCE, _LOOK_SECONDS, _TO_TAKE, _PATIENCE = 1_000, 200, 20.0, 60.0, 300.0
 _MESSAGE = ({"role": "user", "content": "Which cache do we take, and why? " * 8},)

@@ -59,7 +59,7 @@ def _engine() -> None:
     from worker.turns import folders, service
     from worker.turns.agent_run import AgentRun
     from worker.turns.engine import Engine
-    from worker.turns.loops.loop import Loop
+    from worker.turns.loops import Loop
     from worker.turns.service import TurnService
     from worker.turns.tasks import celery_internals
 

@@ -35,7 +35,7 @@ from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
 from worker.runners.base import AgentEvent
 from worker.turns.agent_run import EventWriter
-from worker.turns.loops.loop import Loop
+from worker.turns.loops import Loop
 
 #: (a) how many streams at once, how many deltas each, and how many a second of each.
 QUICK, QUICK_DELTAS, QUICK_RATE = 50, 200, 10

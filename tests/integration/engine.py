@@ -25,8 +25,7 @@ from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, 
 from worker.turns.judges import judge_case, repair_case
 from worker.turns.leases.host import Host, obstacle
 from worker.turns.leases.lease import LeaseKeeper
-from worker.turns.loops.loop import Loop
-from worker.turns.loops.threads import Threads
+from worker.turns.loops import Loop, Threads
 from worker.turns.parts import EngineParts
 from worker.turns.service import Slots, TurnService
 from worker.turns.session_files import session_files

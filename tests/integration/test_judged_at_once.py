@@ -28,7 +28,7 @@ from worker.files.workspace import written
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns import folders
 from worker.turns.judges import Case
-from worker.turns.loops.threads import Threads
+from worker.turns.loops import Threads
 
 CHECKS = Pause(what="queue", name="check", reason="new rules", by="ops")
 LONG = "x" * MOST_CHARACTERS + GOOD

@@ -13,7 +13,7 @@ from tests.support import wait_until
 from worker.agents import Ability
 from worker.turns.leases import host
 from worker.turns.leases.host import Host, Work, WorkerHeartbeat
-from worker.turns.loops.loop import Watch
+from worker.turns.loops import Watch
 
 
 class Clock:

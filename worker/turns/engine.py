@@ -32,8 +32,7 @@ from worker.turns.leases.host import Host, Work, WorkerHeartbeat, obstacle
 from worker.turns.leases.kept_agents import KeptAgents
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
-from worker.turns.loops.loop import Loop, Watch, Watcher
-from worker.turns.loops.threads import Threads
+from worker.turns.loops import Loop, Threads, Watch, Watcher
 from worker.turns.parts import EngineParts
 from worker.turns.service import Seat, Slots, TurnService, worker_lost
 from worker.turns.session_files import session_files

@@ -18,7 +18,7 @@ from worker.runners.base import BuildRunner
 from worker.turns.judges import Case
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
-from worker.turns.loops.threads import Threads
+from worker.turns.loops import Threads
 from worker.turns.session_files import SessionFiles, SharedFolder
 
 #: Announces a turn's next link to Celery: the link, the turn's id, its session's. Blocks.

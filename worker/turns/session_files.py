@@ -26,7 +26,7 @@ from worker.files.safe_io import opened
 from worker.files.snapshots import bring, packed
 from worker.files.workspace import Recent, fenced_writes
 from worker.turns.leases.lease import Lease
-from worker.turns.loops.threads import Threads
+from worker.turns.loops import Threads
 
 log = structlog.get_logger()
 

@@ -18,7 +18,7 @@ from worker.turns.leases import host
 from worker.turns.leases.host import Host, Liveness, oom_counter, oom_kills
 from worker.turns.leases.lease import Lease
 from worker.turns.leases.replica_watch import MAY, MAY_NOT, priority_of
-from worker.turns.loops.loop import SLOW_SHARE, Rounds
+from worker.turns.loops import SLOW_SHARE, Rounds
 from worker.turns.transitions.after_run import MOST_HAND_OVERS, Delays, after_run, hand_over_delay
 
 SECONDS = 8.0

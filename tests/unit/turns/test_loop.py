@@ -29,8 +29,7 @@ from worker.turns.agent_run import EventWriter
 from worker.turns.leases import lease
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
-from worker.turns.loops.loop import BLOCKED_SECONDS, Loop, Watch
-from worker.turns.loops.threads import Threads
+from worker.turns.loops import BLOCKED_SECONDS, Loop, Threads, Watch
 
 
 @pytest.fixture

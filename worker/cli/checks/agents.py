@@ -29,7 +29,7 @@ from api_client.workers.reason import Reason
 from api_client.workers.reports import Standing
 from worker.cli.checks.finding import Finding, State
 from worker.cli.terminal import asked, number_of, write_json
-from worker.turns.loops.loop import SLOW_SHARE
+from worker.turns.loops import SLOW_SHARE
 
 if TYPE_CHECKING:
     from worker.certification.trial import Trial

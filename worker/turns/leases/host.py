@@ -35,7 +35,7 @@ from api_client.workers.reports import OwnReport
 from worker.agents import Ability
 from worker.files.safe_io import SHORT_OF, spread
 from worker.runners.base import Completion, ErrorKind, RunResult
-from worker.turns.loops.threads import Short
+from worker.turns.loops import Short
 
 log = structlog.get_logger()
 

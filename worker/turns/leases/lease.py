@@ -22,7 +22,7 @@ from api_client.store.connecting import connect
 from api_client.turns.record.beats import Beats
 from api_client.turns.record.changes import Claim
 from api_client.turns.record.ledger import Ledger
-from worker.turns.loops.loop import SLOW_SHARE, Rounds
+from worker.turns.loops import SLOW_SHARE, Rounds
 
 log = structlog.get_logger()
 

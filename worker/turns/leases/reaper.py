@@ -26,7 +26,7 @@ from api_client.turns.record.announced import Backlog
 from api_client.turns.record.beats import Calm, Clocks
 from api_client.turns.record.changes import Reaped
 from api_client.turns.record.ledger import Ledger
-from worker.turns.loops.threads import Short
+from worker.turns.loops import Short
 
 log = structlog.get_logger()
 
