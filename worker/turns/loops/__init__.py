@@ -1,4 +1,4 @@
-"""The loops and threads of a worker process. Its event loop has a separate thread: the main one is the Celery worker's."""
+"""The loops and threads of a worker process. Its event loop has a separate thread: the main one is Celery's."""
 
 from __future__ import annotations
 
@@ -298,7 +298,6 @@ async def _left(watcher: Watcher) -> None:
 # The threads of a worker process: for work that blocks, so that the event loop never does.
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 #: Folders are prepared and published by this many at once.
 _FILES = 4
