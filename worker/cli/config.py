@@ -33,64 +33,7 @@ from worker.enforcement.validators.codes import CODES as ANSWER_CODES
 from worker.verification.gates.gate import CODES as OUTPUT_CODES
 
 _URLS = {"broker_url", "store_url"}
-_OPENING = f"""# Settings
-
-A setting is an environment variable, or a line of the settings file; its default is in brackets. `turns config` shows
-the values in use and where each comes from.
-Made by `turns config --markdown` from `api_client/contract/settings/`; do not edit.
-
-Where a value comes from, the first that has one: its own variable; for a secret, the file its `NAME_FILE` names
-(`HELIX_API_KEYS_FILE=/run/secrets/api_keys`); for broker and store, `REDIS_URL`; where none of these names a store, the
-environment of a `turns up` that runs on this `HELIX_ROOT`, without its secrets; the settings file; for broker, store
-and models, that `turns up` again (`HELIX_ROOT/{STATE_DIR}/{RUN_FILE}`); the default.
-
-## The settings file
-
-`HELIX_CONFIG` names it; else it is `HELIX_ROOT/.helix/helix.toml`, where there is one. An agent in a box does
-not reach that folder. Its keys are the names below, without `HELIX_` and in small letters. Models, owners
-and flow versions have blocks:
-
-```toml
-locale = "en"
-api_keys_file = "/run/secrets/api_keys"       # a secret is in a separate file
-
-[model.consultant]                            # the first model is the default
-runner = "claude_cli"
-model = "opus"
-key_file = "keys/anthropic"                   # relative to this file
-claude_allowed_tools = ["WebSearch"]
-prompt_template = "consultant.md.j2"          # instead of our CLAUDE.md: a path, de, en, none (sessions.md)
-vision = true
-stream = "draft"                              # live | draft | validated
-
-[model.fast]
-runner = "openai_http"
-model = "qwen3"
-url = "http://gpu.example:8000/v1"
-validators = ["step_marker"]
-policy = {{ step_marker = ["repair", "retry", "fail"] }}   # or a policy file: policy = "fast.yaml" (policy.md)
-parameters = {{ temperature = 0.2, max_tokens = 4000 }}   # sent with each request of openai_http
-timeouts = {{ first = 60, next = 20 }}          # seconds that openai_http waits for an event of the answer
-api = "chat"                                  # or responses: how openai_http asks
-prices = {{ input = 0.5, output = 1.5 }}        # dollars for a million tokens, where the service reports no cost
-fallbacks = {{ limit = ["consultant"], auth = ["consultant"] }}   # models that take over (operations.md)
-max_attempts = 2
-deadline_seconds = 600
-limit_memory_mb = 1024
-
-[owner.anna]                                  # whoever's key names this owner (turns keys create NAME --owner anna)
-policy = "anna.yaml"                          # wins over all others
-
-[flow.v3]                                     # a version of HELIX_FLOW_VERSION (flow-versions.md)
-policy = "v3.yaml"                            # wins over the models' and the one of all
-prompt_template = "v3.md.j2"
-max_failure_rate = 0.2                        # above it the version is rolled back
-```
-
-`runner` is needed; `model` is its option, as behind `:` in `HELIX_MODELS`. A block may also set whatever is marked *
-below: for turns of this model it wins over the variable and the line of that name. What a request says itself wins over
-both. `HELIX_MODELS`, where it is set, says which models there are; the blocks of those still hold.
-"""
+_OPENING = Path(__file__).with_name("settings.md")
 _DEPRECATED = """## Deprecated
 
 These still hold, with a warning.
@@ -148,7 +91,7 @@ def _of_blocks(settings: Settings, file: SettingsFile) -> list[dict[str, str]]:
 
 def reference() -> str:
     """docs/settings.md: every setting and constant, its default and what it means."""
-    lines = [_OPENING]
+    lines = [_OPENING.read_text(encoding="utf-8")]
     known = declared(Settings, "setting")
     current = [each for each in known if not each.metadata["instead"]]
     for group in GROUPS:

@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import structlog
 
-from api_client.contract.declared import Findings, Invalid, Problem, resolved
+from api_client.contract.declared import Findings, Invalid, Problem, resolved, table_beside
 from api_client.contract.issues import HelixError, SettingsError
 from api_client.contract.phases import Phase, PhaseError, checked_phases, kind_at
 from api_client.contract.settings import Settings, load
@@ -44,46 +44,7 @@ log = structlog.get_logger()
 #: Longest feedback that is written, in characters.
 MAX_MESSAGE = 200_000
 
-_WORDS = {
-    "en": """# Verification Feedback
-
-**Attempt**: {attempt}/{max_attempts}
-**Time**: {time}
-
-## Issues Found
-
-{message}
-
-## Required Actions
-
-Fix the issues listed above and update your output; what they do not name stays as it is.
-{next}
-
----
-*Written by the verification of helix-turns*
-""",
-    "de": """# Rückmeldung der Prüfung
-
-**Versuch**: {attempt}/{max_attempts}
-**Zeit**: {time}
-
-## Gefundene Mängel
-
-{message}
-
-## Was zu tun ist
-
-Behebe die genannten Mängel in deiner Ausgabe; was sie nicht nennen, bleibt, wie es ist.
-{next}
-
----
-*Geschrieben von der Prüfung von helix-turns*
-""",
-}
-_NEXT = {
-    "en": ("The output is then checked again.", "This was the last attempt."),
-    "de": ("Danach wird die Ausgabe erneut geprüft.", "Das war der letzte Versuch."),
-}
+_WORDS = table_beside(__file__)
 
 
 class FeedbackChannel:
@@ -134,12 +95,12 @@ class FeedbackChannel:
         last = self.max_attempts if max_attempts is None else max_attempts
         if not 1 <= attempt <= last:
             raise ValueError(f"attempt {attempt} of {last}: attempts count from 1 to their maximum")
-        return _WORDS[self.locale].format(
+        return str(_WORDS["feedback"][self.locale]).format(
             attempt=attempt,
             max_attempts=last,
             time=datetime.now(UTC).astimezone().isoformat(timespec="seconds"),
             message=message.strip()[:MAX_MESSAGE] or "-",
-            next=_NEXT[self.locale][attempt == last],
+            next=_WORDS["last" if attempt == last else "again"][self.locale],
         )
 
     def clear(self) -> None:
