@@ -26,7 +26,7 @@ from worker.enforcement import (
     decide,
     judge,
 )
-from worker.enforcement.attempt import taken
+from worker.enforcement.attempt import take
 from worker.enforcement.going_on import go_on, unfinished
 from worker.enforcement.policy import repair_attempt
 
@@ -365,7 +365,7 @@ def issue(part: str) -> ValidationIssue:
 def test_asked_for_parts_everything_else_survives_byte_for_byte(case: tuple[list[Piece], list[str], str]) -> None:
     answer, named, reply = case
     text = "".join(piece for _, piece in answer)
-    after = taken(text, [issue(part) for part in named], reply)
+    after = take(text, [issue(part) for part in named], reply).answer
     has_header = any(part == "yaml_header" for part, _ in answer)
     wide = named if has_header or not any(p.startswith("yaml") for p in named) else [*named, "yaml_header"]
     event("changed" if after != text else "same")
@@ -379,7 +379,7 @@ def test_asked_for_parts_everything_else_survives_byte_for_byte(case: tuple[list
 def test_any_text_at_all_is_only_added_to(answer: str, named: list[str], reply: str) -> None:
     # No ADR: a section or a key is nowhere to be put, so the whole answer is asked for, and a text may replace it.
     errors = [issue(part) for part in named]
-    after = taken(answer, errors, reply)
+    after = take(answer, errors, reply).answer
     assert after.startswith(answer) if named in ([], ["step_marker"]) else after == reply or after.startswith(answer)
 
 
