@@ -80,8 +80,8 @@ class Patience:
 
 
 def _once(make: Callable[Concatenate[Changes, P], Command[T]]) -> Callable[Concatenate[Ledger, P], Asked[T]]:
-    def ask(self: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> Asked[T]:
-        return self._do(make(self._changes, *args, **kwargs))
+    async def ask(self: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._do(make(self._changes, *args, **kwargs))
 
     return ask
 
@@ -89,9 +89,9 @@ def _once(make: Callable[Concatenate[Changes, P], Command[T]]) -> Callable[Conca
 def _patiently(
     make: Callable[Concatenate[Changes, P], Command[T] | Exchange[T]],
 ) -> Callable[Concatenate[Ledger, P], Asked[T]]:
-    def ask(self: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> Asked[T]:
+    async def ask(self: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> T:
         made = make(self._changes, *args, **kwargs)
-        return self._wait_for(made) if isinstance(made, Command) else self._exchange(made)
+        return await (self._wait_for(made) if isinstance(made, Command) else self._exchange(made))
 
     return ask
 
