@@ -48,7 +48,8 @@ _WORD = re.compile(r"c\d+m\d")
 _WORKERS, _RELAYS = ("worker-a", "worker-b"), ("relay-a", "relay-b")
 _VICTIMS = {"agent": 35, "guard": 15, "door": 10, "engine": 15, "worker": 10, "relay": 10, "broker": 5}
 #: An answer that had left the service this long before its process was killed, in seconds, must not be paid again:
-#: until then the CLI may not have said that it was done.
+#: until then the CLI may not have said that it was done. Where the machine is busy, as long as 99 of 100 turns took
+#: that no kill met.
 _TO_FINISH = 0.5
 _PATIENCE = httpx2.Timeout(5.0, read=10.0)
 _PAUSE, _POLL, _TO_ANSWER = 0.3, 0.05, 180.0
@@ -130,11 +131,12 @@ class Kill:
 
 @dataclass(frozen=True)
 class Answered:
-    """One message and what became of it: the turn's record, and its attempts."""
+    """One message and what became of it: the turn's record, and its attempts; ``at``: when it ended (monotonic)."""
 
     word: str
     turn: dict[str, Any]
     attempts: list[dict[str, Any]]
+    at: float = 0.0
 
     @property
     def text(self) -> str:
@@ -296,7 +298,8 @@ class Users:
         path = f"/v1/turns/{sent['turn_id']}"
         while not (turn := await self._until("GET", path)).get("outcome"):
             await asyncio.sleep(_POLL)
-        return Answered(asked, turn, (await self._until("GET", f"{path}/attempts"))["data"])
+        at = turn["finished_at"] + time.monotonic() - time.time()
+        return Answered(asked, turn, (await self._until("GET", f"{path}/attempts"))["data"], at)
 
     async def _until(self, method: str, path: str, **given: Any) -> dict[str, Any]:
         """Ask one relay or the other until one answers."""
@@ -390,7 +393,6 @@ class Judge:
         messages: int = MESSAGES,
         to_finish: float = _TO_FINISH,
     ) -> None:
-        self._to_finish = to_finish
         self._answered, self._kills, self._service, self._transcripts = answered, kills, service, transcripts
         self._messages = messages
         chat_of_turn = {one.turn["turn_id"]: chat for chat, done in answered.items() for one in done}
@@ -400,6 +402,7 @@ class Judge:
         for kill in kills:
             for chat in {chat_of_turn[turn] for turn in kill.turns if turn in chat_of_turn}:
                 self._met[chat].append(kill)
+        self._to_finish = max(to_finish, self._slow())
         self._counts: Counter[str] = Counter()
         self._faults: dict[str, list[str]] = {
             "lost": lost,
@@ -410,6 +413,13 @@ class Judge:
             "conversation differs": [],
             "transcript differs": [],
         }
+
+    def _slow(self) -> float:
+        """How long a turn that no kill met took from its whole answer to its end, in seconds: 99 of 100 are faster."""
+        served = self._service.served_at
+        calm = [one for chat, done in self._answered.items() if chat not in self._met for one in done if one.at]
+        took = sorted(one.at - max(served[one.word, "whole"], default=one.at) for one in calm)
+        return took[len(took) * 99 // 100] if took else 0.0
 
     def judge(self, reference: dict[str, list[str]]) -> Judgement:
         """The verdict on all chats. ``reference``: what is said in a chat of each pattern without a kept process."""
@@ -438,7 +448,7 @@ class Judge:
         served = self._service.served_at
         for at in chain.from_iterable(sorted(served[one.word, end])[:-1] for end in _ENDS[kind_of(one.word)]):
             if any(abs(at - kill) < self._to_finish for kill in kills):
-                self._counts[f"paid again, killed within {self._to_finish} s of the answer"] += 1
+                self._counts[f"paid again, killed within {self._to_finish:.2g} s of the answer"] += 1
             else:
                 self._faults["paid twice"].append(one.word)
 

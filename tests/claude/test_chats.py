@@ -78,6 +78,17 @@ def test_an_answer_whose_process_was_killed_as_it_ended_may_be_asked_for_again()
     assert judgement.counts["paid again, killed within 0.5 s of the answer"] == 1
 
 
+def test_on_a_busy_machine_it_may_be_asked_for_again_as_long_as_other_turns_take_to_end() -> None:
+    service, heard = Service(), {"outcome": "passed", "session_id": "s"}
+    service.served_at["c0m1", "whole"], service.served_at["c1m1", "whole"] = [10.0, 14.0], [10.0]
+    turns = {word: heard | {"turn_id": word, "response": f"Answer {word}."} for word in ("c0m1", "c1m1")}
+    for calm_took, paid_twice in ((0.3, ["c0m1"]), (1.5, [])):
+        ends = {"c0m1": 15.0, "c1m1": 10.0 + calm_took}
+        answered = {word[:2]: [Answered(word, turn, [_START], ends[word])] for word, turn in turns.items()}
+        judge = Judge(answered, [], [Kill(11.0, "agent", frozenset({"c0m1"}))], service, {}, messages=2)
+        assert judge.judge({}).faults["paid twice"] == paid_twice
+
+
 def test_a_call_of_a_tool_ends_no_run_and_may_be_made_again() -> None:
     asked = "c2m2"
     service = Service()

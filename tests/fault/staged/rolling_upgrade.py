@@ -16,7 +16,6 @@ import tarfile
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +98,7 @@ def stage(long: bool) -> Seen:
         pytest.skip("the history with the landed releases is not here")
     ways = [(_LANDED[-1], _HERE)]
     if long:
-        ways = [*pairwise((*_LANDED, _HERE)), (_LANDED[0], _HERE)]
+        ways = [(each, _HERE) for each in _LANDED]
     tried, broken, crashed, beside = 0, list[str](), 0, list[str]()
     with tempfile.TemporaryDirectory() as name:
         old_ones = {release for way in ways for release in way} - {_HERE}
@@ -110,7 +109,7 @@ def stage(long: bool) -> Seen:
                 found = asyncio.run(_there_and_back(site, old, new, 4 if long else 2))
                 tried, broken, crashed = (
                     tried + len(found),
-                    broken + [each for each in found if each],
+                    broken + [f"{old}: {each}" for each in found if each],
                     crashed + site.crashed,
                 )
                 if long:
