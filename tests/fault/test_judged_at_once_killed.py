@@ -9,11 +9,13 @@ CI runs one of the boundaries between which nothing is stored or written; ``make
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 
 import pytest
 
@@ -93,16 +95,24 @@ CASES = [
 
 
 @pytest.fixture(scope="module")
-def stage(runner: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    directory = tmp_path_factory.mktemp("at-once")
-    with Stage(directory, SCRIPT, models={"scripted": f"{runner}:{directory}/meet/script.yaml"}) as made:
-        made.start(workers=2)
-        yield made
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Stage]]:
+    """The stage of each runner, for all its cases: pytest would set up one of this scope for each set of parameters."""
+    with contextlib.ExitStack() as made:
+
+        @cache
+        def of(runner: str) -> Stage:
+            directory = tmp_path_factory.mktemp("at-once")
+            models = {"scripted": f"{runner}:{directory}/meet/script.yaml"}
+            stage = made.enter_context(Stage(directory, SCRIPT, models=models))
+            stage.start(workers=2)
+            return stage
+
+        yield of
 
 
-@pytest.fixture(scope="module")
-def runner(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@pytest.fixture
+def stage(stages: Callable[[str], Stage], runner: str) -> Stage:
+    return stages(runner)
 
 
 @pytest.fixture
@@ -113,7 +123,7 @@ async def client(stage: Stage) -> AsyncIterator[TurnsClient]:
     stage.broker.start()
 
 
-@pytest.mark.parametrize(("runner", "boundary", "action"), CASES, indirect=["runner"])
+@pytest.mark.parametrize(("runner", "boundary", "action"), CASES)
 async def test_a_turn_that_is_judged_at_once_ends_once_wherever_it_is_hit(
     runner: str, boundary: Boundary, action: str, stage: Stage, client: TurnsClient, runs: Runs
 ) -> None:
