@@ -23,7 +23,13 @@ MUTANTS = [
     Mutant("append remembers no number", "append", "set('cmd', nth)"),
     Mutant("append overlooks what was forgotten", "append", "nth > number('cmd') + 1", "false"),
     Mutant("commit overlooks what was forgotten", "commit", "nth > number('cmd') + 1", "false"),
-    Mutant("append tells of one too many", "append", "return { 'behind', number('cmd') }", "return { 'behind', 0 }"),
+    Mutant(
+        "append tells of one too many",
+        "append",
+        "return { 'behind', number('cmd') }",
+        "return { 'behind', 0 }",
+        seed=2101,
+    ),
     Mutant("commit keeps the token", "commit", "    set('token', '')\n    set('lease_until', 0)\n"),
     Mutant(
         "a repeated commit whose holder went on runs again",
@@ -70,6 +76,7 @@ MUTANTS = [
         "seal",
         "if (turn.stop or '') ~= '' then return { 'stopped'",
         "if false then return { ''",
+        seed=1254,
     ),
     Mutant("seal keeps nothing", "seal", "text('accepted', accepted)"),
     Mutant("seal stops no cancel", "seal", "set('sealed', NOW)"),
@@ -79,7 +86,7 @@ MUTANTS = [
         "cancel",
         "if is_sealed() then return { 'accepted', '' } end",
     ),
-    Mutant("the deadline ends what is being published", "turn", "if is_sealed() then return '' end"),
+    Mutant("the deadline ends what is being published", "turn", "if is_sealed() then return '' end", seed=431),
     Mutant("commit keeps what was accepted", "commit", "  set('accepted', '')\n"),
     Mutant("commit keeps what was accepted and is long", "commit", "share('HDEL', TEXTS, 'accepted')"),
     Mutant("a long text is stored nowhere", "turn", "  texts[#texts + 1] = name\n  texts[#texts + 1] = value\n"),
@@ -126,7 +133,7 @@ MUTANTS = [
         "if alone ~= '1' and number('strikes') >= STRIKES - 1 then",
         "if false then",
     ),
-    Mutant("a spent budget runs on", "turn", "if will_run and spent() ~= '' then", "if false then"),
+    Mutant("a spent budget runs on", "turn", "if will_run and spent() ~= '' then", "if false then", seed=250),
     Mutant("a lost run is not charged", "reap", " + number('token_reserve'))", ")"),
     Mutant("an interrupt waits", "reap", "if turn.double_text == 'interrupt' then", "if false then"),
     Mutant(
@@ -134,6 +141,7 @@ MUTANTS = [
         "commit",
         "if (turn.stop or '') ~= '' and outcome ~= turn.stop then",
         "if false then",
+        seed=224,
     ),
     Mutant(
         "commit overlooks the deadline",

@@ -83,12 +83,16 @@ return found
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One guard broken: in ``command``, or in every command where the text is in the common part."""
+    """One guard broken: in ``command``, or in every command where the text is in the common part.
+
+    ``seed``: the schedule to begin with, where the first one that finds it comes late.
+    """
 
     name: str
     command: str
     old: str
     new: str = ""
+    seed: int = 0
 
 
 def _replaced_once(texts: dict[str, str], old: str, new: str) -> dict[str, str]:
