@@ -397,7 +397,7 @@ class Judge:
         self._messages = messages
         chat_of_turn = {one.turn["turn_id"]: chat for chat, done in answered.items() for one in done}
         #: A host takes along what it has not sealed, also of runs that have ended.
-        self._hosts = [kill.at for kill in kills if kill.role == "host"]
+        self._hosts = [kill for kill in kills if kill.role == "host"]
         self._met: dict[str, list[Kill]] = defaultdict(list)
         for kill in kills:
             for chat in {chat_of_turn[turn] for turn in kill.turns if turn in chat_of_turn}:
@@ -426,7 +426,7 @@ class Judge:
         for chat, done in self._answered.items():
             for one in done:
                 self._message(one)
-                self._payments(one, self._hosts + [kill.at for kill in self._met.get(chat, ())])
+                self._payments(one, self._hosts + self._met.get(chat, []))
             if done:
                 self._transcript(chat, done, reference)
         self._counts.update(f"killed {kill.role}" for kill in self._kills)
@@ -444,13 +444,15 @@ class Judge:
         if set(words) != {one.word}:
             self._faults["text of another"].append(f"{one.word} got {one.text[:60]!r}")
 
-    def _payments(self, one: Answered, kills: list[float]) -> None:
+    def _payments(self, one: Answered, kills: list[Kill]) -> None:
         served = self._service.served_at
         for at in chain.from_iterable(sorted(served[one.word, end])[:-1] for end in _ENDS[kind_of(one.word)]):
-            if any(abs(at - kill) < self._to_finish for kill in kills):
+            last = min(kills, key=lambda kill: abs(kill.at - at), default=None)
+            if last and abs(at - last.at) < self._to_finish:
                 self._counts[f"paid again, killed within {self._to_finish:.2g} s of the answer"] += 1
             else:
-                self._faults["paid twice"].append(one.word)
+                killed = f", {last.role} killed {last.at - at:+.1f} s after the answer" if last else ""
+                self._faults["paid twice"].append(one.word + killed)
 
     def _transcript(self, chat: str, done: list[Answered], reference: dict[str, list[str]]) -> None:
         lines = self._transcripts.get(str(done[-1].turn["session_id"]), [])

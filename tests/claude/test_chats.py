@@ -82,7 +82,7 @@ def test_on_a_busy_machine_it_may_be_asked_for_again_as_long_as_other_turns_take
     service, heard = Service(), {"outcome": "passed", "session_id": "s"}
     service.served_at["c0m1", "whole"], service.served_at["c1m1", "whole"] = [10.0, 14.0], [10.0]
     turns = {word: heard | {"turn_id": word, "response": f"Answer {word}."} for word in ("c0m1", "c1m1")}
-    for calm_took, paid_twice in ((0.3, ["c0m1"]), (1.5, [])):
+    for calm_took, paid_twice in ((0.3, ["c0m1, agent killed +1.0 s after the answer"]), (1.5, [])):
         ends = {"c0m1": 15.0, "c1m1": 10.0 + calm_took}
         answered = {word[:2]: [Answered(word, turn, [_START], ends[word])] for word, turn in turns.items()}
         judge = Judge(answered, [], [Kill(11.0, "agent", frozenset({"c0m1"}))], service, {}, messages=2)

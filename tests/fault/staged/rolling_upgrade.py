@@ -32,6 +32,9 @@ _ROOT = Path(__file__).parents[3]
 #: The landed releases, oldest first; this checkout comes after them.
 _LANDED = ("98323e7", "76f278d", "cd0816f", "6d55bf8c")
 _HERE = "this checkout"
+#: Those that know no line of turns: what waits in it when a worker of theirs comes is announced after 320 s.
+_WITHOUT_LINE = ("98323e7", "76f278d")
+_SECONDS, _SECONDS_WITHOUT_LINE = 240.0, 400.0
 _ANSWER = "Eine Antwort, die etwas dauert.\n\n"
 _SCRIPT = """
 - when: ""
@@ -43,11 +46,15 @@ _TURNS = [sys.executable, "-c", "from worker.cli import main; main()"]
 
 @dataclass
 class _Site:
-    """An installation whose parts are of different releases. ``sources`` are the folders of their code."""
+    """An installation whose parts are of different releases. ``sources`` are the folders of their code.
+
+    ``seconds``: how long a chat waits for its answer.
+    """
 
     folder: Path
     sources: dict[str, Path]
     port: int = field(default_factory=free_port)
+    seconds: float = _SECONDS
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -106,6 +113,7 @@ def stage(long: bool) -> Seen:
         for number, (old, new) in enumerate(ways):
             site = _Site(Path(name) / str(number), sources)
             try:
+                site.seconds = _SECONDS_WITHOUT_LINE if old in _WITHOUT_LINE else _SECONDS
                 found = asyncio.run(_there_and_back(site, old, new, 4 if long else 2))
                 tried, broken, crashed = (
                     tried + len(found),
@@ -157,14 +165,14 @@ async def _chat(site: _Site, conversation: str, when: str) -> str:
     try:
         return await _asked(site, conversation, when)
     except TimeoutError:
-        return f"{when}: no answer within 240 s"
+        return f"{when}: no answer within {site.seconds:g} s"
 
 
 async def _asked(site: _Site, conversation: str, when: str) -> str:
     headers = {"Idempotency-Key": secrets.token_hex(8), "X-Conversation-ID": conversation}
     body = {"model": "scripted", "stream": True, "messages": [{"role": "user", "content": when}]}
     url = f"http://127.0.0.1:{site.port}/v1/chat/completions"
-    async with asyncio.timeout(240), httpx2.AsyncClient(timeout=60) as http:
+    async with asyncio.timeout(site.seconds), httpx2.AsyncClient(timeout=60) as http:
         while True:
             try:
                 async with http.stream("POST", url, json=body, headers=headers) as reply:
