@@ -253,7 +253,7 @@ def strike(house: House, program: Path, draw: random.Random) -> Kill | None:
 def _turn_of(house: House, mark: str) -> str:
     """The turn that a process was started for, or that claimed it as a spare."""
     name = mark.partition(".")[0]
-    claimed = [place for root in house.roots if (place := root / "sessions" / ".spares" / name).is_symlink()]
+    claimed = [place for root in house.roots if (place := root / "projects/sessions/.spares" / name).is_symlink()]
     return claimed[0].readlink().name.rsplit("-", 2)[0] if claimed else name
 
 
@@ -451,7 +451,8 @@ class Judge:
             if last and abs(at - last.at) < self._to_finish:
                 self._counts[f"paid again, killed within {self._to_finish:.2g} s of the answer"] += 1
             else:
-                killed = f", {last.role} killed {last.at - at:+.1f} s after the answer" if last else ""
+                near = last or min(self._kills, key=lambda kill: abs(kill.at - at), default=None)
+                killed = f", {near.role} killed {near.at - at:+.1f} s after the answer" if near else ""
                 self._faults["paid twice"].append(one.word + killed)
 
     def _transcript(self, chat: str, done: list[Answered], reference: dict[str, list[str]]) -> None:
