@@ -205,11 +205,15 @@ async def _parked(installation: Installation, *_: object) -> Trouble:
 
 @staged("a dead worker")
 async def _dead(installation: Installation, *_: object) -> Trouble:
-    installation.worker().kill()
+    async def states() -> set[str]:
+        return {line.state for line in (await installation.client.workers.standing()).workers}
 
     async def gone() -> bool:
-        return any(line.state == "gone" for line in (await installation.client.workers.standing()).workers)
+        return "gone" in await states()
 
+    worker = installation.worker()
+    await wait_until(states)  # one that has not reported yet is missed by nobody
+    worker.kill()
     await wait_until(gone, 120)
     return Trouble(row="A worker is dead")
 
