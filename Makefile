@@ -95,7 +95,7 @@ bench-economy: $(READY) ## Judge enforcement by 200 broken answers: what it lets
 chaos: $(READY) ## Kill an installation at random under load and judge it (CHAOS_ARGS adds arguments)
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
 
-faults: $(READY) ## Stage each fault that once broke a promise, and print one table; all cases of the crash matrices (half an hour; FAULTS_ARGS names some faults)
+faults: $(READY) ## Stage each fault that once broke a promise, and print one table; all cases of the crash matrices (an hour or more; FAULTS_ARGS names some faults)
 	$(BIN)/python -m tests.fault.staged $(FAULTS_ARGS)
 	$(if $(FAULTS_ARGS),,WHOLE_MATRIX=1 $(BIN)/python -m pytest -q tests/fault/test_judged_at_once_killed.py tests/fault/test_adoption.py)
 

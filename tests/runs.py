@@ -20,8 +20,22 @@ class Asked:
     lease_ends: float = math.inf
 
 
+class _Judged:
+    """A run that has a result."""
+
+    result: RunResult
+
+    @property
+    def reason(self) -> str:
+        return self.result.completion.reason
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        return self.result.completion.evidence
+
+
 @dataclass
-class Played:
+class Played(_Judged):
     """How a run ended, what its readers heard, and what the witness wrote of it."""
 
     result: RunResult
@@ -33,17 +47,9 @@ class Played:
     def verdict(self) -> str:
         return self.result.completion.verdict.value
 
-    @property
-    def reason(self) -> str:
-        return self.result.completion.reason
-
-    @property
-    def evidence(self) -> dict[str, Any]:
-        return self.result.completion.evidence
-
 
 @dataclass(frozen=True, kw_only=True)
-class Ran:
+class Ran(_Judged):
     """One run and what could be seen of it.
 
     ``hooks``: those of the Claude CLI that ran, whoever's they are; SessionEnd is what writes ADR-036's ``.done``.
@@ -59,14 +65,6 @@ class Ran:
     def verdict(self) -> str:
         kind = self.result.completion.kind
         return kind.value if kind else self.result.completion.verdict.value
-
-    @property
-    def reason(self) -> str:
-        return self.result.completion.reason
-
-    @property
-    def evidence(self) -> dict[str, Any]:
-        return self.result.completion.evidence
 
     @property
     def shown(self) -> str:

@@ -1,5 +1,6 @@
 """What an agent may use of the machine: over a limit it is ended, and told as what it is, in a box and without one."""
 
+import os
 import subprocess
 import sys
 import time
@@ -144,6 +145,13 @@ def test_a_process_that_has_ended_uses_no_memory_also_before_its_parent_has_wait
     wait_for(lambda: Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z")
     assert footprint._own_memory(footprint.Process(pid=child.pid, threads=1, resident=100 * 2**20)) == 0
     child.wait()
+
+
+def test_a_process_that_lives_on_is_weighed_without_the_files_it_runs() -> None:
+    process = footprint.Process(pid=os.getpid(), threads=1, resident=2**40)
+    if "Pss_File" not in footprint._shares(process):
+        pytest.skip("this kernel does not tell files apart")
+    assert 0 < footprint._kept_memory(process) < footprint._own_memory(process) < 2**40
 
 
 def test_a_process_that_lives_on_is_weighed_anew_when_it_has_grown_or_after_a_while(
