@@ -242,12 +242,17 @@ def strike(house: House, program: Path, draw: random.Random) -> Kill | None:
         return None
     victim = found[int(place * len(found))]
     try:
-        below = house.below(victim)
+        below = house.below(_served_by(victim) if role == "door" else victim)
         turns = frozenset(_turn_of(house, mark) for pid, mark in marks() if mark and pid in below)
         house.kill(victim)
-    except OSError:
+    except (OSError, ValueError):
         return None
     return Kill(time.monotonic(), role, turns)
+
+
+def _served_by(door: int) -> int:
+    """The worker process whose agents reach their service through a process of doors: its last argument."""
+    return int(command_of(door).rstrip(b"\0").rpartition(b"\0")[2])
 
 
 def _turn_of(house: House, mark: str) -> str:

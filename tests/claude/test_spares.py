@@ -28,7 +28,7 @@ from tests.support import alive, processes_with, wait_for, wait_until
 from worker.runners.base import AgentEvent, Order
 from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.claude.spare import ClaudeSpare
-from worker.runners.guard import box
+from worker.runners.guard import box, doors
 from worker.runners.warm import idle_agents
 from worker.runners.warm.life import Limits
 
@@ -178,6 +178,13 @@ def test_a_spare_that_died_or_froze_costs_nothing(spare: Agent, number: signal.S
     assert started(chat(spare, "a"), "Hallo") == "cold"
     assert not alive(pid)
     assert len(spare.stub.requests) == 1
+
+
+def test_a_spare_whose_door_died_is_replaced(spare: Agent) -> None:
+    (pid,) = prepare(spare)
+    os.kill(doors._current[0].pid, signal.SIGKILL)
+    assert started(chat(spare, "a"), "Hallo") == "cold"
+    assert not alive(pid)
 
 
 def test_a_spare_that_is_killed_within_its_first_message_is_an_incomplete_run(spare: Agent) -> None:

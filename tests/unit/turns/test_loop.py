@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import structlog
+from redis.exceptions import ConnectionError as StoreAwayError
 from redis.exceptions import ReadOnlyError
 from structlog.testing import capture_logs
 
@@ -201,6 +202,25 @@ def test_a_round_that_fails_ends_neither_the_thread_nor_a_lease(monkeypatch: pyt
     with keeper.hold(claimed()):
         wait_for(lambda: seen > 4)
     keeper.close()
+
+
+def test_a_store_that_was_away_is_asked_again_long_before_the_next_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = 0
+
+    def renew(claims: list[Claim]) -> dict[str, tuple[str, str]]:
+        nonlocal rounds
+        rounds += 1
+        if rounds <= 5:  # with a whole period between them, the lease would be over
+            raise StoreAwayError
+        return {claim.token: ("held", "") for claim in claims}
+
+    keeper = keeper_of(monkeypatch, renew)
+    keeper.start()
+    with capture_logs() as lines, keeper.hold(claimed()) as held:
+        wait_for(lambda: rounds > 5)
+        assert held.reason == ""
+    keeper.close()
+    assert [line["event"] for line in lines] == ["lease.beat_failed"], "said once, not in each round"
 
 
 def test_of_one_round_each_lease_learns_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

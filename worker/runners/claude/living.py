@@ -246,7 +246,7 @@ class ClaudeLiving:
 
     def _send(self, message: Exchange) -> bool:
         """Hand it to the process, recorded; False when that does not read it, or has no door any more. May block."""
-        if self._door and self._files.asked > 1:
+        if self._door and self._files.was_there:
             try:
                 self._files.calls = self._door.length
             except OSError:

@@ -34,6 +34,8 @@ _MARGIN = 0.25
 #: The part of a lease that a round may wait for its answer. A round is slow long before (``SLOW_SHARE``): a link that
 #: gets slower is seen before it costs a lease. Behind a round without an answer another one fits.
 _ANSWER_SHARE = 1 / 3
+#: A store that did not answer is asked again after this part of a period: it may be back long before the next round.
+_AGAIN_SHARE = 0.1
 
 
 class Lease:
@@ -113,6 +115,7 @@ class LeaseKeeper:
         self._all_stop = ""
         self._turned_at: float | None = None
         self._stuck = False
+        self._answered = True
         self._lock = threading.Lock()
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="leases", daemon=True)
@@ -168,13 +171,14 @@ class LeaseKeeper:
             self._beats.open()
         planned = time.monotonic() + self._period
         while not self._closing.wait(max(0.0, planned - time.monotonic())):
+            answered = True
             if (held := self._held()) and self._loop_turns():
                 try:
-                    self._renew(held, planned)
+                    answered = self._renew(held, planned)
                 except Exception:
                     # This thread keeps every lease of the process: one round's trouble must not end it.
                     log.exception("lease.round_crashed")
-            planned = max(planned + self._period, time.monotonic())
+            planned = max(planned + self._period * (1 if answered else _AGAIN_SHARE), time.monotonic())
 
     def _loop_turns(self) -> bool:
         """Return whether the main loop turns; one that is stuck cannot work for its turns, nor stop their agents."""
@@ -184,14 +188,16 @@ class LeaseKeeper:
         self._stuck = stuck
         return not stuck
 
-    def _renew(self, held: list[Lease], planned: float) -> None:
-        """One round: every lease in one command. ``planned`` is when it was to begin."""
-        asked_at = time.monotonic()
+    def _renew(self, held: list[Lease], planned: float) -> bool:
+        """One round: every lease in one command; False: no answer. ``planned`` is when it was to begin."""
+        asked_at, answered = time.monotonic(), True
         try:
             said = self._beats.renew([lease.claim for lease in held])
         except RedisError as error:
-            said = {}
-            log.warning("lease.beat_failed", turns=len(held), error=type(error).__name__)
+            said, answered = {}, False
+            if self._answered:
+                log.warning("lease.beat_failed", turns=len(held), error=type(error).__name__)
+        self._answered = answered
         for lease in held:
             found, stop = said.get(lease.claim.token, ("", ""))
             if found == "fenced" and not lease.giving_back:
@@ -207,3 +213,4 @@ class LeaseKeeper:
         if self._rounds.add(now, now - planned):
             hint = "leases are lost above half a lease: fewer HELIX_RUN_SLOTS, a nearer store, or a less busy machine"
             log.warning("lease.round_slow", seconds=round(now - planned, 2), turns=len(held), hint=hint)
+        return answered
