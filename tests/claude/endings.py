@@ -106,11 +106,11 @@ _OK = says("Guten ", "Tag.\n\n<!-- STEP: done -->")
 _PIECES = [f"Satz {number} von zwanzig.\n" for number in range(1, 21)]
 _LOOK = Reply(chunks=("Das ADR ", "in voller Länge."), tool=("Read", {"file_path": "nix"}), stop_reason="tool_use")
 _TOO_LONG = says("immer ", "weiter ", stop_reason="max_tokens")
-#: What a service says to a subscription that is used up until some moment.
+#: What a service says to a subscription that is used up until some moment: these tests may take half an hour.
 _USED_UP = fails(
     429,
     anthropic_ratelimit_unified_status="rejected",
-    anthropic_ratelimit_unified_reset=str(int(time.time()) + 3600),
+    anthropic_ratelimit_unified_reset=str(int(time.time()) + 10_800),
     anthropic_ratelimit_unified_representative_claim="five_hour",
 )
 
@@ -212,7 +212,7 @@ ENDINGS = [
     Ending(name="HTTP 429", truth="transient", replies=(fails(429),)),
     Ending(name="HTTP 429, wait 90 s", truth="transient", replies=(fails(429, retry_after="90"),)),
     Ending(
-        name="HTTP 429, used up for an hour",
+        name="HTTP 429, used up for hours",
         truth="transient",
         replies=(_USED_UP,),
         settings={"claude_api_key": "sk-ant-oat01-x"},
