@@ -40,7 +40,7 @@ SHORT = {
     "test_crash_matrix.py[run.claimed-broker]",
 }
 #: How many seconds of tests ``make test`` takes, of both its processes together; with collecting, three minutes.
-MOST_SECONDS = 240.0
+MOST_SECONDS = 200.0
 RECORD = Path(__file__).with_name("durations.json")
 _COUNTED = ("passed", "failed", "error", "skipped", "xfailed", "xpassed")
 
