@@ -1,12 +1,18 @@
 """Chats with the real CLI whose processes are killed: ``make chaos-claude``, for half a minute, and its judge."""
 
+import os
+import random
+import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from tests.claude.chats import Answered, Judge, Judgement, Kill, Plan, Service, carry_out
+from tests.claude.chats import Answered, House, Judge, Judgement, Kill, Plan, Service, carry_out, strike
+from tests.support import command_of, wait_for
+from worker.runners.guard.doors import Doors
 
 _HEARD = [
     '{"type": "user", "message": {"content": "Message c0m1"}}',
@@ -76,6 +82,22 @@ def test_an_answer_whose_process_was_killed_as_it_ended_may_be_asked_for_again()
     judgement = _judged(served=(10.0, 12.0), kills=(10.2,))
     assert judgement.good
     assert judgement.counts["paid again, killed within 0.5 s of the answer"] == 1
+
+
+def test_who_kills_a_door_meets_the_agents_of_its_worker_process() -> None:
+    door, below = Doors(), []
+    house = SimpleNamespace(
+        roles={"door": 1},
+        victims=lambda *_: [door.pid],
+        below=lambda victim: below.append(victim) or set(),
+        kill=lambda victim: os.kill(victim, signal.SIGKILL),
+    )
+    try:
+        wait_for(lambda: command_of(door.pid).endswith(f"\0{os.getpid()}\0".encode()))
+        assert strike(cast("House", house), Path("claude"), random.Random(1))
+    finally:
+        door.close()
+    assert below == [os.getpid()]
 
 
 def test_on_a_busy_machine_it_may_be_asked_for_again_as_long_as_other_turns_take_to_end() -> None:

@@ -50,7 +50,7 @@ def _break_lease() -> None:
     """No beats, and nobody stops by its own clock: whoever runs longer than a lease is taken for dead."""
     from worker.turns.leases.lease import Lease, LeaseKeeper
 
-    LeaseKeeper._renew = lambda self, held, planned: True  # type: ignore[method-assign]
+    LeaseKeeper._renew = lambda self, held, planned: None  # type: ignore[method-assign]
     Lease.lease_ends = property(lambda self: time.monotonic() + 3600.0)  # type: ignore[assignment,method-assign]
 
 

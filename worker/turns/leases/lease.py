@@ -171,14 +171,15 @@ class LeaseKeeper:
             self._beats.open()
         planned = time.monotonic() + self._period
         while not self._closing.wait(max(0.0, planned - time.monotonic())):
-            answered = True
-            if (held := self._held()) and self._loop_turns():
+            if not (held := self._held()) or not self._loop_turns():
+                self._answered = True  # nobody was asked
+            else:
                 try:
-                    answered = self._renew(held, planned)
+                    self._renew(held, planned)
                 except Exception:
                     # This thread keeps every lease of the process: one round's trouble must not end it.
                     log.exception("lease.round_crashed")
-            planned = max(planned + self._period * (1 if answered else _AGAIN_SHARE), time.monotonic())
+            planned = max(planned + self._period * (1 if self._answered else _AGAIN_SHARE), time.monotonic())
 
     def _loop_turns(self) -> bool:
         """Return whether the main loop turns; one that is stuck cannot work for its turns, nor stop their agents."""
@@ -188,8 +189,8 @@ class LeaseKeeper:
         self._stuck = stuck
         return not stuck
 
-    def _renew(self, held: list[Lease], planned: float) -> bool:
-        """One round: every lease in one command; False: no answer. ``planned`` is when it was to begin."""
+    def _renew(self, held: list[Lease], planned: float) -> None:
+        """One round: every lease in one command. ``planned`` is when it was to begin."""
         asked_at, answered = time.monotonic(), True
         try:
             said = self._beats.renew([lease.claim for lease in held])
@@ -213,4 +214,3 @@ class LeaseKeeper:
         if self._rounds.add(now, now - planned):
             hint = "leases are lost above half a lease: fewer HELIX_RUN_SLOTS, a nearer store, or a less busy machine"
             log.warning("lease.round_slow", seconds=round(now - planned, 2), turns=len(held), hint=hint)
-        return answered
