@@ -187,6 +187,20 @@ def test_a_spare_whose_door_died_is_replaced(spare: Agent) -> None:
     assert not alive(pid)
 
 
+def test_a_mark_that_a_spares_hook_is_just_writing_stays(spare: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    prepare(spare)
+    claim = ClaudeSpare.claim
+
+    def claimed(self: ClaudeSpare, order: Order, fixed: str) -> bool:
+        done = claim(self, order, fixed)
+        (self._files.work / "marks" / ".SessionStart.0").touch()  # as hook.sh begins
+        return done
+
+    monkeypatch.setattr(ClaudeSpare, "claim", claimed)
+    assert started(chat(spare, "a"), "Hallo") == "spare"
+    assert list(spare.root.rglob(".SessionStart.0"))
+
+
 def test_a_spare_that_is_killed_within_its_first_message_is_an_incomplete_run(spare: Agent) -> None:
     there = prepare(spare)
     spare.stub.replies = [says("Guten ", "Tag.", delay=0.3)]

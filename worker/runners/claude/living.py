@@ -251,7 +251,8 @@ class ClaudeLiving:
                 self._files.calls = self._door.length
             except OSError:
                 return False
-        for old in (self._files.work / "marks").iterdir():
+        # Before the first message a spare's hook may just be writing its mark: nothing of it is old.
+        for old in (self._files.work / "marks").iterdir() if self._files.asked > 1 else ():
             if old.name != START:
                 old.unlink()
         self._process.record(self._files.recording(message.order))
