@@ -1,4 +1,4 @@
-"""An agent without a process that lives from one message of its session to the next, as ``worker.runners.warm`` asks.
+"""An agent without a process that lives from one message of its session to the next (``worker.runners.idle_agents``).
 
 A file in the folder ``kept`` stands for its process: it is there as long as the agent lives, and names the engine's.
 """
@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.inline.runner import InlineRunner
+from worker.runners import idle_agents
 from worker.runners.base import Emit, Order, RunResult, Stop, Verdict
-from worker.runners.warm import idle_agents
-from worker.runners.warm.life import Limits
+from worker.runners.idle_agents import Limits
 
 
 class LivingRunner(InlineRunner):

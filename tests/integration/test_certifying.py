@@ -9,8 +9,7 @@ import pytest
 
 from api_client.contract.settings import Settings
 from tests.installation import turns
-from worker.certification.situations import SITUATIONS
-from worker.certification.trial import tried
+from worker.certification.trial import SITUATIONS, tried
 from worker.runners.base import Completion, Order, RunResult, Verdict
 from worker.runners.guard.launch import Play
 from worker.runners.guard.processes import Processes

@@ -19,7 +19,7 @@ from api_client.contract.turn import TurnRequest
 from api_client.index.selection import clear
 from tests.installation import environ_of
 from worker.cli import main
-from worker.files.folder_clearing import GONE, Old, old_folders, remove
+from worker.files.session import GONE, Old, old_folders, remove
 
 DAY = 86_400.0
 

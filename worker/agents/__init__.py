@@ -23,8 +23,8 @@ from worker.runners.base import Runner
 from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.codex.runner import CodexRunner
-from worker.runners.command.runner import CommandRunner
 from worker.runners.http.runner import OpenAiHttpRunner
+from worker.runners.programs.declared_command import CommandRunner
 from worker.runners.programs.runner import ProgramRunner
 from worker.runners.python.runner import PythonRunner
 from worker.runners.scripted import runner as script

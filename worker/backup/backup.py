@@ -35,8 +35,8 @@ from worker.backup.snapshot import (
     take_snapshot,
     what_a_restore_lacks,
 )
-from worker.files.folder_clearing import GONE
 from worker.files.safe_io import replace as put
+from worker.files.session import GONE
 from worker.files.workspace import HELD
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.programs import state_dir

@@ -24,8 +24,8 @@ from api_client.contract.worker_reports import WorkerOrder
 from api_client.store.store import OneConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents import Ability, build_runner
+from worker.runners import idle_agents
 from worker.runners.guard import processes
-from worker.runners.warm import idle_agents
 from worker.turns import folders
 from worker.turns.judges import Judges
 from worker.turns.leases.host import Host, Work, WorkerHeartbeat, obstacle

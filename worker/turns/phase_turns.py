@@ -19,7 +19,7 @@ from api_client.contract.record import AttemptRecord
 from api_client.contract.session import delivery_name
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from worker.files.folder_clearing import GONE, Old, folders_in, last_written, size_of
+from worker.files.session import GONE, Old, folders_in, last_written, size_of
 from worker.files.workspace import FencedPlace
 from worker.runners.base import Verdict
 from worker.turns.leases.lease import Lease

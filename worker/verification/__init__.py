@@ -20,12 +20,14 @@ from worker.verification.phases import (
     run_with_verification,
     verify_with_retries,
 )
-from worker.verification.result import Ground, VerificationResult, gates_result
 from worker.verification.sub_agent import (
+    Ground,
     NoVerdict,
     SubAgentVerifier,
+    VerificationResult,
     VerifierVerdict,
     Verifying,
+    gates_result,
     phase_prompt,
     read_verdict,
     verifier_prompt,

@@ -31,8 +31,7 @@ from worker.files.safe_io import made, opened, read, replace
 from worker.runners.base import AgentEvent, Order, Runner, RunResult, Stop, Verdict
 from worker.verification.gates.gate_program import in_thread
 from worker.verification.gates.output_tree import TooLarge, copy_files, scan
-from worker.verification.result import Ground, VerificationResult
-from worker.verification.sub_agent import SubAgentVerifier, Verifying
+from worker.verification.sub_agent import Ground, SubAgentVerifier, VerificationResult, Verifying
 
 # feedback.md: the faults of a phase's output, for the agent that continues (ADR-025).
 #

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from worker.certification.services import LAST_WORDS, Service, StubReply
-from worker.certification.situations import SITUATIONS
+from worker.certification.trial import SITUATIONS
 from worker.runners.guard.witness import Record
 from worker.runners.witnessed import Call
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from worker.runners.base import MAX_ANSWER, AnswerTooLong, ErrorKind, Order, Transcript, Verdict, Why
 from worker.runners.base import judge as judge_transcript
 from worker.runners.claude import output
-from worker.runners.claude.answer import Left, left_by
 from worker.runners.claude.command import Base
 from worker.runners.claude.completion_gate import END, START, STOP, STOP_FAILURE, Evidence, Mark, judge
+from worker.runners.claude.exchange import Left, left_by
 from worker.runners.claude.output import ClaudeStream, NotReadable, recorded
 
 RECORDED = Path(__file__).parent / "claude_transcripts"

@@ -15,9 +15,7 @@ from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdic
 from worker.runners.claude.command import Base
 from worker.runners.claude.completion_gate import END, START, STOP, STOP_FAILURE, Evidence, Mark, judge
 from worker.runners.claude.exchange import Exchange
-from worker.runners.warm.demand import Demand
-from worker.runners.warm.idle_agents import IdleAgents
-from worker.runners.warm.life import Limits
+from worker.runners.idle_agents import Demand, IdleAgents, Limits
 
 LIMITS = Limits(seconds=60, processes=3, per_owner=2, memory_mb=0)
 

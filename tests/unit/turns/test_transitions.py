@@ -24,7 +24,7 @@ from worker.turns.transitions.after_run import VERIFIER_TRIES, Delays, after_run
 from worker.verification import Ground, VerificationResult
 from worker.verification.gates.gate import GateReport, GateResult, issue
 from worker.verification.phases import feedback_on
-from worker.verification.result import gates_result
+from worker.verification.sub_agent import gates_result
 
 _SILENT = VerificationResult(success=False, errors=["no verdict"], ground=Ground.NO_VERDICT)
 _REJECTED = VerificationResult(success=False, errors=["no docstring"], ground=Ground.VERDICT)

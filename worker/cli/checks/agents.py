@@ -418,8 +418,7 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
     """
     from api_client.contract.settings import Settings, load
     from worker.agents import build_runner
-    from worker.certification.situations import SITUATIONS
-    from worker.certification.trial import tried
+    from worker.certification.trial import SITUATIONS, tried
     from worker.logs import configure_logging
     from worker.runners.guard import processes
 

@@ -171,7 +171,7 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
     Raises:
         StoreUnavailable: the store went away: nothing more is removed.
     """
-    from worker.files.folder_clearing import old_folders, remove
+    from worker.files.session import old_folders, remove
     from worker.turns.phase_turns import old_phase_attempts
 
     found: dict[str, Any] = {**dict.fromkeys(_WHAT.values(), 0), "bytes": 0, "problems": []}

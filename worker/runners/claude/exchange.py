@@ -1,8 +1,8 @@
-"""One message to a kept process of the Claude CLI, and the proof that it was answered whole.
+"""The rest of a run of the Claude CLI, and one message to a process of it that lives on.
 
-Each message has its own UUID, by which the CLI says when it took it and when it was done with it: what comes before the
-first belongs to an earlier message, and nothing comes after the second. The proof needs no process: it is made while
-that lives, when it was killed as soon as it had answered, and from the recording by who takes the turn over.
+A run leaves the file it wrote, its standard output, its own transcript. Standard output counts only where each of its
+results was the end of the text before it. Where it closed early or a line of it was torn, the answer is read back from
+the transcript. Either must end with the message that the Stop hook heard.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,17 +20,126 @@ import structlog
 
 from api_client.contract.failpoints import reach
 from worker.files.recording import Finished, Recording, forget
+from worker.files.workspace import RESPONSE, written_files
 from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Sent, Verdict
 from worker.runners.claude import command, completion_gate
-from worker.runners.claude.answer import Left, evidence_of, left_by, problem_of
 from worker.runners.claude.command import Base, before, instructions, prompt_for
-from worker.runners.claude.output import ClaudeStream, NotReadable, content_of, recorded
+from worker.runners.claude.completion_gate import END, START, STOP, Evidence, Mark, obstacle, read_marks
+from worker.runners.claude.output import (
+    ClaudeStream,
+    NotReadable,
+    Recorded,
+    cleaned,
+    content_of,
+    ends_with,
+    longest,
+    recorded,
+    trimmed,
+)
 from worker.runners.guard import marks, witness
 from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.launch import ended_before
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.witnessed import weigh
+
+#: Shorter delays are the CLI's own back-off, no wish of the service; in seconds.
+_LEAST_RETRY_AFTER = 2.0
+#: Hooks of every run that came to the end.
+_REQUIRED = {START, STOP, END}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """The rest of a run.
+
+    Attributes:
+        text: the answer, or the longest beginning known of it. origin: ``file``, ``output`` or ``transcript``.
+        missing: why something of it may be missing; empty when it is whole.
+        stop_reason: why the model stopped, where the transcript was read. marks: what the hooks left, by event.
+    """
+
+    text: str
+    origin: str
+    missing: str = ""
+    stop_reason: str = ""
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+
+    @property
+    def transcript(self) -> str:
+        """The path of the run's transcript, as its hooks heard it; empty when none did."""
+        return next((mark.transcript for mark in reversed([*self.marks.values()]) if mark.transcript), "")
+
+
+def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, stream: ClaudeStream) -> Left:
+    """Return what a run left in its folder, on its standard output and in its transcript.
+
+    Args:
+        order: what was ordered.
+        session: the run's agent session.
+        prompt: what it got on standard input.
+        base: what it continued from.
+        home: its HOME.
+        stream: what it wrote to standard output.
+    """
+    marks = read_marks(order.directory)
+    if answer := written_files(order.directory).get(RESPONSE, "").strip():
+        return Left(text=answer, origin="file", marks=marks)
+    stop = marks.get(STOP, Mark())
+    if stream.whole and ends_with(stream.text, stop.message):
+        return Left(text=stream.text, origin="output", marks=marks)
+    left = Left(text=stream.text, origin="output", marks=marks)
+    if order.answered:  # it has no prompt by which its own part of the transcript is found
+        return Left(text=stream.text, origin="output", missing="standard output did not bring it whole", marks=marks)
+    try:
+        found = recorded(content_of(left.transcript, session, home), session, prompt, before(base))
+    except (OSError, ValueError, NotReadable) as error:
+        missing = f"standard output did not bring it whole, and {error}"
+        return Left(text=stream.text, origin="output", missing=missing, marks=marks)
+    if problem := problem_of(found, marks, stream):
+        text = longest(stream.text, found.text)
+        origin = "output" if text == stream.text else "transcript"
+        return Left(text=text, origin=origin, missing=problem, stop_reason=found.stop_reason, marks=marks)
+    return Left(text=found.text, origin="transcript", stop_reason=found.stop_reason, marks=marks)
+
+
+def problem_of(found: Recorded, marks: Mapping[str, Mark], stream: ClaudeStream) -> str:
+    """Say what of an answer the transcript lacks that the Stop hook or a result has; empty for nothing."""
+    if STOP not in marks or found.lacks(marks[STOP].message):
+        return "the transcript does not end with the last message that the Stop hook heard"
+    # Not at its end: standard output may have closed between two results.
+    if trimmed(cleaned(stream.result.get("result"))) not in found.text:
+        return "the transcript does not hold the result on standard output"
+    return ""
+
+
+def evidence_of(
+    order: Order, run: str, session: str, ending: Ending, stream: ClaudeStream, left: Left, *, lives: bool = False
+) -> Evidence:
+    """What the gate is to judge. ``run`` and ``session`` are those of the process, in whose marks they stand."""
+    asked = max(stream.retry_after, stream.resets_at - time.time() if stream.resets_at else 0.0)
+    return Evidence(
+        run=run,
+        session=session,
+        exit_code=ending.exit.code,
+        stderr=ending.stderr,
+        marks=left.marks,
+        result=stream.result,
+        error=stream.error,
+        text=left.text,
+        missing=left.missing,
+        stop_reason=left.stop_reason,
+        unwritable="" if lives or left.marks.keys() >= _REQUIRED else obstacle(order.directory),
+        retry_after=asked if asked >= _LEAST_RETRY_AFTER else 0.0,
+        lives=lives,
+    )
+
+
+# One message to a kept process of the Claude CLI, and the proof that it was answered whole.
+#
+# Each message has its own UUID, by which the CLI says when it took it and when it was done with it: what comes before
+# the first belongs to an earlier message, and nothing comes after the second. The proof needs no process: it is made
+# while that lives, when it was killed as soon as it had answered, and from the recording by who takes the turn over.
 
 log = structlog.get_logger()
 

@@ -16,11 +16,11 @@ from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
 from worker.files import recording
 from worker.files.safe_io import SHORT_OF
+from worker.runners import idle_agents
 from worker.runners.base import Emit, ErrorKind, Order, RunResult, Sent, Stop, Verdict, Why, config_error, not_begun
 from worker.runners.claude import command as claude_sessions
 from worker.runners.claude import completion_gate as claude_gate
-from worker.runners.claude import exchange, living, spare
-from worker.runners.claude.answer import Left, evidence_of, left_by
+from worker.runners.claude import exchange, living
 from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.command import (
     Base,
@@ -32,14 +32,12 @@ from worker.runners.claude.command import (
     outbound,
     prepare,
 )
-from worker.runners.claude.output import (
-    ClaudeStream,
-)
+from worker.runners.claude.exchange import Left, evidence_of, left_by
+from worker.runners.claude.output import ClaudeStream
 from worker.runners.guard.box import BoxError
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, Play, ProcessRunner, Reading
 from worker.runners.guard.supervision import Ending, stopped
-from worker.runners.warm import idle_agents, life
 from worker.runners.witnessed import weigh
 
 
@@ -50,7 +48,7 @@ class ClaudeCliRunner(ProcessRunner):
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent once, in the process that its session's last message left where one is kept and may be used."""
-        limits = life.Limits.of(self._settings)
+        limits = idle_agents.Limits.of(self._settings)
         if not (order.owner and limits.seconds):
             return await super().run_async(order, emit, stop)
         return await idle_agents.shared().run(self, limits, order, emit, stop)
@@ -84,22 +82,22 @@ class ClaudeCliRunner(ProcessRunner):
         """Return what an order has in common with all whose spare it may take; empty where it can take none."""
         settings = self._settings.of_model(order.model)
         try:
-            return spare.part_of(settings, find_program(settings), order)
+            return living.part_of(settings, find_program(settings), order)
         except (SettingsError, OSError, BoxError):
             return ""  # a cold start says why
 
     def kinds(self, since: float) -> list[tuple[float, Order]]:
         """Return the kinds of which some worker wanted a spare after ``since``, and when. May block."""
         try:
-            return list(spare.kinds(self._settings, since))
+            return list(living.kinds(self._settings, since))
         except OSError:
             return []
 
-    def open_spare(self, order: Order, part: str, until: float) -> spare.ClaudeSpare | None:
+    def open_spare(self, order: Order, part: str, until: float) -> living.ClaudeSpare | None:
         """Start a process for any new session whose order has this part. May block."""
         settings = self._settings.of_model(order.model)
         try:
-            return spare.opened(self._agents, settings, find_program(settings), order, part, until)
+            return living.opened_spare(self._agents, settings, find_program(settings), order, part, until)
         except SettingsError:
             return None
 

@@ -14,8 +14,7 @@ from api_client.store.store import OneConnection
 from api_client.turns.record.ledger import Ledger
 from worker.agents import build_runner, never_works
 from worker.runners.base import Runner
-from worker.runners.warm.idle_agents import IdleAgents
-from worker.runners.warm.life import Limits, Opens, Prepares
+from worker.runners.idle_agents import IdleAgents, Limits, Opens, Prepares
 
 _LOOK_SECONDS = 2.0
 #: The record of an agent is written when its message has ended: within this time, in seconds.

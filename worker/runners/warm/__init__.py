@@ -1,1 +1,0 @@
-"""Agents whose process lives from one message of a session to the next."""
