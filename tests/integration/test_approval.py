@@ -20,7 +20,7 @@ from api_client.contract.turn import Outcome, Turn, TurnState, owner_of_name
 from api_client.web.app import create_app
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake import Submitted
-from api_client.web.openwebui.attached import detached
+from api_client.web.openwebui.answers import detached
 from api_client.web.streaming.following import stream
 from api_client.web.streaming.reply import Reply, page_of
 from tests.html import Document

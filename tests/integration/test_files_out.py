@@ -20,7 +20,7 @@ from api_client.turns.turn_files import open_file
 from api_client.web.app import create_app
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake import Submitted
-from api_client.web.openwebui.attached import attached, detached
+from api_client.web.openwebui.answers import attached, detached
 from api_client.web.relay import linked_files
 from api_client.web.streaming.following import stream
 from api_client.web.streaming.reply import Reply, page_of

@@ -52,12 +52,13 @@ def open_brokers(broker_url: str, store_url: str) -> list[str]:
 def _guarded(url: str) -> bool:
     """Return whether a server has a password, or only this machine reaches it. Pure: names are not looked up."""
     if several := Sentinels.parse(url) or Cluster.parse(url):
-        return bool(several.password) or all(_is_here(host) for host, _ in several.nodes)
+        return bool(several.password) or all(is_loopback(host) for host, _ in several.nodes)
     parts = urlsplit(url)
-    return parts.scheme not in {"redis", "rediss"} or bool(parts.password) or _is_here(parts.hostname or "")
+    return parts.scheme not in {"redis", "rediss"} or bool(parts.password) or is_loopback(parts.hostname or "")
 
 
-def _is_here(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """True for ``localhost`` and the loopback addresses."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

@@ -25,8 +25,9 @@ from api_client.api_keys import Keyring, LocalToken, make_token
 from api_client.client import TurnsClient
 from api_client.contract.issues import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
+from api_client.contract.settings.load import is_loopback
 from api_client.overview import TroubleWatcher
-from api_client.web.app.middleware import HEAD_BYTES, ClientConnection, Forwarded, HeadRequests, RequestId
+from api_client.web.app.middleware import HEAD_BYTES, ClientConnection, Forwarded, RequestId
 from api_client.web.errors import (
     ApiError,
     bad_request,
@@ -36,13 +37,13 @@ from api_client.web.errors import (
     readable,
     shown_text,
 )
-from api_client.web.identity import InProgress, is_loopback, needs_key
+from api_client.web.identity import InProgress, needs_key
 from api_client.web.listing import JSON
 from api_client.web.pages import operators as operators_pages
 from api_client.web.pages import render, turn, turn_list
 from api_client.web.pages.render import error_page
 from api_client.web.relay import Pack, Readers, Relay, RelayOf, relay_of
-from api_client.web.routes import completions, exposition, operators, phases, responses, turns
+from api_client.web.routes import completions, exposition, operators, responses, turns
 
 log = structlog.get_logger(__name__)
 
@@ -131,12 +132,18 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
     )
     app.state.relay = relay
     app.include_router(health)
-    for module in (completions, responses, turns, phases, operators, exposition):
-        app.include_router(module.router, dependencies=[InProgress])
+    for router in (
+        completions.router,
+        responses.router,
+        turns.router,
+        turns.of_phases,
+        operators.router,
+        exposition.router,
+    ):
+        app.include_router(router, dependencies=[InProgress])
     app.include_router(turns.signed)
     for page in (render, turn_list, turn, operators_pages):
         app.include_router(page.router)
-    app.add_middleware(HeadRequests)
     app.add_middleware(RequestId, locale=settings.locale)
     app.add_middleware(Forwarded, trusted_hosts=list(settings.trusted_proxies))
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):

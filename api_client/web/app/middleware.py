@@ -67,7 +67,10 @@ class Forwarded(ProxyHeadersMiddleware):
 
 
 class RequestId:
-    """ASGI middleware: sets ``x-request-id``, binds it to the log, and turns a fault into a 500 that says nothing."""
+    """ASGI middleware: sets ``x-request-id``, binds it to the log, and turns a fault into a 500 that says nothing.
+
+    ``HEAD`` is asked as ``GET``, and let off once the answer's head is sent.
+    """
 
     def __init__(self, app: ASGIApp, locale: str) -> None:
         self.app = app
@@ -101,7 +104,10 @@ class RequestId:
 
         try:
             with relay.busy.request(f"address {address}", share):
-                await self.app(scope, receive, send_with_id)
+                if scope["method"] == "HEAD":
+                    await _ask_for_head(self.app, scope, receive, send_with_id)
+                else:
+                    await self.app(scope, receive, send_with_id)
         except ApiError as refused:
             await JSON(refused.body(), refused.status, refused.headers)(scope, receive, send_with_id)
         except ClientDisconnect:
@@ -119,37 +125,27 @@ class RequestId:
             log.info("request.served", method=scope["method"], path=path, status=status, seconds=seconds)
 
 
-class HeadRequests:
-    """ASGI middleware: asks the application as for ``GET``, and lets it off once the answer's head is sent."""
+async def _ask_for_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
+    begun = asyncio.Event()
 
-    def __init__(self, app: ASGIApp) -> None:
-        self.app = app
+    async def receive_or_leave() -> Message:
+        """Return what the client sends; once the head is sent it is gone, as far as the application knows."""
+        if not begun.is_set():
+            message = await receive()
+            if message["type"] == "http.disconnect" or message.get("body") or message.get("more_body"):
+                return message
+            await begun.wait()
+        return {"type": "http.disconnect"}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request."""
-        if scope["type"] != "http" or scope["method"] != "HEAD":
-            await self.app(scope, receive, send)
+    async def send_head(message: Message) -> None:
+        if begun.is_set():
             return
-        begun = asyncio.Event()
+        await send(message)
+        if message["type"] == "http.response.start":
+            await send({"type": "http.response.body", "body": b""})
+            begun.set()
 
-        async def receive_or_leave() -> Message:
-            """Return what the client sends; once the head is sent it is gone, as far as the application knows."""
-            if not begun.is_set():
-                message = await receive()
-                if message["type"] == "http.disconnect" or message.get("body") or message.get("more_body"):
-                    return message
-                await begun.wait()
-            return {"type": "http.disconnect"}
-
-        async def send_head(message: Message) -> None:
-            if begun.is_set():
-                return
-            await send(message)
-            if message["type"] == "http.response.start":
-                await send({"type": "http.response.body", "body": b""})
-                begun.set()
-
-        await self.app({**scope, "method": "GET"}, receive_or_leave, send_head)
+    await app({**scope, "method": "GET"}, receive_or_leave, send_head)
 
 
 # A client's connection: uvicorn's, which waits for a request no longer than it has to. uvicorn itself lets a client

@@ -37,8 +37,7 @@ from api_client.web.bodies.models import (
 )
 from api_client.web.errors import HEADER as LOCALE_HEADER
 from api_client.web.errors import ApiError, Problems, bad_request, is_open_webui, locale_of, say, shown, spoken_in
-from api_client.web.openwebui.answers import unfenced
-from api_client.web.openwebui.attached import detached
+from api_client.web.openwebui.answers import detached, unfenced
 from api_client.web.openwebui.background import background_task
 
 # Reading the messages of a request: roles, texts, sizes, and each one's content: a text, or a list of parts. Images and
@@ -339,7 +338,7 @@ def ask_for(
         token_budget=settings.token_budget if wished.token_budget is None else wished.token_budget,
         cost_budget_usd=settings.cost_budget_usd if wished.cost_budget_usd is None else wished.cost_budget_usd,
         metadata={name: value for name, value in noted.items() if _is_id(value)} | dict(notes),
-        policy={name: tuple(order) for name, order in (wished.policy or settings.policy_orders).items()},
+        policy={name: tuple(o) for name, o in wished.policy.items()} if wished.policy else settings.policy_orders,
         escalation=escalation,
         traceparent=traceparent_of(headers.getlist("traceparent")) if "traceparent" in headers else "",
         priority=wished.priority.value if wished.priority else "",

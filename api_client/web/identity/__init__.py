@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import ipaddress
 import json
 import math
 import time
@@ -27,6 +26,7 @@ from starlette.requests import Request
 from api_client.api_keys import hash_of
 from api_client.contract.phases import LOCAL_OWNER
 from api_client.contract.settings import Settings
+from api_client.contract.settings.load import is_loopback
 from api_client.contract.turn import SlotShare, owner_of_key, owner_of_name, owner_of_user
 from api_client.index.lists import find_turn
 from api_client.relay_state import OwnerLimits
@@ -43,14 +43,6 @@ _PROXY_HEADERS = frozenset(
     | {"fastly-client-ip", "fly-client-ip", "x-envoy-external-address", "x-original-forwarded-for", "x-proxyuser-ip"}
     | {"cdn-loop", "x-amzn-trace-id"}
 )
-
-
-def is_loopback(host: str) -> bool:
-    """True for ``localhost`` and the loopback addresses."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def require_own_site(request: Request) -> None:

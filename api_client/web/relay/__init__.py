@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Annotated, Any, TypeAlias, cast
 from urllib.parse import quote
 
@@ -166,6 +167,7 @@ class Guesses:
         return place if len(self._full) < _MOST_ADDRESSES else _OTHERS
 
 
+@lru_cache(maxsize=1024)  # a connection asks twice, and clients come again
 def network_of(address: str) -> str:
     """Return what counts as one address: of IPv6 a network of 64 bits."""
     try:

@@ -6,7 +6,7 @@ import asyncio
 import math
 import secrets
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, suppress
 from typing import Any
 
@@ -24,8 +24,7 @@ from api_client.web.bodies.models import StreamMode
 from api_client.web.errors import ApiError, goes_on, internal_error, where
 from api_client.web.intake import Submitted, delivered
 from api_client.web.listing import DONE, JSON, PING, SSE_HEADERS, data_frame
-from api_client.web.openwebui.answers import lost_text
-from api_client.web.openwebui.attached import asking, attached, noted
+from api_client.web.openwebui.answers import asking, attached, lost_text, noted
 from api_client.web.openwebui.background import answer_task
 from api_client.web.relay import Relay, linked_files, question_link
 from api_client.web.streaming.reply import PageReply, Payload, Reply, TurnUsage, opening, page_of, pieces, turn_error
@@ -225,11 +224,7 @@ async def stream(relay: Relay, page: PageReply, turn: Submitted) -> AsyncIterato
                     async for event in events:
                         if event is not None and isinstance(event.body, LogReset):
                             seen = -1  # that too is news to this reader, and so is all that follows
-                        if event is not None and event.final:
-                            page.attached = await _attached(relay, reply)
-                        for frame in _frames(event, page, seen) if event else await _waiting(relay, page):
-                            yield frame
-                        for frame in await _question(relay, page, event, seen):
+                        for frame in await _frames(relay, page, event, seen) if event else await _waiting(relay, page):
                             yield frame
                         if event is not None and event.final:
                             reach("result.sent")
@@ -250,8 +245,6 @@ async def stream(relay: Relay, page: PageReply, turn: Submitted) -> AsyncIterato
 
 async def _attached(relay: Relay, reply: Reply) -> str:
     """What a chat shows below the answer: a note where that is set, links where its reader can follow them."""
-    if not reply.page:
-        return ""
     added = list[str]()
     try:
         if relay.settings.chat_note == "yes":
@@ -263,18 +256,17 @@ async def _attached(relay: Relay, reply: Reply) -> str:
     return "".join(added)
 
 
-async def _question(relay: Relay, page: PageReply, event: Event | None, seen: int) -> list[bytes]:
-    """Return the frames that ask about a tool call that waits, with a link, for a chat whose reader can follow it."""
-    reply, body = page.reply, event.body if event else None
-    if not (reply.page and reply.pages and event and event.seq >= seen and isinstance(body, TurnParked) and body.asked):
+async def _question(relay: Relay, page: PageReply, event: Event, body: TurnParked) -> list[Payload]:
+    """Return what asks about a tool call that waits, with a link, for a chat whose reader can follow it."""
+    reply = page.reply
+    if not (reply.page and reply.pages and body.asked):
         return []
     try:
         link = await question_link(relay, reply.turn_id, event)
     except HelixError as error:  # the status line says where to answer as well
         log.warning("relay.question_not_linked", turn_id=reply.turn_id, error=type(error).__name__)
         return []
-    shown = page.ask(asking(body.asked, reply.pages + link, reply.locale)) if link else []
-    return [data_frame(payload) for payload in shown]
+    return page.ask(asking(body.asked, reply.pages + link, reply.locale)) if link else []
 
 
 def _broken(error: Exception, page: PageReply) -> list[bytes]:
@@ -304,9 +296,15 @@ async def _waiting(relay: Relay, page: PageReply) -> list[bytes]:
     return [PING, *map(data_frame, page.line(status))]
 
 
-def _frames(event: Event, page: PageReply, seen: int) -> Iterable[bytes]:
+async def _frames(relay: Relay, page: PageReply, event: Event, seen: int) -> list[bytes]:
     """Return the frames that an event brings; ``seen`` is the number of the last one before this reader came."""
     if event.seq > seen or event.final:
-        return map(data_frame, page.render(event))
-    page.skip(event)
-    return map(data_frame, page.catch_up()) if event.seq == seen else ()
+        if event.final and page.reply.page:
+            page.attached = await _attached(relay, page.reply)
+        payloads = page.render(event)
+    else:
+        page.skip(event)
+        payloads = page.catch_up() if event.seq == seen else []
+    if isinstance(event.body, TurnParked) and event.seq >= seen:
+        payloads += await _question(relay, page, event, event.body)
+    return [*map(data_frame, payloads)]
