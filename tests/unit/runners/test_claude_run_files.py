@@ -12,6 +12,7 @@ import pytest
 
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
+from worker.runners.agent_sessions import session_of
 from worker.runners.base import AgentEvent, AnswerTooLong, Order
 from worker.runners.claude import completion_gate as claude_hooks
 from worker.runners.claude import output as claude_stream
@@ -26,7 +27,6 @@ from worker.runners.claude.command import (
     keep,
     prepare,
     prompt_for,
-    session_of,
 )
 from worker.runners.claude.completion_gate import EVENTS, HOOK, obstacle, read_marks, readable_entries, settings
 from worker.runners.claude.output import ClaudeStream
@@ -256,15 +256,16 @@ def test_a_program_that_is_not_there_is_told_with_its_setting(tmp_path: Path) ->
 def test_only_a_transcript_of_the_runs_own_home_is_kept(order: Callable[..., Order], tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
-    (home / "s-1.jsonl").write_text("x")
-    (tmp_path / "s-2.jsonl").write_text("y")
-    (home / "s-2.jsonl").symlink_to(tmp_path / "s-2.jsonl")
-    assert keep(order(), "s-1", str(home / "s-1.jsonl"), home)
-    assert (tmp_path / "agent" / "s-1.jsonl").read_text() == "x"
-    for strange in (tmp_path / "s-2.jsonl", home / "s-2.jsonl", home / "s-1.jsonl", Path("/etc/passwd")):
-        assert not keep(order(), "s-2", str(strange), home)
-    assert not keep(order(), "s-3", str(home / "s-3.jsonl"), home)
-    assert not keep(order(), "s-2", "", home)
+    own, others = (f"{session_of(order(delivery=delivery))}.jsonl" for delivery in (1, 2))
+    (home / own).write_text("x")
+    (tmp_path / others).write_text("y")
+    (home / others).symlink_to(tmp_path / others)
+    assert keep(order(), str(home / own), home) == session_of(order())
+    assert (tmp_path / "agent" / own).read_text() == "x"
+    for strange in (tmp_path / others, home / others, home / own, Path("/etc/passwd")):
+        assert not keep(order(delivery=2), str(strange), home)
+    assert not keep(order(delivery=3), str(home / f"{session_of(order(delivery=3))}.jsonl"), home)
+    assert not keep(order(delivery=2), "", home)
 
 
 def test_a_folder_that_takes_no_marks_says_why(marks: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,9 +11,9 @@ import pytest
 from api_client.contract.tool_calls import Answerer, Reaction, ToolQuestion, ToolRule, WaitingCall
 from tests.runs import ordered
 from worker.runners import tool_gate
+from worker.runners.agent_sessions import permit_of
 from worker.runners.base import ToolOrders
 from worker.runners.claude.completion_gate import TOOL_HOOK
-from worker.runners.permit import permit_of
 
 ROOT, FOLDER = "/srv/root", "/srv/root/projects/sessions/s/attempts/t0-a-1-1"
 

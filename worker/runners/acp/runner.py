@@ -14,12 +14,13 @@ from api_client.contract.declared import Kind, word
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import MAX_IMAGE_BYTES, data_url
+from worker.runners.agent_sessions import answer_to, waiting
 from worker.runners.base import AgentEvent, Completion, Verdict
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
 from worker.runners.programs.declaration import AgentProgram, load, program_of, read_declaration
-from worker.runners.programs.runner import ChildLines, Heard, ProgramRunner, Run, answer_to, waiting
+from worker.runners.programs.runner import ChildLines, Heard, ProgramRunner, Run
 
 _HERE = Path(__file__).parent
 _CLIENT = _HERE / "agent_client.py"

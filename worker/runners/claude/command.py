@@ -6,44 +6,33 @@ import json
 import os
 import re
 import shutil
-import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from api_client.contract.session import delivery_name
 from api_client.contract.settings import Settings
-from api_client.contract.tool_calls import ToolRule, WaitingCall
-from worker.files import safe_io
-from worker.files.safe_io import made, opened, read
-from worker.files.session import continued_session
+from api_client.contract.tool_calls import WaitingCall
+from worker.files.safe_io import opened, read
 from worker.runners import tool_gate
+from worker.runners.agent_sessions import continued, file_of, permit_of, put_aside, session_of, waiting
+from worker.runners.agent_sessions import keep as keep_session
 from worker.runners.base import Order
 from worker.runners.claude import completion_gate as claude_hooks
 from worker.runners.claude.completion_gate import TOOL_HOOK
 from worker.runners.claude.output import MAX_TRANSCRIPT, cleaned, content_of
 from worker.runners.guard.box import DOOR, Bind
 from worker.runners.guard.outbound import Outbound, Upstream
-from worker.runners.permit import permit_of
 
-# The agent sessions of a consultant session: which one a run continues, and keeping the one it made.
+# The agent session that a run continues, and keeping the one it made: its transcript, ``agent/<uuid>.jsonl``.
 #
-# Each run has its own HOME, so no two runs share a transcript, and nothing an agent wrote into its HOME reaches the
-# next one. A complete run's transcript is copied to the session's ``agent/<uuid>.jsonl``; later runs fork from there
-# (``--resume FILE --fork-session --session-id NEW``). The base is never written: a run that died leaves no trace.
-
-log = structlog.get_logger()
+# Later runs fork from there (``--resume FILE --fork-session --session-id NEW``). The base is never written: a run that
+# died leaves no trace.
 
 #: In a run's HOME: what the hook before tool calls reads, and the session that ended with a question.
 TOOL_ORDERS, ASKED = "helix-tools.json", "asked.jsonl"
-#: Where a session's transcripts are, below its folder.
-TRANSCRIPTS = "agent"
-
-_RUNS = uuid.UUID("6f1b8f0e-5a0c-4f5e-9d0a-0d6a2c1e8b34")
-_UUID = re.compile(r"[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}", re.ASCII)
+_ENDING = ".jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,61 +50,34 @@ class Base:
     spent: float = 0.0
 
 
-def session_of(order: Order) -> str:
-    """The agent session of a run: its own UUID for every delivery, the same whenever it is computed."""
-    return str(uuid.uuid5(_RUNS, order.mark))
-
-
 def kept_of(order: Order) -> Path:
     """Where the transcript of a complete run is kept."""
-    return order.workdir / TRANSCRIPTS / f"{session_of(order)}.jsonl"
+    return file_of(order, session_of(order), _ENDING)
 
 
 def base_of(order: Order) -> Base:
-    """The agent session a run continues: this turn's last complete run, else the session's last accepted answer.
-
-    The second only where the conversation goes on from that answer (an edited or regenerated one starts afresh). A
-    transcript that is gone is not an error: the run starts afresh with the whole conversation.
-    """
-    candidates = [(order.agent_session, "message")]
-    if accepted := continued_session(order.workdir, order.messages):
-        candidates.append((accepted, "history"))
-    for session, knows in candidates:
-        if not _UUID.fullmatch(session):
-            continue
-        path = order.workdir / TRANSCRIPTS / f"{session}.jsonl"
-        try:
-            with opened(order.workdir) as root, opened(TRANSCRIPTS, root) as kept:
-                content = read(path.name, kept, MAX_TRANSCRIPT)
-        except OSError as error:
-            log.warning("agent.session_gone", agent_session=session, reason=str(error))
-            continue
-        return Base(transcript=path, knows=knows, spent=cost_in(content))
+    """The agent session a run continues, as ``agent_sessions.continued`` finds it."""
+    if found := continued(order, _ENDING, MAX_TRANSCRIPT, cost_in):
+        session, knows, spent = found
+        return Base(transcript=file_of(order, session, _ENDING), knows=knows, spent=spent)
     return Base()
 
 
-def keep(order: Order, session: str, transcript: str, home: Path, *, of: str = "") -> bool:
-    """Copy a run's transcript from its HOME to the session's; False, and logged, when it cannot be kept.
+def keep(order: Order, transcript: str, home: Path, *, of: str = "") -> str:
+    """Copy a run's transcript from its HOME to the session's; as ``agent_sessions.keep``.
 
     ``of`` is the agent session of the process that ran it, where that had run others before.
     """
+    session = session_of(order)
     if kept_of(order).is_file():
-        return True  # by the worker that this finished run is adopted from
-    try:
-        content = content_of(transcript, of or session, home)
-        with opened(order.workdir) as root, made(root, TRANSCRIPTS) as kept:
-            safe_io.replace(f"{session}.jsonl", content, kept)
-            os.fsync(kept)
-    except (OSError, ValueError) as error:
-        log.warning("agent.session_not_kept", agent_session=session, reason=str(error))
-        return False
-    return True
+        return session  # by the worker that this finished run is adopted from
+    return keep_session(order, _ENDING, lambda: content_of(transcript, of or session, home))
 
 
 def forget(base: Base) -> None:
     """Put a transcript aside that the CLI does not take, so that the next run starts afresh."""
-    if base.transcript is not None and base.transcript.exists():
-        base.transcript.rename(base.transcript.with_suffix(".refused"))
+    if base.transcript is not None:
+        put_aside(base.transcript)
 
 
 def cost_in(transcript: bytes) -> float:
@@ -280,20 +242,10 @@ def call_of(order: Order, result: Mapping[str, Any]) -> WaitingCall | None:
 
     The hook decides; what it decided is found again here, because the CLI does not pass it on.
     """
-    call, tools = result.get("deferred_tool_use"), order.tools
-    if tools is None or not isinstance(call, dict) or not isinstance(call.get("input"), dict):
+    call = result.get("deferred_tool_use")
+    if not isinstance(call, dict) or not isinstance(call.get("input"), dict):
         return None
-    tool, given, folder = cleaned(call.get("name")), call["input"], str(order.directory)
-    rule = tool_gate.ruling(tools.rules, tool, given, root=str(tools.root), folder=folder)
-    asked = ToolRule(**rule)
-    return WaitingCall(
-        call=cleaned(call.get("id")),
-        tool=tool,
-        arguments=given,
-        digest=tool_gate.digest(tool, given, folder),
-        wait_seconds=asked.wait_seconds,
-        who=asked.who,
-    )
+    return waiting(order, cleaned(call.get("name")), call["input"], cleaned(call.get("id")))
 
 
 def resumed(order: Order, base: Base, home: Path) -> Base:

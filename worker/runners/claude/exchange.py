@@ -21,6 +21,7 @@ import structlog
 from api_client.contract.failpoints import reach
 from worker.files.recording import Finished, Recording, forget
 from worker.files.workspace import RESPONSE, written_files
+from worker.runners.agent_sessions import session_of
 from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Sent, Verdict
 from worker.runners.claude import command, completion_gate
 from worker.runners.claude.command import Base, before, instructions, prompt_for
@@ -178,7 +179,7 @@ class Exchange:
     @property
     def uuid(self) -> str:
         """The name by which the CLI reports on it."""
-        return command.session_of(self.order)
+        return session_of(self.order)
 
     def packet(self) -> bytes:
         """As the CLI reads it: one line."""
@@ -321,15 +322,15 @@ class ProcessFiles:
         if completion.verdict is not Verdict.CANCELLED:
             for event in stream.replace(left.text, f"the answer is in the {left.origin}"):
                 emit(event)
-        session, kept_now = command.session_of(order), False
+        session = ""
         if completion.verdict is Verdict.COMPLETE:
-            kept_now = command.keep(order, session, left.transcript, self.home, of=self.agent)
+            session = command.keep(order, left.transcript, self.home, of=self.agent)
         said = {"role": "user", "content": message.prompt.decode("utf-8", "replace")}
         return RunResult(
             completion=completion,
             text=stream.text,
             usage=stream.usage(self.spent),
-            agent_session=session if kept_now else "",
+            agent_session=session,
             sent=Sent(system=instructions(self.home), messages=(said,), continues=message.base.knows),
             journal=stream.journal,
         )

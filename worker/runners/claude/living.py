@@ -26,6 +26,7 @@ from api_client.contract.settings import Settings
 from worker.files.safe_io import SHORT_OF
 from worker.files.session import KEPT
 from worker.runners import idle_agents
+from worker.runners.agent_sessions import TRANSCRIPTS, session_of
 from worker.runners.base import AgentEvent, Emit, ErrorKind, Order, RunResult, Stop, not_begun
 from worker.runners.claude import command
 from worker.runners.claude.command import (
@@ -107,7 +108,7 @@ def opened(
     began, top, base = time.monotonic(), place_of(order), command.base_of(order)
     held = contextlib.ExitStack()
     held.callback(shutil.rmtree, top, ignore_errors=True)
-    files, inner = ProcessFiles(top=top, mark=order.mark, agent=command.session_of(order)), inside(order, top)
+    files, inner = ProcessFiles(top=top, mark=order.mark, agent=session_of(order)), inside(order, top)
     try:
         begun = started(agents, settings, program, inner, files, base, stop, held, noted=order.recorded)
     except OSError as error:
@@ -130,7 +131,7 @@ def place_of(order: Order) -> Path:
 
     A session's messages come one after the other, so that is out of date.
     """
-    top = order.workdir / command.TRANSCRIPTS / KEPT / order.directory.name
+    top = order.workdir / TRANSCRIPTS / KEPT / order.directory.name
     shutil.rmtree(top.parent, ignore_errors=True)
     return top
 
@@ -440,7 +441,7 @@ def opened_spare(
     mark = f"spare-{secrets.token_hex(8)}"
     top = settings.sessions_dir / SPARES / mark
     own = _unowned(order.model, order.option, mark, top)
-    files = ProcessFiles(top=top, mark=own.mark, agent=command.session_of(own), spare=True)
+    files = ProcessFiles(top=top, mark=own.mark, agent=session_of(own), spare=True)
     held = contextlib.ExitStack()
     held.callback(_removed, top)
     try:

@@ -17,6 +17,7 @@ from api_client.contract.settings import Settings
 from worker.files import recording
 from worker.files.safe_io import SHORT_OF
 from worker.runners import idle_agents
+from worker.runners.agent_sessions import home_of, session_of
 from worker.runners.base import Emit, ErrorKind, Order, RunResult, Sent, Stop, Verdict, Why, config_error, not_begun
 from worker.runners.claude import command as claude_sessions
 from worker.runners.claude import completion_gate as claude_gate
@@ -108,7 +109,7 @@ class ClaudeCliRunner(ProcessRunner):
             program = find_program(settings)
         except SettingsError as error:
             return config_error(str(error))
-        home = order.workdir / claude_sessions.TRANSCRIPTS / order.directory.name
+        home = home_of(order)
         clear = _clearing(home)
         try:
             return self._play(settings, program, home, order)
@@ -121,11 +122,11 @@ class ClaudeCliRunner(ProcessRunner):
 
     def read_back(self, order: Order) -> Reading:
         """Return how a run that was prepared before is read."""
-        home = order.workdir / claude_sessions.TRANSCRIPTS / order.directory.name
+        home = home_of(order)
         return self._reading(order, home, claude_sessions.base_of(order))
 
     def _reading(self, order: Order, home: Path, base: Base) -> Reading:
-        session, stream = claude_sessions.session_of(order), ClaudeStream(order.answered)
+        session, stream = session_of(order), ClaudeStream(order.answered)
         prompt = exchange.prompt_of(order, base)
 
         input_text = {"role": "user", "content": prompt.decode("utf-8", "replace")}
@@ -139,7 +140,7 @@ class ClaudeCliRunner(ProcessRunner):
 
     def _play(self, settings: Settings, program: str, home: Path, order: Order) -> Play:
         """The run. Raises ``OSError`` when its folders cannot be made."""
-        base, session = claude_sessions.base_of(order), claude_sessions.session_of(order)
+        base, session = claude_sessions.base_of(order), session_of(order)
         settings_file = prepare(order, home, settings)
         base = claude_sessions.resumed(order, base, home)
         reading = self._reading(order, home, base)
@@ -165,17 +166,17 @@ class ClaudeCliRunner(ProcessRunner):
         if stream.skipped:
             facts["skipped_lines"] = stream.skipped
         stop = stopped(ending, order, facts)
-        evidence = evidence_of(order, order.mark, claude_sessions.session_of(order), ending, stream, left)
+        evidence = evidence_of(order, order.mark, session_of(order), ending, stream, left)
         completion = stop or weigh(claude_gate.judge(evidence, facts), ending.witnessed)
         if completion.kind is ErrorKind.SESSION_LOST:
             claude_sessions.forget(base)
         if completion.verdict is not Verdict.CANCELLED:
             for event in stream.replace(left.text, f"the answer is in the {left.origin}"):
                 emit(event)
-        session = claude_sessions.session_of(order)
         goes_on = completion.verdict in {Verdict.COMPLETE, Verdict.ASKS}
-        kept = goes_on and claude_sessions.keep(order, session, left.transcript, home)
-        call = claude_sessions.call_of(order, stream.result) if completion.verdict is Verdict.ASKS and kept else None
+        session = claude_sessions.keep(order, left.transcript, home) if goes_on else ""
+        asks = completion.verdict is Verdict.ASKS and session
+        call = claude_sessions.call_of(order, stream.result) if asks else None
         if completion.verdict is Verdict.ASKS and call is None:
             completion = replace(completion, verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF)
         usage = stream.usage(base.spent)
@@ -183,7 +184,7 @@ class ClaudeCliRunner(ProcessRunner):
             completion=completion,
             text=stream.text,
             usage=usage,
-            agent_session=session if kept else "",
+            agent_session=session,
             journal=stream.journal,
             call=call,
         )

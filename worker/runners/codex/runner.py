@@ -17,6 +17,7 @@ from typing import Any
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
 from worker.enforcement.claims.journal import Journal, JournalWriter
+from worker.runners.agent_sessions import answer_to, waiting
 from worker.runners.base import (
     MAX_ANSWER,
     AgentEvent,
@@ -32,7 +33,7 @@ from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
 from worker.runners.programs.declaration import AgentProgram
-from worker.runners.programs.runner import Heard, ProgramRunner, Run, answer_to, waiting
+from worker.runners.programs.runner import Heard, ProgramRunner, Run
 
 _HOOK = Path(__file__).with_name("blocking_hook.py")
 #: In a run's HOME: what its hook before tool calls reads, the call that a person is asked about, and the hook's sign.

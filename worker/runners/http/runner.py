@@ -6,18 +6,15 @@ It has no tools and writes no files; the conversation is sent whole each time. F
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from api_client.contract.settings import Settings
 from api_client.contract.turn import MAX_IMAGE_BYTES, MAX_IMAGES, data_url, images_named
-from worker.files.safe_io import made, opened, read, replace
+from worker.files.safe_io import opened, read
+from worker.runners.agent_sessions import continued, instructions_of, keep
 from worker.runners.base import Emit, Order, RunResult, Sent, Transcript, Verdict, config_error, judge
-from worker.runners.claude.command import TRANSCRIPTS, session_of
 from worker.runners.guard.box import DOOR
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import OUR_CODE, Launch, Play, ProcessRunner
@@ -57,14 +54,12 @@ def _urls(names: list[str], workdir: Path) -> list[str]:
     return urls
 
 
-log = structlog.get_logger(__name__)
-
 Message = dict[str, str]
 
 #: Represents the feedback that the agent answered when it broke off: many services want two speakers in turn.
 _AGAIN = {"de": "Bitte korrigiere deine Antwort.", "en": "Please correct your answer."}
-_UUID = re.compile(r"[0-9a-f-]{36}", re.ASCII)
-_MAX_KEPT = 64 * 2**20
+#: A kept conversation: the ending of its file, and the most bytes of it.
+_ENDING, _MAX_KEPT = ".json", 64 * 2**20
 
 
 class OpenAiHttpRunner(ProcessRunner):
@@ -116,7 +111,8 @@ class OpenAiHttpRunner(ProcessRunner):
                 completion = weigh(completion, ending.witnessed)
             session = ""
             if completion.verdict is Verdict.COMPLETE:
-                session = _keep(order, [*messages, {"role": "assistant", "content": transcript.text}])
+                said = [*messages, {"role": "assistant", "content": transcript.text}]
+                session = keep(order, _ENDING, lambda: json.dumps(said).encode())
             usage = priced(transcript.usage, settings.prices)
             return RunResult(completion=completion, text=transcript.text, usage=usage, agent_session=session, sent=sent)
 
@@ -143,7 +139,8 @@ def conversation(order: Order) -> list[Message]:
     feedback: list[Message] = [{"role": "user", "content": order.prompt}]
     if order.so_far:
         feedback.insert(0, {"role": "assistant", "content": order.so_far})
-    if order.agent_session and (kept := _kept(order)):
+    found = continued(order, _ENDING, _MAX_KEPT, _messages, history=False)
+    if found and (kept := found[2]):
         again = _AGAIN["de" if order.locale.lower().startswith("de") else "en"]
         between: list[Message] = [{"role": "user", "content": again}] if order.so_far else []
         return [*kept, *between, *feedback]
@@ -154,33 +151,10 @@ def conversation(order: Order) -> list[Message]:
 
 def _rules(order: Order) -> list[Message]:
     """The session's CLAUDE.md as the first message, when there is one."""
-    try:
-        with opened(order.workdir) as session:
-            rules = read("CLAUDE.md", session, _MAX_KEPT).decode("utf-8", "replace")
-    except OSError:
-        return []
-    return [{"role": "system", "content": rules}]
+    rules = instructions_of(order)
+    return [{"role": "system", "content": rules}] if rules else []
 
 
-def _kept(order: Order) -> list[Message]:
-    if not _UUID.fullmatch(order.agent_session):
-        return []
-    try:
-        with opened(order.workdir) as session, opened(TRANSCRIPTS, session) as folder:
-            kept: Any = json.loads(read(f"{order.agent_session}.json", folder, _MAX_KEPT))
-    except (OSError, ValueError) as error:
-        log.warning("agent.session_gone", agent_session=order.agent_session, reason=str(error))
-        return []
+def _messages(content: bytes) -> list[Message]:
+    kept: Any = json.loads(content)
     return kept if isinstance(kept, list) else []
-
-
-def _keep(order: Order, messages: list[Message]) -> str:
-    """Keep the conversation for feedback on it; returns its name, empty when it could not be written."""
-    session = session_of(order)
-    try:
-        with opened(order.workdir) as root, made(root, TRANSCRIPTS) as folder:
-            replace(f"{session}.json", json.dumps(messages).encode(), folder)
-    except OSError as error:
-        log.warning("agent.session_not_kept", agent_session=session, reason=str(error))
-        return ""
-    return session

@@ -13,23 +13,20 @@ import os
 import stat
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import structlog
-
-from worker.files.safe_io import made, opened, read, replace
-from worker.files.session import continued_session
+from worker.files.safe_io import opened, read
+from worker.runners.agent_sessions import continued, file_of, put_aside
+from worker.runners.agent_sessions import keep as keep_session
 from worker.runners.base import Order
-from worker.runners.claude.command import TRANSCRIPTS, session_of
-
-log = structlog.get_logger()
 
 #: Largest state that is kept, in bytes, in the HOME and packed.
 MAX_STATE = 128 * 2**20
 #: In the kept file: what we noted ourselves.
 _NOTES = "helix-notes.json"
+_ENDING = ".zip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,25 +47,20 @@ class KeptSession:
 
 
 def kept_for(order: Order) -> KeptSession:
-    """The session a run continues: this turn's last complete run, else that of the conversation's last answer.
-
-    One that is gone or damaged is skipped: the run begins afresh and is given the whole conversation.
-    """
-    candidates = [(order.agent_session, "message"), (continued_session(order.workdir, order.messages), "history")]
-    for name, knows in candidates:
-        if not name or not name.replace("-", "").isalnum():
-            continue
-        try:
-            with opened(order.workdir) as root, opened(TRANSCRIPTS, root) as folder:
-                content = read(f"{name}.zip", folder, MAX_STATE)
-            with zipfile.ZipFile(io.BytesIO(content)) as packed:
-                notes = json.loads(packed.read(_NOTES))
-            session, spent = str(notes["session"]), float(notes["spent"])
-        except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-            log.warning("agent.session_gone", agent_session=name, reason=str(error))
-            continue
-        return KeptSession(agent_session=name, session=session, knows=knows, spent=spent, content=content)
+    """The session a run continues, as ``agent_sessions.continued`` finds it."""
+    if found := continued(order, _ENDING, MAX_STATE, _read):
+        return replace(found[2], agent_session=found[0], knows=found[1])
     return KeptSession()
+
+
+def _read(content: bytes) -> KeptSession:
+    """Raises ``ValueError``: it is damaged."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as packed:
+            notes = json.loads(packed.read(_NOTES))
+        return KeptSession(session=str(notes["session"]), spent=float(notes["spent"]), content=content)
+    except (KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise ValueError(f"it is damaged: {error!r}") from error
 
 
 def make(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None:
@@ -91,24 +83,14 @@ def make(home: Path, kept: KeptSession, files: Mapping[str, str]) -> None:
 
 
 def keep(order: Order, home: Path, state: Sequence[str], session: str, spent: float) -> str:
-    """Keep a complete run's session; our name of it, or nothing where that was not possible, which is logged."""
-    name = session_of(order)
-    try:
-        content = _packed(home, state, {"session": session, "spent": spent})
-        with opened(order.workdir) as root, made(root, TRANSCRIPTS) as folder:
-            replace(f"{name}.zip", content, folder)
-            os.fsync(folder)
-    except (OSError, ValueError) as error:
-        log.warning("agent.session_not_kept", agent_session=name, reason=str(error))
-        return ""
-    return name
+    """Keep a complete run's session; as ``agent_sessions.keep``."""
+    return keep_session(order, _ENDING, lambda: _packed(home, state, {"session": session, "spent": spent}))
 
 
 def forget(order: Order, kept: KeptSession) -> None:
     """Put a session aside that its agent does not take, so that the next run begins afresh."""
-    path = order.workdir / TRANSCRIPTS / f"{kept.agent_session}.zip"
-    if kept.agent_session and path.is_file():
-        path.rename(path.with_suffix(".refused"))
+    if kept.agent_session:
+        put_aside(file_of(order, kept.agent_session, _ENDING))
 
 
 def _packed(home: Path, state: Sequence[str], notes: Mapping[str, Any]) -> bytes:

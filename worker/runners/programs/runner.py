@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,12 +12,12 @@ from typing import Any, Protocol
 
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings
-from api_client.contract.tool_calls import ToolRule, WaitingCall
+from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import images_named
 from worker.enforcement.claims.journal import Journal
-from worker.files.safe_io import SHORT_OF, opened, read
+from worker.files.safe_io import SHORT_OF
 from worker.files.workspace import RESPONSE, written_files
-from worker.runners import tool_gate
+from worker.runners.agent_sessions import home_of, instructions_of
 from worker.runners.base import (
     AgentEvent,
     Completion,
@@ -33,7 +32,7 @@ from worker.runners.base import (
     judge,
     not_begun,
 )
-from worker.runners.claude.command import TRANSCRIPTS, prompt_for, writable_paths
+from worker.runners.claude.command import prompt_for, writable_paths
 from worker.runners.claude.completion_gate import readable_entries
 from worker.runners.guard.box import DOOR, Bind
 from worker.runners.guard.footprint import Bounds
@@ -41,7 +40,6 @@ from worker.runners.guard.launch import Launch, Play, ProcessRunner, Reading
 from worker.runners.guard.outbound import Outbound, Upstream
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.http.runner import priced
-from worker.runners.permit import permit_of
 from worker.runners.programs import home as homes
 from worker.runners.programs.declaration import APIS, AgentProgram, DeclarationError, filled
 from worker.runners.programs.home import KeptSession
@@ -49,7 +47,6 @@ from worker.runners.witnessed import Witnessed, weigh
 
 #: In the place of the key, which stays outside: the door sets it.
 PLACEHOLDER = "in-the-box"
-_MAX_INSTRUCTIONS = 2**20
 
 
 class Heard(Protocol):
@@ -115,11 +112,7 @@ class Run:
     @property
     def instructions(self) -> str:
         """The session's CLAUDE.md; empty when there is none."""
-        try:
-            with opened(self.order.workdir) as session:
-                return read("CLAUDE.md", session, _MAX_INSTRUCTIONS).decode("utf-8", "replace")
-        except OSError:
-            return ""
+        return instructions_of(self.order)
 
     @property
     def images(self) -> list[Path]:
@@ -245,7 +238,7 @@ class ProgramRunner(ProcessRunner):
             program=program,
             path=find(program, settings),
             model=self.model(order.option),
-            home=order.workdir / TRANSCRIPTS / order.directory.name,
+            home=home_of(order),
             kept=kept,
         )
 
@@ -307,31 +300,6 @@ def _concluded(run: Run, heard: Heard, ending: Ending, emit: Emit, *, needs_witn
     return RunResult(
         completion=completion, text=text, usage=usage, agent_session=session, sent=sent, journal=heard.journal
     )
-
-
-# A tool call of an agent that makes it again, in another run, once a person has answered.
-
-
-def waiting(order: Order, tool: str, given: Mapping[str, Any]) -> WaitingCall | None:
-    """The call that a person is asked about: the rules say who, and for how long; None where no rule has one asked."""
-    tools, folder = order.tools, str(order.directory)
-    rule = tool_gate.ruling(tools.rules, tool, given, root=str(tools.root), folder=folder) if tools else {}
-    if not rule or rule.get("do", "ask") != "ask":
-        return None
-    asked, digest = ToolRule(**rule), tool_gate.digest(tool, given, folder)
-    # The next delivery, which makes the call again, has another folder, and gives the call another id.
-    shown = json.loads(json.dumps(given, ensure_ascii=False).replace(folder, "."))
-    return WaitingCall(
-        call=digest, tool=tool, arguments=shown, digest=digest, wait_seconds=asked.wait_seconds, who=asked.who
-    )
-
-
-def answer_to(order: Order) -> dict[str, str] | None:
-    """What a person said about an earlier run's call, with a yes's permit. Raises ``OSError``: as ``permit_of``."""
-    answered = order.answered
-    if answered is None:
-        return None
-    return {"digest": answered.digest, "allowed": answered.allowed, "permit": str(permit_of(order) or "")}
 
 
 def _counted(witnessed: Witnessed | None) -> dict[str, int]:
