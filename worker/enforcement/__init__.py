@@ -4,88 +4,44 @@ Pure code: no queue, no store, no clock. ``ResponseEnforcer`` offers it in one p
 uses the same policy over a queue. docs/enforcement.md has every code, docs/validators.md how to write your own.
 """
 
-from api_client.contract.issues import Severity, ValidationIssue
-from api_client.contract.marker import STEPS, UNKNOWN
-from api_client.contract.policy import Action, offered_validators
-from worker.enforcement.attempt import Attempt, assemble, best
-from worker.enforcement.documents.splice import (
-    Part,
-    extract_state_from_messages,
-    extract_step,
-    infer_step,
-    step_of,
-    strip_marker,
-)
-from worker.enforcement.going_on import build_feedback, incomplete_feedback
-from worker.enforcement.policy import (
-    Accept,
-    Decision,
-    Fail,
-    Fallback,
-    Policy,
-    Repaired,
-    Retry,
-    decide,
-    demote,
-    examine,
-    judge,
-    repair_answer,
-)
-from worker.enforcement.response_enforcer import EnforcementResult, ResponseEnforcer
-from worker.enforcement.validators import (
-    ADRStructureValidator,
-    FileExistenceValidator,
-    ResponseValidator,
-    StepMarkerValidator,
-    ValidationResult,
-)
-from worker.enforcement.validators.codes import CODES, Code
-from worker.enforcement.validators.registry import (
-    DuplicateValidatorError,
-    UnknownValidatorError,
-    build_validators,
-)
-
-__all__ = [
-    "CODES",
-    "STEPS",
-    "UNKNOWN",
-    "ADRStructureValidator",
-    "Accept",
-    "Action",
-    "Attempt",
-    "Code",
-    "Decision",
-    "DuplicateValidatorError",
-    "EnforcementResult",
-    "Fail",
-    "Fallback",
-    "FileExistenceValidator",
-    "Part",
-    "Policy",
-    "Repaired",
-    "ResponseEnforcer",
-    "ResponseValidator",
-    "Retry",
-    "Severity",
-    "StepMarkerValidator",
-    "UnknownValidatorError",
-    "ValidationIssue",
-    "ValidationResult",
-    "assemble",
-    "best",
-    "build_feedback",
-    "build_validators",
-    "decide",
-    "demote",
-    "examine",
-    "extract_state_from_messages",
-    "extract_step",
-    "incomplete_feedback",
-    "infer_step",
-    "judge",
-    "offered_validators",
-    "repair_answer",
-    "step_of",
-    "strip_marker",
-]
+from api_client.contract.issues import Severity as Severity
+from api_client.contract.issues import ValidationIssue as ValidationIssue
+from api_client.contract.marker import STEPS as STEPS
+from api_client.contract.marker import UNKNOWN as UNKNOWN
+from api_client.contract.policy import Action as Action
+from api_client.contract.policy import offered_validators as offered_validators
+from worker.enforcement.attempt import Attempt as Attempt
+from worker.enforcement.attempt import assemble as assemble
+from worker.enforcement.attempt import best as best
+from worker.enforcement.documents.splice import Part as Part
+from worker.enforcement.documents.splice import extract_state_from_messages as extract_state_from_messages
+from worker.enforcement.documents.splice import extract_step as extract_step
+from worker.enforcement.documents.splice import infer_step as infer_step
+from worker.enforcement.documents.splice import step_of as step_of
+from worker.enforcement.documents.splice import strip_marker as strip_marker
+from worker.enforcement.going_on import build_feedback as build_feedback
+from worker.enforcement.going_on import incomplete_feedback as incomplete_feedback
+from worker.enforcement.policy import Accept as Accept
+from worker.enforcement.policy import Decision as Decision
+from worker.enforcement.policy import Fail as Fail
+from worker.enforcement.policy import Fallback as Fallback
+from worker.enforcement.policy import Policy as Policy
+from worker.enforcement.policy import Repaired as Repaired
+from worker.enforcement.policy import Retry as Retry
+from worker.enforcement.policy import decide as decide
+from worker.enforcement.policy import demote as demote
+from worker.enforcement.policy import examine as examine
+from worker.enforcement.policy import judge as judge
+from worker.enforcement.policy import repair_answer as repair_answer
+from worker.enforcement.response_enforcer import EnforcementResult as EnforcementResult
+from worker.enforcement.response_enforcer import ResponseEnforcer as ResponseEnforcer
+from worker.enforcement.validators import ADRStructureValidator as ADRStructureValidator
+from worker.enforcement.validators import FileExistenceValidator as FileExistenceValidator
+from worker.enforcement.validators import ResponseValidator as ResponseValidator
+from worker.enforcement.validators import StepMarkerValidator as StepMarkerValidator
+from worker.enforcement.validators import ValidationResult as ValidationResult
+from worker.enforcement.validators.codes import CODES as CODES
+from worker.enforcement.validators.codes import Code as Code
+from worker.enforcement.validators.registry import DuplicateValidatorError as DuplicateValidatorError
+from worker.enforcement.validators.registry import UnknownValidatorError as UnknownValidatorError
+from worker.enforcement.validators.registry import build_validators as build_validators

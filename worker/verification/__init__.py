@@ -4,63 +4,32 @@ Knows no queue and no store. ``run_with_verification`` offers all of it in one p
 uses the same parts. docs/WORKFLOW-SYSTEM.md explains phases, gates and verdicts.
 """
 
-from worker.verification.gates import GateReport, GateResult, check, each_gate
-from worker.verification.gates.gate import CODES
-from worker.verification.gates.gate_program import Fence, Stopped, Stopping
-from worker.verification.phases import (
-    FeedbackChannel,
-    PhaseRun,
-    PhasesFileError,
-    PhaseVerificationFailed,
-    Verified,
-    feedback_on,
-    load_phases,
-    parse_phases,
-    phases_file,
-    run_with_verification,
-    verify_with_retries,
-)
-from worker.verification.sub_agent import (
-    Ground,
-    NoVerdict,
-    SubAgentVerifier,
-    VerificationResult,
-    VerifierVerdict,
-    Verifying,
-    gates_result,
-    phase_prompt,
-    read_verdict,
-    verifier_prompt,
-)
-
-__all__ = [
-    "CODES",
-    "FeedbackChannel",
-    "Fence",
-    "GateReport",
-    "GateResult",
-    "Ground",
-    "NoVerdict",
-    "PhaseRun",
-    "PhaseVerificationFailed",
-    "PhasesFileError",
-    "Stopped",
-    "Stopping",
-    "SubAgentVerifier",
-    "VerificationResult",
-    "Verified",
-    "VerifierVerdict",
-    "Verifying",
-    "check",
-    "each_gate",
-    "feedback_on",
-    "gates_result",
-    "load_phases",
-    "parse_phases",
-    "phase_prompt",
-    "phases_file",
-    "read_verdict",
-    "run_with_verification",
-    "verifier_prompt",
-    "verify_with_retries",
-]
+from worker.verification.gates import GateReport as GateReport
+from worker.verification.gates import GateResult as GateResult
+from worker.verification.gates import check as check
+from worker.verification.gates import each_gate as each_gate
+from worker.verification.gates.gate import CODES as CODES
+from worker.verification.gates.gate_program import Fence as Fence
+from worker.verification.gates.gate_program import Stopped as Stopped
+from worker.verification.gates.gate_program import Stopping as Stopping
+from worker.verification.phases import FeedbackChannel as FeedbackChannel
+from worker.verification.phases import PhaseRun as PhaseRun
+from worker.verification.phases import PhasesFileError as PhasesFileError
+from worker.verification.phases import PhaseVerificationFailed as PhaseVerificationFailed
+from worker.verification.phases import Verified as Verified
+from worker.verification.phases import feedback_on as feedback_on
+from worker.verification.phases import load_phases as load_phases
+from worker.verification.phases import parse_phases as parse_phases
+from worker.verification.phases import phases_file as phases_file
+from worker.verification.phases import run_with_verification as run_with_verification
+from worker.verification.phases import verify_with_retries as verify_with_retries
+from worker.verification.sub_agent import Ground as Ground
+from worker.verification.sub_agent import NoVerdict as NoVerdict
+from worker.verification.sub_agent import SubAgentVerifier as SubAgentVerifier
+from worker.verification.sub_agent import VerificationResult as VerificationResult
+from worker.verification.sub_agent import VerifierVerdict as VerifierVerdict
+from worker.verification.sub_agent import Verifying as Verifying
+from worker.verification.sub_agent import gates_result as gates_result
+from worker.verification.sub_agent import phase_prompt as phase_prompt
+from worker.verification.sub_agent import read_verdict as read_verdict
+from worker.verification.sub_agent import verifier_prompt as verifier_prompt

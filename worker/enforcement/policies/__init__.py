@@ -1,34 +1,18 @@
 """The policy file: which rules judge which turns, and what follows from their errors. docs/policy.md describes it."""
 
-from api_client.contract.policy import AppliesTo, PolicyFile, PolicyRule, Subject
-from worker.enforcement.policies.chosen import (
-    ChangedJudgement,
-    Chosen,
-    Comparison,
-    Judged,
-    RecordedAttempt,
-    Rejects,
-    build,
-    choose,
-    rejects,
-)
-from worker.enforcement.policies.policy_file import PolicyError, json_schema, read_policy
-
-__all__ = [
-    "AppliesTo",
-    "ChangedJudgement",
-    "Chosen",
-    "Comparison",
-    "Judged",
-    "PolicyError",
-    "PolicyFile",
-    "PolicyRule",
-    "RecordedAttempt",
-    "Rejects",
-    "Subject",
-    "build",
-    "choose",
-    "json_schema",
-    "read_policy",
-    "rejects",
-]
+from api_client.contract.policy import AppliesTo as AppliesTo
+from api_client.contract.policy import PolicyFile as PolicyFile
+from api_client.contract.policy import PolicyRule as PolicyRule
+from api_client.contract.policy import Subject as Subject
+from worker.enforcement.policies.chosen import ChangedJudgement as ChangedJudgement
+from worker.enforcement.policies.chosen import Chosen as Chosen
+from worker.enforcement.policies.chosen import Comparison as Comparison
+from worker.enforcement.policies.chosen import Judged as Judged
+from worker.enforcement.policies.chosen import RecordedAttempt as RecordedAttempt
+from worker.enforcement.policies.chosen import Rejects as Rejects
+from worker.enforcement.policies.chosen import build as build
+from worker.enforcement.policies.chosen import choose as choose
+from worker.enforcement.policies.chosen import rejects as rejects
+from worker.enforcement.policies.policy_file import PolicyError as PolicyError
+from worker.enforcement.policies.policy_file import json_schema as json_schema
+from worker.enforcement.policies.policy_file import read_policy as read_policy

@@ -3,11 +3,21 @@
 docs/rules/ has a page for each. ``worker.enforcement.policies`` reads the file that names them.
 """
 
-from worker.enforcement.rules.claims import Claims
-from worker.enforcement.rules.external import CommandRule, LlmJudge
-from worker.enforcement.rules.markdown import Citations, CodeBlocks, Language, LinksRule, Structure
-from worker.enforcement.rules.rule import Rule, option
-from worker.enforcement.rules.texts import Forbidden, JsonSchema, Length, PydanticModel, Regex
+from worker.enforcement.rules.claims import Claims as Claims
+from worker.enforcement.rules.external import CommandRule as CommandRule
+from worker.enforcement.rules.external import LlmJudge as LlmJudge
+from worker.enforcement.rules.markdown import Citations as Citations
+from worker.enforcement.rules.markdown import CodeBlocks as CodeBlocks
+from worker.enforcement.rules.markdown import Language as Language
+from worker.enforcement.rules.markdown import LinksRule as LinksRule
+from worker.enforcement.rules.markdown import Structure as Structure
+from worker.enforcement.rules.rule import Rule as Rule
+from worker.enforcement.rules.rule import option as option
+from worker.enforcement.rules.texts import Forbidden as Forbidden
+from worker.enforcement.rules.texts import JsonSchema as JsonSchema
+from worker.enforcement.rules.texts import Length as Length
+from worker.enforcement.rules.texts import PydanticModel as PydanticModel
+from worker.enforcement.rules.texts import Regex as Regex
 
 #: The rules by the names that a policy file gives them.
 RULES: dict[str, type[Rule]] = {
@@ -28,22 +38,3 @@ RULES: dict[str, type[Rule]] = {
         Structure,
     )
 }
-
-__all__ = [
-    "RULES",
-    "Citations",
-    "Claims",
-    "CodeBlocks",
-    "CommandRule",
-    "Forbidden",
-    "JsonSchema",
-    "Language",
-    "Length",
-    "LinksRule",
-    "LlmJudge",
-    "PydanticModel",
-    "Regex",
-    "Rule",
-    "Structure",
-    "option",
-]
