@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import io
+import json
 import os
 import secrets
 import signal
@@ -28,7 +29,7 @@ from api_client.contract.turn import Turn, TurnRequest
 from api_client.web.app import create_app
 from tests.inline import offer
 from tests.ports import free_port
-from tests.support import command_of, playing, processes_with, wait_for, wait_until
+from tests.support import alive, command_of, playing, processes_with, wait_for, wait_until
 from tests.unit.web.conftest import caller
 from worker.cli import main
 from worker.processes.broker import EmbeddedBroker
@@ -334,6 +335,20 @@ class Installation:
             return (await self.client.reader.get(turn_id)).state == state
 
         await wait_until(is_there)
+
+    def bury(self, worker: WorkerProcess, silent_seconds: float, **facts: Any) -> None:
+        """Kill a worker, and have every worker's last report say ``facts`` and that it came so long before.
+
+        What lives reports anew within seconds.
+        """
+        processes = worker.children().values()
+        worker.kill()
+        wait_for(lambda: not any(map(alive, processes)))  # none of them reports any more
+        reports: Any = self.store.hgetall(self.keys.workers)
+        for name, text in reports.items():
+            said = json.loads(text)
+            times = {each: said[each] - silent_seconds for each in ("at", "started_at")}
+            self.store.hset(self.keys.workers, name, json.dumps(said | times | facts))
 
     @cached_property
     def store(self) -> redis.Redis:

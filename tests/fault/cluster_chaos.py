@@ -38,8 +38,8 @@ SCRIPT = """
 """
 #: How long a replica lags before its master is killed, in seconds; less than cluster-node-timeout.
 _LAG_SECONDS = 0.7
-#: What happens at least, and how long one of these takes about, in seconds.
-_HAPPENINGS, _OVER_SECONDS = 7, 6.0
+#: How long one of the things that happen takes about, in seconds.
+_OVER_SECONDS = 6.0
 #: How long the last turns may take once nothing happens any more, in seconds.
 _END_SECONDS = 180.0
 
@@ -69,8 +69,10 @@ class Outcome:
         )
 
 
-async def chaos(turns: int, durability: str, directory: Path, *, pause: float = 20.0, workers: int = 2) -> Outcome:
-    """Submit so many turns while things happen, wait for their ends, and look each of them up."""
+async def chaos(
+    turns: int, durability: str, directory: Path, *, pause: float = 20.0, happenings: int = 7, workers: int = 2
+) -> Outcome:
+    """Submit so many turns while so many things happen, wait for their ends, and look each of them up."""
     (directory / "cluster").mkdir()
     cluster, found, begun = ClusterSetUp(directory / "cluster"), Outcome(), time.monotonic()
     with EmbeddedBroker(directory / "broker") as broker:
@@ -97,7 +99,7 @@ async def chaos(turns: int, durability: str, directory: Path, *, pause: float = 
                 await client.reader.result(await client.submitter.submit(asked("hi", "before")), timeout=60)
                 over = asyncio.Event()
                 happening = asyncio.create_task(_happen(cluster, broker, installation.settings, found, over, pause))
-                await _submit(client, turns, found, max(_HAPPENINGS * (pause + _OVER_SECONDS), turns * 0.15))
+                await _submit(client, turns, found, max(happenings * (pause + _OVER_SECONDS), turns * 0.15))
                 over.set()
                 await happening
                 await _look_up(client, found)

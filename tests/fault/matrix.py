@@ -30,7 +30,7 @@ from tests.installation import Installation, children_of, settings_on
 from tests.support import alive, command_of, json_lines, processes_with, put, wait_for, wait_until
 from worker.processes.broker import EmbeddedBroker
 
-#: Every case of a matrix, also those that leave the same behind as another one (`make faults`).
+#: Every case of a matrix, also those that leave the same behind as another one, and campaigns whole (`make faults`).
 WHOLE = "WHOLE_MATRIX" in os.environ
 #: Short, because the workers here die; but a living one that stutters for a second must not lose its turn as well.
 LEASE_SECONDS = 3.0

@@ -70,7 +70,7 @@ SCRIPT = """
       - usage: {input_tokens: 30, output_tokens: 12}
 """
 #: Nothing is stored or written between these and link.decided.1, answer.accepted.1 or answer.published.1: a process
-#: that dies here leaves the same as there, and its next command to the store is the same.
+#: that dies or freezes here leaves the same as there, and its next command to the store is the same.
 _LIKE_OTHERS = {"validation.started.1", "link.decided.2", "link.decided.3", "validation.started.2", "link.decided.4"}
 #: Whoever claims next and what it may write are the same for both: without a folder these boundaries see to them.
 _STOPPED_INLINE = {"link.decided.1", "link.decided.3", "answer.sealed.1"}
@@ -78,7 +78,7 @@ _STOPPED_INLINE = {"link.decided.1", "link.decided.3", "answer.sealed.1"}
 
 def _counts(runner: str, boundary: Boundary, action: str) -> bool:
     """Return whether a case can go otherwise than another one: no guard matters without a process to adopt."""
-    if not WHOLE and action not in {"stop", "raise"} and str(boundary) in _LIKE_OTHERS:
+    if not WHOLE and str(boundary) in _LIKE_OTHERS and (action != "raise" or runner == "inline"):
         return False
     if action in {"guard", "both"}:
         return runner == "scripted" and bool(boundary.heir or (action == "guard" and boundary.point == "run.claimed"))

@@ -1,4 +1,7 @@
-"""A thousand webhooks while their senders are killed: each arrives at least once, and the SDK of OpenAI accepts it."""
+"""Webhooks while their senders are killed: each arrives at least once, and the SDK of OpenAI accepts it.
+
+CI sends 250, with a kill at each of both points; ``make faults`` sends a thousand, with five kills.
+"""
 
 import asyncio
 import json
@@ -12,6 +15,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from tests.fault.matrix import WHOLE
 from tests.hooks import HookReceiver
 from tests.installation import Installation
 from tests.on_loop import done, outbox_of
@@ -19,13 +23,15 @@ from tests.support import put, wait_until
 from worker.notices import gather
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
-COUNT = 1_000
+COUNT = 1_000 if WHOLE else 250
 #: When so many have arrived, the process that sends is killed there.
-KILLS = {1: "notice.taken", 100: "notice.due", 300: "notice.taken", 500: "notice.due", 700: "notice.taken"}
+KILLS = {1: "notice.taken", 100: "notice.due"}
+if WHOLE:
+    KILLS |= {300: "notice.taken", 500: "notice.due", 700: "notice.taken"}
 
 
 @pytest.mark.timeout(600)
-async def test_a_thousand_webhooks_arrive_at_least_once_though_their_senders_are_killed(
+async def test_webhooks_arrive_at_least_once_though_their_senders_are_killed(
     installation: Installation, tmp_path: Path
 ) -> None:
     points = tmp_path / "points"

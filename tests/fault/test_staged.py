@@ -4,8 +4,12 @@ import pytest
 
 from tests.fault.staged import STAGES, stage_of
 
+#: Their clients meet servers that are frozen or killed, and give them up as others do.
+IMPATIENT = {"second_fault", "disk_full"}
+EACH = [pytest.param(name, marks=pytest.mark.impatient if name in IMPATIENT else ()) for name in STAGES]
 
-@pytest.mark.parametrize("name", STAGES)
+
+@pytest.mark.parametrize("name", EACH)
 def test_a_staged_fault_breaks_its_promise_no_more(name: str) -> None:
     seen = stage_of(name)(False)
     assert seen.tried, f"{name} tried nothing"

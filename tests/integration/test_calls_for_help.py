@@ -12,7 +12,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from tests.hooks import HookReceiver
 from tests.installation import Installation, asked
-from tests.support import alive, wait_for, wait_until
+from tests.support import wait_for, wait_until
 
 SCRIPT = """
 - when: away
@@ -129,16 +129,9 @@ def test_a_killed_worker_that_nobody_replaces_calls(called: Installation, receiv
     killed = called.worker()
     with redis.Redis.from_url(called.settings.redis_url) as store:
         names = wait_for(lambda: store.hkeys(called.keys.workers))
-    called.worker()
-    processes = killed.children().values()
-    killed.kill()
-    wait_for(lambda: not any(map(alive, processes)))  # none of them reports any more
     # A younger worker on the same host would be taken for its replacement: this one is from another.
-    with redis.Redis.from_url(called.settings.redis_url) as store:
-        workers = called.keys.workers
-        for name in names:
-            facts = json.loads(store.hget(workers, name) or b"{}")  # type: ignore[arg-type]
-            store.hset(workers, name, json.dumps(facts | {"host": "elsewhere"}))
+    called.bury(killed, 30, host="elsewhere")
+    called.worker()
     data = wait_for(lambda: told(receiver, "worker.gone"), 180)
     assert data["host"] == "elsewhere"
     assert data["worker"].encode() in names

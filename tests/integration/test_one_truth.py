@@ -213,7 +213,7 @@ async def _dead(installation: Installation, *_: object) -> Trouble:
 
     worker = installation.worker()
     await wait_until(states)  # one that has not reported yet is missed by nobody
-    worker.kill()
+    installation.bury(worker, 15)
     await wait_until(gone, 120)
     return Trouble(row="A worker is dead")
 

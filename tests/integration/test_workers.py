@@ -73,8 +73,8 @@ async def test_a_worker_that_died_is_named_on_every_page_with_how_long_it_is_gon
     worker = installation.worker()
     client = installation.client
     names = {line.name for line in await wait_until(lambda: all_there(client, worker))}
-    worker.kill(signal.SIGKILL)
-    gone = await wait_until(lambda: all_gone(client), 180)
+    installation.bury(worker, 15)
+    gone = await wait_until(lambda: all_gone(client))
     assert {line.name for line in gone} == names
     assert all(line.silent_seconds >= 15 for line in gone)
     assert {line["name"] for line in listed(installation.settings, code=1) if line["state"] == "gone"} == names

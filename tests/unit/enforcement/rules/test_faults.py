@@ -1,9 +1,12 @@
-"""Each of the twelve rules hangs, raises and eats memory: it is blamed, and the others are heard.
+"""Each rule hangs, raises and eats memory: it is blamed, and the others are heard.
+
+`turns validate` meets each rule with each fault; the enforcer, which judges in the same child, each rule with one.
 
 Where an answer, an option or a program brings a rule itself into trouble, it does. Where nothing can, because its work
 is bounded (test_rules.py, ../test_foreign_input.py), its own code is broken, and it is called a rule of no known bound.
 """
 
+import itertools
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -146,8 +149,7 @@ class Runner:
     continue_session = run_session
 
 
-@each_rule
-@each_fault
+@pytest.mark.parametrize(("kind", "fault"), list(zip(RULES, itertools.cycle(FAULTS), strict=False)))
 async def test_in_response_enforcer_the_rule_is_blamed_and_the_others_are_heard(
     kind: str, fault: str, trouble: Real, tmp_path: Path
 ) -> None:
