@@ -20,11 +20,11 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState, replay_id
 from api_client.contract.worker_reports import ProcessExit, WorkerOrder
 from api_client.figures.metrics import FigureReader
-from api_client.index.lists import Found, Search, TurnLists
+from api_client.index import Found, Search, TurnLists
 from api_client.index.selection import DeadLetters, select
 from api_client.notices import Notices
 from api_client.pauses import Pauses
-from api_client.policies.files import Flows, Policies
+from api_client.policies import Flows, Policies
 from api_client.policies.kept import PolicyReplays, Prompts
 from api_client.relay_state import Allowances, OpenQuestions, OpenWebUISeen, SignedLinks, SignIns
 from api_client.snapshots import SnapshotReader

@@ -19,7 +19,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.notices import Notice
 from api_client.contract.turn import Turn, TurnState
 from api_client.figures.metrics import SPANS, Account, Figures
-from api_client.index.lists import LOOK_AT_MOST, UNFINISHED, Search, line_of
+from api_client.index import LOOK_AT_MOST, UNFINISHED, Search, line_of
 from api_client.pauses import BREAKER, Pause
 from api_client.store.module_log import ModuleLog
 from api_client.workers.fleet import Alert, Fleet, OwnerLine

@@ -20,7 +20,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.figures.metrics import read_buckets
-from api_client.policies.files import GUARD, Flows, RolledBack
+from api_client.policies import GUARD, Flows, RolledBack
 from api_client.store import Store
 from api_client.store.store import OneConnection
 

@@ -28,7 +28,7 @@ from api_client.contract.declared import (
 from api_client.contract.issues import HelixError
 from api_client.contract.keys import session_digest
 from api_client.contract.policy import MAX_ATTEMPTS
-from api_client.contract.turn import TurnRequest
+from api_client.contract.turn import LOCAL_OWNER, TurnRequest
 
 # Kinds of the keys of phases.yaml: each problem is one sentence. Looks at values only.
 
@@ -424,8 +424,6 @@ def _options(gate: Mapping[str, Any]) -> dict[str, Any]:
 #
 # A record of the first version, of any owner, names the first kind of session and is finished there.
 
-#: The owner of everything that comes without a key.
-LOCAL_OWNER = "local"
 #: What the folder of phases is called; in input files it means the owner's own.
 PHASES = "phases"
 #: The private places, relative to HELIX_ROOT.

@@ -480,8 +480,8 @@ def shard_of(turn_id: str) -> int:
 # The owner behind a key, a name or a user: what records keep instead of it.
 
 _HASH = re.compile(r"[0-9a-f]{32}")
-#: Who submits on the command line, and on a machine without keys.
-LOCAL = "local"
+#: The owner of everything that comes without a key: from the command line, and on a machine without keys.
+LOCAL_OWNER = "local"
 
 
 def owner_of_key(key: str) -> str:
@@ -502,7 +502,7 @@ def owner_of_user(owner: str, user: str) -> str:
 def owner_named(said: str) -> str:
     """The owner that people name: by name, by its hash, or as ``shown_owner`` writes it."""
     last = said.rpartition("/")[2]
-    return last if _HASH.fullmatch(last) else said if said in {"", LOCAL} else owner_of_name(said)
+    return last if _HASH.fullmatch(last) else said if said in {"", LOCAL_OWNER} else owner_of_name(said)
 
 
 def shown_owner(owner: str, holder: str) -> str:

@@ -11,15 +11,15 @@ import math
 import re
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial, wraps
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from functools import partial
+from typing import Any
 
 from api_client.contract.counters import NONE, parse, read_pending
 from api_client.contract.keys import BUCKETS
 from api_client.contract.turn import shown_owner
-from api_client.figures.stats import (
+from api_client.figures import (
     BREAKDOWNS,
     RETRY_BREAKDOWNS,
     RetryRate,
@@ -146,14 +146,6 @@ async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[s
     return found
 
 
-async def totals(store: Store) -> Counter[str]:
-    """The counters since the beginning, over all shards, pending ones included."""
-    [total], pending = await _read(store, [[keys.totals] for keys in store.shards])
-    for _, counted in pending:
-        total.update(counted)
-    return total
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
     """The fate of every turn that was ever acknowledged: it ended, or is going on; nothing else may be."""
@@ -177,7 +169,7 @@ async def _read(store: Store, names: Sequence[Sequence[str]]) -> tuple[list[Coun
         pipe.lrange(keys.pending, 0, -1)
         for name in hashes:
             pipe.hgetall(name)
-        waiting, *found = await pipe.execute()
+        waiting, *found = await store.ask(pipe.execute())
         pending += map(read_pending, waiting)
         for total, stored in zip(added, found, strict=True):
             for field, value in stored.items():
@@ -218,11 +210,11 @@ async def _by_session(store: Store, since_seconds: float) -> list[Share]:
     retried: Counter[str] = Counter()
     for keys in store.shards:
         since_ms = int((time.time() - since_seconds) * 1000)
-        found: list[Any] = await store.redis.zrangebyscore(keys.finished, since_ms, "+inf")
+        found: list[Any] = await store.ask(store.redis.zrangebyscore(keys.finished, since_ms, "+inf"))
         pipe = store.redis.pipeline(transaction=False)
         for turn_id in found:
             pipe.hmget(keys.turn(turn_id.decode()), "session_id", "retries")
-        for session, retries in await pipe.execute():
+        for session, retries in await store.ask(pipe.execute()):
             if session is not None:
                 turns[session.decode()] += 1
                 retried[session.decode()] += int(retries or 0) > 0
@@ -230,23 +222,21 @@ async def _by_session(store: Store, since_seconds: float) -> list[Share]:
 
 
 async def rows_by_account(store: Store, since: float, until: float, by: str) -> tuple[TurnRow, ...]:
-    """Turns that finished between two times (seconds since the epoch), what they cost with all their runs, by account.
-
-    Raises ``RedisError``: the store does not answer.
-    """
+    """Turns that finished between two times (seconds since the epoch), with the cost of all their runs, by account."""
     rows: dict[str, TurnRow] = {}
     for keys in store.shards:
-        ids: list[Any] = await store.redis.zrangebyscore(keys.finished, int(since * 1000), int(until * 1000))
+        finished = store.redis.zrangebyscore(keys.finished, int(since * 1000), int(until * 1000))
+        ids: list[Any] = await store.ask(finished)
         for start in range(0, len(ids), _BATCH):
             pipe = store.redis.pipeline(transaction=False)
             for turn_id in ids[start : start + _BATCH]:
                 pipe.hmget(keys.turn(turn_id.decode()), *_FIELDS)
-            found = list(zip(ids[start : start + _BATCH], await pipe.execute(), strict=True))
+            found = list(zip(ids[start : start + _BATCH], await store.ask(pipe.execute()), strict=True))
             failing = {turn_id: int(one[-1] or 0) for turn_id, one in found if one[2] and _has_failed(one)}
             for turn_id, attempts in failing.items():
                 facts = [f"{n}:{name}" for n in range(1, attempts + 1) for name in _FACTS]
                 pipe.hmget(keys.attempts(turn_id.decode()), facts)
-            failed = dict(zip(failing, await pipe.execute() if failing else (), strict=True))
+            failed = dict(zip(failing, await store.ask(pipe.execute()) if failing else (), strict=True))
             for turn_id, (owner, key, outcome, retries, tokens, cost, attempts) in found:
                 if outcome is not None:
                     who, holder = (owner or b"").decode(), (key or b"").decode()
@@ -277,30 +267,12 @@ def _add_failed(row: TurnRow, facts: Sequence[bytes | None]) -> None:
         row.failed_cost_usd += float(used.get("cost_usd") or 0)
 
 
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
-
-
-def _asked(
-    read: Callable[Concatenate[FigureReader, _P], Awaitable[_T]],
-) -> Callable[Concatenate[FigureReader, _P], Coroutine[Any, Any, _T]]:
-    """A method whose questions have the patience and the errors of ``Store.ask``."""
-
-    @wraps(read)
-    async def asked(self: FigureReader, /, *args: _P.args, **named: _P.kwargs) -> _T:
-        found: _T = await self._store.ask(read(self, *args, **named))
-        return found
-
-    return asked
-
-
 class FigureReader:
     """Reads what was counted. Every method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    @_asked
     async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
         """The retry rate of the last ``since_seconds``: whole or broken down, in pieces of a minute, an hour or a day.
 
@@ -328,7 +300,6 @@ class FigureReader:
         rows = await _by_session(self._store, since_seconds) if by == "session" else ()
         return rate_of(found, since_seconds=since_seconds, start=now - since_seconds, sessions=rows)
 
-    @_asked
     async def stats(self, since_seconds: float, by: str = "", *, ago_seconds: float = 0) -> Stats:
         """The figures of a span of ``since_seconds`` that ended ``ago_seconds`` ago, whole or broken down.
 
@@ -343,12 +314,13 @@ class FigureReader:
             return replace(stats_of(found, since=until - since_seconds, until=until), by=by, rows=rows)
         return stats_of(found, since=until - since_seconds, until=until, by=by)
 
-    @_asked
     async def totals(self) -> Mapping[str, int]:
-        """Every counter since the beginning (``contract/counters.py``)."""
-        return await totals(self._store)
+        """Every counter since the beginning (``contract/counters.py``), over all shards, pending ones included."""
+        [total], pending = await _read(self._store, [[keys.totals] for keys in self._store.shards])
+        for _, counted in pending:
+            total.update(counted)
+        return total
 
-    @_asked
     async def account(self) -> Account:
         """Return what became of every turn that was ever acknowledged: each shard as it was at one moment."""
         counted: Counter[str] = Counter()
@@ -358,7 +330,7 @@ class FigureReader:
             pipe.lrange(keys.pending, 0, -1)
             pipe.hgetall(keys.totals)
             pipe.zcard(keys.due)
-            waiting, total, unfinished = await pipe.execute()
+            waiting, total, unfinished = await self._store.ask(pipe.execute())
             going_on += unfinished
             for found in (
                 {name.decode(): int(value) for name, value in total.items()},
@@ -368,7 +340,6 @@ class FigureReader:
                     counted[parse(name)[0]] += value
         return Account(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
 
-    @_asked
     async def over(self, span: str) -> Figures:
         """The figures of a span of ``SPANS``, whole and over time. Raises ``KeyError``: there is no such span."""
         seconds, size = SPANS[span]

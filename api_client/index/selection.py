@@ -11,7 +11,7 @@ from pathlib import Path
 from api_client.contract.issues import NotFinished, TurnNotFound
 from api_client.contract.keys import keys_of
 from api_client.contract.turn import Outcome, Turn
-from api_client.index.lists import Found, Search, TurnLists
+from api_client.index import Found, Search, TurnLists
 from api_client.policies.kept import clear_policies
 from api_client.store import Store
 from api_client.turns.reader import TurnReader

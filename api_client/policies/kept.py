@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.issues import SettingsError
-from api_client.contract.keys import Keys
+from api_client.contract.keys import NONE, SHIPPED, Keys, shipped
 from api_client.contract.policy import PolicyFile
-from api_client.contract.session import NONE, SHIPPED, shipped
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from api_client.policies.files import read_named
+from api_client.policies import read_named
 from api_client.store import Store
 from api_client.store.commands import plain_script
 from api_client.store.module_log import ModuleLog

@@ -9,11 +9,10 @@ from typing import Any
 
 from api_client.broker import Announcer, Stamp, announcement
 from api_client.contract.issues import BadRequest, NotParked, TurnNotFound, issues_data
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import delivery_name, keys_of
 from api_client.contract.phases import phases_folder
 from api_client.contract.policy import check_decision
 from api_client.contract.record import AttemptRecord
-from api_client.contract.session import delivery_name
 from api_client.contract.tasks import Link
 from api_client.contract.tool_calls import Answerer
 from api_client.contract.turn import Turn, TurnState

@@ -25,7 +25,7 @@ from api_client.contract.issues import (
 )
 from api_client.contract.keys import Keys, keys_of, shard_for
 from api_client.contract.messages import spoken
-from api_client.contract.phases import LOCAL_OWNER, Phase, folder_problem, phase_session
+from api_client.contract.phases import Phase, folder_problem, phase_session
 from api_client.contract.policy import (
     BUILT_IN,
     MAX_ATTEMPTS,
@@ -42,8 +42,8 @@ from api_client.contract.policy import (
 )
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PHASE_RUN, RUN, Link
-from api_client.contract.turn import DoubleText, Priority, SlotShare, TurnRequest, new_turn_id
-from api_client.policies.files import Flows, Policies
+from api_client.contract.turn import LOCAL_OWNER, DoubleText, Priority, SlotShare, TurnRequest, new_turn_id
+from api_client.policies import Flows, Policies
 from api_client.policies.kept import Prompts, keep
 from api_client.store import Store
 from api_client.store.commands import Word

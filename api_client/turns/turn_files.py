@@ -16,9 +16,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from api_client.contract.issues import HelixError
+from api_client.contract.keys import delivery_name, repaired_name, session_directory
 from api_client.contract.phases import phases_folder
 from api_client.contract.record import AttemptRecord
-from api_client.contract.session import delivery_name, repaired_name, session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.snapshots import Objects, Snapshot, SnapshotReader, contents

@@ -10,9 +10,9 @@ from typing import Any
 
 from starlette.responses import Response
 
-from api_client.contract.turn import owner_named
+from api_client.contract.turn import Turn, owner_named
 from api_client.figures.metrics import seconds_of
-from api_client.index.lists import SORTS, STATUSES, Cursor, Search
+from api_client.index import SORTS, STATUSES, Cursor, Search
 from api_client.web.errors import bad_request, shown
 
 #: The words of an address that narrow a list, in the order in which they are shown.
@@ -122,6 +122,11 @@ def event_frame(name: str, value: Any, event_id: str = "") -> bytes:
     """
     head = f"id: {event_id}\nevent: {name}\n" if event_id else f"event: {name}\n"
     return head.encode() + data_frame(value)
+
+
+def turn_object(turn: Turn) -> dict[str, Any]:
+    """A turn as the API shows it."""
+    return {"object": "turn", **turn.to_dict()}
 
 
 class JSON(Response):

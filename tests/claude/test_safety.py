@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.session import shipped
+from api_client.contract.keys import shipped
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, calls, says, told

@@ -11,7 +11,7 @@ from api_client.client import TurnsClient
 from api_client.contract.events import AttemptOutput
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.index.lists import Found, Search
+from api_client.index import Found, Search
 from api_client.index.selection import select
 from tests.installation import Installation, RelayProcess
 from tests.support import wait_until

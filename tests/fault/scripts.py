@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from api_client import index
 from api_client.contract.settings import Settings
-from api_client.index import lists
 from api_client.store import commands
 from api_client.store.commands import load_script
 from api_client.turns import submitter
 from api_client.turns.record import ledger
 
-_FOLDERS = [Path(str(module.__file__)).with_name("lua") for module in (commands, submitter, lists, ledger)]
+_FOLDERS = [Path(str(module.__file__)).with_name("lua") for module in (commands, submitter, index, ledger)]
 _TEXTS = [path for folder in _FOLDERS for path in folder.glob("*.lua")]
 #: Every command that changes a turn, by name: a new one is found by itself.
 FILES = {path.stem: path for path in _TEXTS if "\n-- args: " in path.read_text()}

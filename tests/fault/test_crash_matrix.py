@@ -17,8 +17,8 @@ from api_client.broker import Announcer
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.failpoints import POINTS
+from api_client.contract.keys import delivery_name
 from api_client.contract.marker import answer_text
-from api_client.contract.session import delivery_name
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, Turn
 from api_client.store import Store

@@ -19,9 +19,8 @@ from fastapi.routing import iter_route_contexts
 from api_client import api_keys as ring
 from api_client.api_keys import make_token
 from api_client.client import TurnsClient
-from api_client.contract.phases import LOCAL_OWNER
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnRequest, owner_of_name
+from api_client.contract.turn import LOCAL_OWNER, TurnRequest, owner_of_name
 from api_client.web import app as relay_app
 from api_client.web.app import create_app
 from api_client.web.pages.render import VERSION

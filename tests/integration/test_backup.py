@@ -21,7 +21,7 @@ from api_client.client import TurnsClient
 from api_client.contract.issues import RestoreRefused
 from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
-from api_client.index.lists import Search
+from api_client.index import Search
 from api_client.index.selection import select
 from tests.fault.staged.restore import DUMP, Forged, hostile, places, tree
 from tests.installation import Installation, asked, end_all, run

@@ -9,7 +9,7 @@ import redis
 
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.policies.files import GUARD, RolledBack
+from api_client.policies import GUARD, RolledBack
 from tests.on_loop import OnLoop
 from worker.flow_guard import FlowGuard
 from worker.notices import rolled_back_by_itself

@@ -12,8 +12,7 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
-from api_client.contract.keys import Keys
-from api_client.contract.session import delivery_name
+from api_client.contract.keys import Keys, delivery_name
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState

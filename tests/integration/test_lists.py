@@ -15,7 +15,7 @@ from api_client.client import TurnsClient
 from api_client.contract.issues import BadRequest, HelixError, TurnNotFound
 from api_client.contract.settings import Settings
 from api_client.contract.turn import owner_of_key
-from api_client.index.lists import Cursor, Search, find_turn
+from api_client.index import Cursor, Search, find_turn
 from api_client.web.app import create_app
 from tests.html import Document
 from tests.installation import asked, environ_of

@@ -19,7 +19,7 @@ import pytest
 from api_client.api_keys import make_token
 from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
-from api_client.index.lists import Search
+from api_client.index import Search
 from api_client.pauses import BREAKER
 from tests.fault.staged.disk_full import fill
 from tests.fault.test_broker_disk import small_disk

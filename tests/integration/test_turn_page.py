@@ -14,7 +14,7 @@ from api_client.contract.issues import NotFinished, SettingsError
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import owner_of_key
 from api_client.contract.worker_reports import ProcessExit
-from api_client.index.lists import Search
+from api_client.index import Search
 from api_client.store.audit import Audit
 from api_client.web.pages.render import facts, with_code
 from tests.html import Document

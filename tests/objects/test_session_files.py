@@ -19,8 +19,7 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract import failpoints
 from api_client.contract.failpoints import FailpointError
-from api_client.contract.keys import session_digest
-from api_client.contract.session import session_directory
+from api_client.contract.keys import session_digest, session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Outcome, Turn

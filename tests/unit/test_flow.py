@@ -8,7 +8,7 @@ import pytest
 from api_client.contract.messages import _ENGLISH, _GERMAN, spoken
 from api_client.contract.settings import Settings
 from api_client.figures.versions import FEWEST, compare
-from api_client.policies.files import RolledBack, active, flow_of
+from api_client.policies import RolledBack, active, flow_of
 from tests.bench.rules.splits import called_real, session
 from worker.cli.installation.demo import SCENES
 

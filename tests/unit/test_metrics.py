@@ -10,9 +10,9 @@ from api_client.contract.counters import BOUNDS_MS, COUNTERS, counter, label, pa
 from api_client.contract.issues import ValidationIssue
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.figures import Duration, RuleRow, TurnRow, retry_rate_of, stats_of
 from api_client.figures.metrics import buckets_between
-from api_client.figures.stats import Duration, RuleRow, TurnRow, retry_rate_of, stats_of
-from api_client.policies.files import flow_of
+from api_client.policies import flow_of
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.policy import Fail, Policy
 from worker.turns.transitions.after_judging import Usage, after_validation

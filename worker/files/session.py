@@ -32,8 +32,8 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from api_client.contract.issues import SettingsError
+from api_client.contract.keys import NONE, SHIPPED, session_directory, shipped
 from api_client.contract.marker import page_text
-from api_client.contract.session import NONE, SHIPPED, session_directory, shipped
 from api_client.contract.turn import Turn
 from api_client.turns.record.encoding import Answer
 from worker.enforcement.documents.splice import extract_state_from_messages, marker_spans

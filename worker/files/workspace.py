@@ -29,7 +29,7 @@ import structlog
 
 from api_client.contract.failpoints import reach
 from api_client.contract.issues import HelixError
-from api_client.contract.session import delivery_name, repaired_name
+from api_client.contract.keys import delivery_name, repaired_name
 from worker.files.safe_io import DIRECTORY, SHORT_OF, found, made, opened, read, replace, write
 
 # The memory of a process for its last folders. Used by many threads at once.

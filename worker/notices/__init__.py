@@ -29,7 +29,7 @@ from api_client.contract.notices import Entry, Notice, signed
 from api_client.contract.settings import Settings
 from api_client.contract.worker_reports import WorkerReport, missing
 from api_client.notices import Notices
-from api_client.policies.files import GUARD, Flows, RolledBack
+from api_client.policies import GUARD, Flows, RolledBack
 from api_client.store import Store
 from api_client.store.audit import Audit
 from api_client.store.store import OneConnection

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from api_client.contract.session import delivery_name
+from api_client.contract.keys import delivery_name
 from api_client.contract.tool_calls import ToolRule, WaitingCall
 from worker.files.safe_io import made, opened, read, replace
 from worker.files.session import RULES, continued_session

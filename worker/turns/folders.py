@@ -13,8 +13,8 @@ import structlog
 
 from api_client.contract.failpoints import arrive, reach
 from api_client.contract.issues import SettingsError, ValidationIssue
+from api_client.contract.keys import delivery_name, session_directory
 from api_client.contract.record import AttemptRecord
-from api_client.contract.session import delivery_name, session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import JUDGED_BY
 from api_client.contract.turn import Turn

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.redaction import redactor
+from api_client.contract.settings.table import redactor
 from api_client.contract.tasks import Link
 from api_client.policies.kept import StoredPolicies
 from api_client.turns.record.ledger import Ledger

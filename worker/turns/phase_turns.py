@@ -14,9 +14,9 @@ import structlog
 
 from api_client.contract.events import Body, GateChecked, VerifierJudged, VerifierStarted
 from api_client.contract.issues import SettingsError, ValidationIssue
+from api_client.contract.keys import delivery_name
 from api_client.contract.phases import PHASES, PRIVATE, Phase, input_file, input_problem, phase_session, phases_folder
 from api_client.contract.record import AttemptRecord
-from api_client.contract.session import delivery_name
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.files.session import GONE, Old, folders_in, last_written, size_of

@@ -17,8 +17,7 @@ from typing import Protocol
 import structlog
 
 from api_client.contract.failpoints import reach
-from api_client.contract.keys import session_digest
-from api_client.contract.session import session_directory
+from api_client.contract.keys import session_digest, session_directory
 from api_client.contract.settings import Settings
 from api_client.snapshots import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects, Snapshot, snapshot_at
 from api_client.turns.record.ledger import Ledger

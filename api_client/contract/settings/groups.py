@@ -34,7 +34,6 @@ from api_client.contract.settings.setting_values import (
     store_address,
     stream_modes_of,
     template,
-    text,
     trace_address,
     web_address,
     web_addresses,
@@ -150,7 +149,7 @@ class Agents:
     )
     claude_api_key: str = setting(
         "",
-        text,
+        str,
         "API key, or `claude setup-token` token, for the CLI; a key of the worker's own is not used.",
         secret=True,
     )
@@ -184,7 +183,7 @@ class Agents:
     claude_warm_per_owner: int = constant(2, integer(1, 1000), "How many of these for one owner.")
     agent_path: str = setting(
         "",
-        text,
+        str,
         "The program of codex, acp and command agents, or the Python of your own; none: by name.",
         per_model=True,
     )
@@ -203,7 +202,7 @@ class Agents:
     openai_url: str = setting(
         "", web_address, "Base address of an OpenAI-compatible service, with /v1, for openai_http:MODEL and agents."
     )
-    openai_api_key: str = setting("", text, "Key for that service.", secret=True)
+    openai_api_key: str = setting("", str, "Key for that service.", secret=True)
     service_at_once: int = setting(
         0,
         integer(0, 10**6),
@@ -270,7 +269,7 @@ class Answering:
     )
     escalation_model: str = setting(
         "",
-        text,
+        str,
         "Stage 1 of an escalation: the model of HELIX_MODELS that is asked on its own; none: no stage 1.",
         per_model=True,
     )
@@ -286,7 +285,7 @@ class Answering:
         "Versions of prompts and rules: v2=9,v3=1 spreads sessions over two (flow-versions.md).",
     )
     verifier_model: str = setting(
-        "", text, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."
+        "", str, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."
     )
 
 
@@ -346,8 +345,8 @@ class Constants:
     stop_grace_seconds: float = constant(
         20.0, number(0, 86_400), "A turn whose Open WebUI reader left is cancelled after this long; 0: never."
     )
-    witness: str = constant("", text, "File in which the scripted agent records what it really executed (tests).")
-    failpoint: str = constant("", text, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
+    witness: str = constant("", str, "File in which the scripted agent records what it really executed (tests).")
+    failpoint: str = constant("", str, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
     audit_seconds: float = constant(400 * 86_400.0, number(3600, 10**9), "How long lines of the audit log are kept.")
     escalation_runs: int = constant(1, integer(0, 10), "How often that model is run at most; 0: no stage 1.")
     escalation_default: str = constant(
@@ -458,7 +457,7 @@ class Notifying:
         "refused", choice("refused", "allowed"), "Whether those addresses may lead to this machine or an inner network."
     )
     notice_command: str = setting(
-        "", text, "A shell command that is run for each notice, which it gets as JSON on standard input.", masked=True
+        "", str, "A shell command that is run for each notice, which it gets as JSON on standard input.", masked=True
     )
     notice_kinds: tuple[str, ...] = setting(
         ("*",), notice_kinds, "The kinds of notices that are sent: turn.failed,response.*; * for all."
@@ -472,7 +471,7 @@ class Notifying:
 class Serving:
     """The relay: its addresses, its keys, and what it takes in."""
 
-    web_host: str = deprecated("127.0.0.1", text, "`--host` of `turns up` or `turns web`")
+    web_host: str = deprecated("127.0.0.1", str, "`--host` of `turns up` or `turns web`")
     web_port: int = deprecated(8765, integer(0, 65_535), "`--port` of `turns up` or `turns web`")
     trusted_proxies: tuple[str, ...] = setting(
         (),
@@ -511,7 +510,7 @@ class Serving:
     )
     user_jwt_secret: str = setting(
         "",
-        text,
+        str,
         "Open WebUI's FORWARD_USER_INFO_HEADER_JWT_SECRET: users of a forwarding key must then be signed.",
         secret=True,
     )
@@ -559,7 +558,7 @@ class Storage:
         "Object store for the files of sessions, s3://BUCKET/PREFIX; none: HELIX_ROOT, which all workers share then.",
     )
     files_endpoint: str = setting("", web_address, "Address of its S3 service; none: that of AWS in its region.")
-    files_region: str = deprecated("", text, "`AWS_REGION`")
+    files_region: str = deprecated("", str, "`AWS_REGION`")
     files_encryption: str = deprecated("none", encryption, "the default encryption of the bucket")
     retention_seconds: float = setting(7 * 86_400.0, number(60, 10**9), "How long a finished turn stays readable.")
     event_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --events DAYS`")

@@ -14,9 +14,9 @@ from ipaddress import ip_network
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from api_client.contract.keys import NONE, SHIPPED
 from api_client.contract.notices import KINDS
 from api_client.contract.phases import folder_problem
-from api_client.contract.session import NONE, SHIPPED
 
 # The address of a store behind Redis Sentinel.
 
@@ -94,11 +94,6 @@ STREAM_MODES = ("live", "draft", "validated")
 #: Every role a message can have.
 ROLES = ("system", "developer", "user", "assistant", "tool")
 _HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]", re.ASCII)
-
-
-def text(value: str) -> str:
-    """Any text."""
-    return value
 
 
 def key_prefix(value: str) -> str:

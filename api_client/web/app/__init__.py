@@ -156,14 +156,11 @@ async def _answer(request: Request, error: Exception) -> Response:
     default = relay_of(request).settings.locale
     answer = _api_error(error, request.method, language_of(request, default))
     answer.message = readable(answer, request, default)
-    if answer.status in {403, 404} and _is_browser(request):
+    # Somebody looks for a page: programs ask below /v1, or for JSON.
+    seeks_page = "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
+    if answer.status in {403, 404} and seeks_page:
         return error_page(answer)
     return JSON(answer.body(), answer.status, answer.headers)
-
-
-def _is_browser(request: Request) -> bool:
-    """Return whether somebody looks for a page: programs ask below /v1, or for JSON."""
-    return "text/html" in request.headers.get("accept", "") and not request.url.path.startswith("/v1/")
 
 
 def _api_error(error: Exception, method: str, locale: str) -> ApiError:

@@ -21,7 +21,7 @@ from api_client.contract.error_codes import sentence
 from api_client.contract.policy import askable
 from api_client.contract.settings import Settings
 from api_client.contract.turn import MAX_IMAGES, DoubleText, Image, TurnRequest, new_session_id, read_image
-from api_client.policies.files import CallersPolicy, flow_of
+from api_client.policies import CallersPolicy, flow_of
 from api_client.tracing import traceparent_of
 from api_client.turns.submitter import asked_of
 from api_client.web.bodies.models import (

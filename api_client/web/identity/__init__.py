@@ -24,11 +24,10 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from api_client.api_keys import hash_of
-from api_client.contract.phases import LOCAL_OWNER
 from api_client.contract.settings import Settings
 from api_client.contract.settings.load import is_loopback
-from api_client.contract.turn import SlotShare, owner_of_key, owner_of_name, owner_of_user
-from api_client.index.lists import find_turn
+from api_client.contract.turn import LOCAL_OWNER, SlotShare, owner_of_key, owner_of_name, owner_of_user
+from api_client.index import find_turn
 from api_client.relay_state import OwnerLimits
 from api_client.web.bodies.body import OWNER
 from api_client.web.errors import ApiError, shown_text
@@ -290,16 +289,11 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
         stored_bytes=relay.settings.owner_bytes,
         requests=relay.settings.owner_requests,
     )
+    plain, forwarding = relay.settings.api_keys, relay.settings.forwarding_keys
     known = [
-        (hash_of(key), Caller(owner=owner_of_key(key), limits=limits, holder="HELIX_API_KEYS"))
-        for key in relay.settings.api_keys
-    ]
-    known += [
-        (
-            hash_of(key),
-            Caller(owner=owner_of_key(key), limits=limits, forwards_users=True, holder="HELIX_FORWARDING_KEYS"),
-        )
-        for key in relay.settings.forwarding_keys
+        (hash_of(key), Caller(owner=owner_of_key(key), limits=limits, forwards_users=forwards, holder=holder))
+        for keys, forwards, holder in ((plain, False, "HELIX_API_KEYS"), (forwarding, True, "HELIX_FORWARDING_KEYS"))
+        for key in keys
     ]
     known += [
         (

@@ -22,7 +22,7 @@ from api_client.store.audit import grouped
 from api_client.web.errors import ApiError
 from api_client.web.identity import require_operator
 from api_client.web.pages.render import page_router, see_other, visited
-from api_client.web.pages.visitor import Form, VisitorOf
+from api_client.web.pages.visitor import Form, OverseerOf, VisitorOf
 from api_client.web.relay import RelayOf
 
 router = page_router()
@@ -35,9 +35,7 @@ _ROWS = 100
 def _show(sheet: Sheet) -> Callable[..., Awaitable[Response]]:
     """Return what shows a page of nouns to operators; others are led to their turns."""
 
-    async def show(request: Request, relay: RelayOf, visitor: VisitorOf) -> Response:
-        if visitor.owner:
-            return see_other("/turns")
+    async def show(request: Request, relay: RelayOf, visitor: OverseerOf) -> Response:
         return visited(
             sheet.template,
             request,
@@ -101,11 +99,9 @@ async def order(name: str, order: WorkerOrder, relay: RelayOf, visitor: VisitorO
 
 @router.get("/audit")
 async def show_audit(
-    request: Request, relay: RelayOf, visitor: VisitorOf, span: str = "7d", turn: str = "", page: int = 1
+    request: Request, relay: RelayOf, visitor: OverseerOf, span: str = "7d", turn: str = "", page: int = 1
 ) -> Response:
     """Return who did what to which turn and when, newest first; what was refused is said to be so."""
-    if visitor.owner:
-        return see_other("/turns")
     if span not in SPANS:
         raise ApiError(404, f"there is no such span; choose one of {', '.join(SPANS)}", code="not_found")
     since = time.time() - SPANS[span][0]
@@ -126,10 +122,8 @@ async def show_audit(
 
 
 @router.get("/policies")
-async def show_policies(request: Request, relay: RelayOf, visitor: VisitorOf) -> Response:
+async def show_policies(request: Request, relay: RelayOf, visitor: OverseerOf) -> Response:
     """The flow versions with their figures, and how policies would have judged recorded answers."""
-    if visitor.owner:
-        return see_other("/turns")
     client = relay.client
     active, gone = await client.flows.active(), await client.flows.rolled_back()
     rows = {row.name: row for row in (await client.figures.stats(_DAY_SECONDS, "flow")).rows}
@@ -143,10 +137,8 @@ async def show_policies(request: Request, relay: RelayOf, visitor: VisitorOf) ->
 
 
 @router.get("/policies/{replay_id}")
-async def show_policy_replay(request: Request, replay_id: str, relay: RelayOf, visitor: VisitorOf) -> Response:
+async def show_policy_replay(request: Request, replay_id: str, relay: RelayOf, visitor: OverseerOf) -> Response:
     """One comparison of a policy with what was decided, with the answers that are judged differently."""
-    if visitor.owner:
-        return see_other("/turns")
     replay = await relay.client.policy_replays.get(replay_id)
     if replay is None:
         raise ApiError(404, "no such comparison is kept; see /policies", code="not_found")

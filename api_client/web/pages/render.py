@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import structlog
 from fastapi import APIRouter
@@ -28,8 +27,8 @@ import api_client
 from api_client.contract.error_codes import StoreRefusal
 from api_client.contract.issues import HelixError, StoreUnavailable
 from api_client.contract.turn import Turn, TurnState
+from api_client.figures import RuleRow, Slice
 from api_client.figures.metrics import SPANS
-from api_client.figures.stats import RuleRow, Slice
 from api_client.nouns import SHEETS
 from api_client.overview import overview
 from api_client.web.errors import ApiError, from_contract
@@ -37,7 +36,8 @@ from api_client.web.identity import needs_key, require_local
 from api_client.web.pages.visitor import (
     COOKIE,
     Form,
-    NotSignedIn,
+    LedElsewhere,
+    OverseerOf,
     Visitor,
     VisitorOf,
     form_of,
@@ -209,10 +209,8 @@ class _PageRoute(APIRoute):
         async def answer(request: Request) -> Response:
             try:
                 response: Response = await handle(request)
-            except NotSignedIn as refused:
-                response = see_other(
-                    f"/sign-in?next={quote(refused.back, safe='')}" if refused.back not in {"", "/"} else "/sign-in"
-                )
+            except LedElsewhere as led:
+                response = see_other(led.address)
             except ApiError as error:
                 response = error_page(error)
             except HelixError as error:
@@ -354,10 +352,8 @@ async def first_page(visitor: VisitorOf) -> Response:
 
 
 @router.get("/overview")
-async def show_overview(request: Request, relay: RelayOf, visitor: VisitorOf, span: str = "24h") -> Response:
+async def show_overview(request: Request, relay: RelayOf, visitor: OverseerOf, span: str = "24h") -> Response:
     """An installation at a glance, for operators; everybody else is redirected to their turns."""
-    if visitor.owner:
-        return see_other("/turns")
     if span not in SPANS:
         raise ApiError(404, f"there is no such span; choose one of {', '.join(SPANS)}", code="not_found")
     seen = await overview(relay.client, span, rows=_ROWS)

@@ -26,7 +26,7 @@ from api_client.contract.policy import DEFAULTS, DecisionKind
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings.setting_values import TRACE_ID
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
-from api_client.index.lists import find_turn, neighbours
+from api_client.index import find_turn, neighbours
 from api_client.snapshots import FilesLost, FilesUnavailable
 from api_client.store.audit import HOLDER
 from api_client.tracing import trace_id

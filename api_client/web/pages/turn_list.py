@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from api_client.client import ACTIONS, Change, Done, act_on_all, chosen, counted
 from api_client.contract.issues import BadRequest, NotFinished, TurnNotFound
-from api_client.index.lists import SORTS, STATUSES, Cursor, Found, Search
+from api_client.index import SORTS, STATUSES, Cursor, Found, Search
 from api_client.web.errors import ApiError, bad_request
 from api_client.web.identity import require_operator
 from api_client.web.intake import replay

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Annotated
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, quote
 
 from fastapi import Depends
 from starlette.requests import Request
@@ -23,7 +23,7 @@ from starlette.responses import Response
 
 from api_client.api_keys import hash_of
 from api_client.contract.issues import TurnNotFound
-from api_client.contract.phases import LOCAL_OWNER
+from api_client.contract.turn import LOCAL_OWNER
 from api_client.nouns import SHEETS
 from api_client.store.audit import by_key
 from api_client.web.bodies.body import in_time, off_the_loop
@@ -47,12 +47,12 @@ _MOST_FORM_BYTES = 8192
 _THROWN_AWAY_BYTES = 2 * 2**20
 
 
-class NotSignedIn(Exception):
-    """The page is for those who signed in; ``back`` is where they wanted to go."""
+class LedElsewhere(Exception):
+    """The page is for others: the browser is led to ``address``."""
 
-    def __init__(self, back: str) -> None:
-        super().__init__(back)
-        self.back = back
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class Visitor:
 async def visitor_of(request: Request) -> Visitor:
     """The visitor.
 
-    Raises ``NotSignedIn``: keys are configured, and the cookie represents none of them (any more). ``ApiError``: 403
+    Raises ``LedElsewhere``: keys are configured, and the cookie represents none of them (any more). ``ApiError``: 403
     ``loopback_only``. ``StoreUnavailable``: the store does not answer.
     """
     relay, token = relay_of(request), request.cookies.get(COOKIE, "")
@@ -113,12 +113,23 @@ async def visitor_of(request: Request) -> Visitor:
         caller, fresh = Caller(owner=LOCAL_OWNER), token or secrets.token_urlsafe(32)
         return Visitor(token=fresh, caller=caller, owner=None, signed_in=False, new=not token)
     if holder is None:
-        query = f"?{request.url.query}" if request.url.query else ""
-        raise NotSignedIn(request.url.path + query if request.method == "GET" else "/")
+        back = request.url.path + (f"?{request.url.query}" if request.url.query else "")
+        wants = f"?next={quote(back, safe='')}" if request.method == "GET" and back not in {"", "/"} else ""
+        raise LedElsewhere(f"/sign-in{wants}")
     return Visitor(token=token, caller=holder, owner=None if holder.operator else holder.owner, signed_in=True)
 
 
 VisitorOf = Annotated[Visitor, Depends(visitor_of)]
+
+
+async def overseer_of(visitor: VisitorOf) -> Visitor:
+    """A visitor who may see everybody's turns. Raises ``LedElsewhere``: others are led to their own."""
+    if visitor.owner:
+        raise LedElsewhere("/turns")
+    return visitor
+
+
+OverseerOf = Annotated[Visitor, Depends(overseer_of)]
 
 
 async def sign_in(relay: Relay, key: str) -> str | None:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 from api_client.contract.issues import StoreUnavailable
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
-from api_client.policies.files import CallersPolicy
+from api_client.policies import CallersPolicy
 from api_client.relay_state import SeenRequest
 from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
 from api_client.web.bodies.body import read_as

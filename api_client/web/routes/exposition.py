@@ -28,8 +28,8 @@ from api_client.budgets import highest
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, Counted, parse
 from api_client.contract.keys import GC_AT
 from api_client.contract.turn import TurnState
+from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS
 from api_client.figures.metrics import seconds_of
-from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS
 from api_client.notices import NoticeCounts
 from api_client.pauses import BREAKER, LIMIT, WHATS
 from api_client.web.errors import bad_request, shown

@@ -11,7 +11,6 @@ from starlette.responses import Response
 
 from api_client.client import order_worker
 from api_client.contract.counters import label
-from api_client.contract.turn import Turn
 from api_client.contract.worker_reports import WorkerOrder
 from api_client.nouns import GIVEN_UP, NOUNS, PAUSES, WORKERS, Noun, Viewer
 from api_client.pauses import Pause
@@ -30,7 +29,7 @@ from api_client.web.identity import (
     needs_token,
     require_operator,
 )
-from api_client.web.listing import JSON
+from api_client.web.listing import JSON, turn_object
 from api_client.web.relay import Relay, RelayOf
 
 router = APIRouter()
@@ -153,7 +152,7 @@ async def order(name: str, order: WorkerOrder, relay: RelayOf, caller: Asker) ->
 async def list_inbox(relay: RelayOf, owner: Reach) -> Response:
     """The turns that wait for a decision, longest waiting first."""
     turns = await relay.client.inbox.parked(owner=owner)
-    return JSON({"object": "list", "data": [_shown(turn) for turn in turns]})
+    return JSON({"object": "list", "data": [turn_object(turn) for turn in turns]})
 
 
 @router.get("/v1/inbox/{turn_id}", response_model=None)
@@ -161,7 +160,7 @@ async def show_inbox(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
     """One turn with what a person needs to decide: the result an approval accepts, and what was found in it."""
     turn = await relay.client.reader.get(turn_id, owner=owner)
     attempts = await relay.client.reader.attempts(turn_id, owner=owner)
-    return JSON({**_shown(turn), **proposal(turn, attempts)})
+    return JSON({**turn_object(turn), **proposal(turn, attempts)})
 
 
 @router.post("/v1/inbox/{turn_id}/decision", response_model=None, openapi_extra=operation(DecisionBody))
@@ -181,8 +180,4 @@ async def decide(turn_id: Named, request: Request, relay: RelayOf, owner: Reach,
         decision_id=body.decision_id or "",
         parked_at=body.parked_at or 0.0,
     )
-    return JSON(_shown(turn))
-
-
-def _shown(turn: Turn) -> dict[str, Any]:
-    return {"object": "turn", **turn.to_dict()}
+    return JSON(turn_object(turn))

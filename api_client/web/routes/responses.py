@@ -23,7 +23,7 @@ from api_client.contract.events import AttemptStarted, Event, TurnFinished, Turn
 from api_client.contract.issues import TurnNotFound
 from api_client.contract.marker import answer_text, read_spans
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.index.lists import find_turn
+from api_client.index import find_turn
 from api_client.store.audit import by_key
 from api_client.web.bodies.ask import BACKGROUND, INSTRUCTIONS, METADATA, Ask, read_response_ask
 from api_client.web.bodies.models import ResponseBody, operation

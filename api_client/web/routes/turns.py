@@ -19,7 +19,7 @@ from api_client.contract.issues import StoreUnavailable
 from api_client.contract.phases import Phase, PhaseError, directory_problem, input_problems, read_phases
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from api_client.index.lists import line_of
+from api_client.index import line_of
 from api_client.store.audit import by_key
 from api_client.tracing import traceparent_of
 from api_client.turns.submitter import folder_of, granted, requests_of
@@ -30,7 +30,7 @@ from api_client.web.bodies.models import PhasesBody, ReplayBody, TurnBody, opera
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.identity import Asker, Named, Reach, needs_key, needs_token, require_local
 from api_client.web.intake import replay, require_room, submit
-from api_client.web.listing import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame, place_of, search_of
+from api_client.web.listing import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame, place_of, search_of, turn_object
 from api_client.web.relay import Relay, RelayOf, linked_files, require_link
 from api_client.web.routes.completions import ask_of
 from api_client.web.streaming.following import broken, follow
@@ -79,7 +79,7 @@ async def show_turn(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
     """The turn's record."""
     turn = await relay.client.reader.get(turn_id, owner=owner)
     wait = (await relay.client.workers.waits([turn])).get(turn_id)
-    return JSON({**_shown(turn), "waits": wait.to_dict(public=owner is not None) if wait else None})
+    return JSON({**turn_object(turn), "waits": wait.to_dict(public=owner is not None) if wait else None})
 
 
 @router.get("/{turn_id}/attempts", response_model=None)
@@ -94,7 +94,7 @@ async def list_attempts(turn_id: Named, relay: RelayOf, owner: Reach) -> Respons
 async def cancel_turn(turn_id: Named, relay: RelayOf, owner: Reach, caller: Asker) -> Response:
     """Call the turn off. Repeating it, or cancelling a finished turn, changes nothing."""
     await act(relay.client, "cancel", turn_id, by=by_key(caller.owner), owner=owner)
-    return JSON(_shown(await relay.client.reader.get(turn_id, owner=owner)))
+    return JSON(turn_object(await relay.client.reader.get(turn_id, owner=owner)))
 
 
 @router.post("/{turn_id}/replay", response_model=None, status_code=202, openapi_extra=operation(ReplayBody))
@@ -131,10 +131,6 @@ async def stream_events(turn_id: Named, request: Request, relay: RelayOf, owner:
         return Response(status_code=204)
     frames = stream(relay, turn, owner, after, at_ms, stranger=stranger)
     return StreamingResponse(frames, media_type="text/event-stream", headers=SSE_HEADERS)
-
-
-def _shown(turn: Turn) -> dict[str, object]:
-    return {"object": "turn", **turn.to_dict()}
 
 
 async def stream(

@@ -6,7 +6,7 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import BUCKETS, Keys
-from api_client.figures.metrics import counters, totals
+from api_client.figures.metrics import FigureReader, counters
 from tests import records
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger
@@ -20,13 +20,13 @@ async def test_what_is_pending_counts_for_readers_and_is_folded_once(
     pending, now = records.counters(store, keys), client.store
     assert pending["turn.finished|passed|scripted|v2|done|0"] == 1
     at = store.time()[0]
-    before = await totals(now), await counters(now, at - 3600, at)
+    before = await FigureReader(now).totals(), await counters(now, at - 3600, at)
     assert before == (pending, pending)
     assert not store.exists(keys.totals)
     for _ in range(2):
         ledger.fold(0)
     assert store.llen(keys.pending) == 0
-    assert (await totals(now), await counters(now, at - 3600, at)) == before
+    assert (await FigureReader(now).totals(), await counters(now, at - 3600, at)) == before
     folded = {name: int(value) for name, value in store.hgetall(keys.totals).items()}
     for size in BUCKETS:
         names = store.keys(f"{keys.bucket(size, 0).rpartition(':')[0]}:*")

@@ -9,7 +9,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import keys_of
 from api_client.contract.tasks import RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome
-from api_client.index.lists import Search, TurnLists
+from api_client.index import Search, TurnLists
 from api_client.index.selection import clear, select
 from api_client.turns.record import ledger as product
 from api_client.turns.record.changes import Behind, Changes, Claim, Fenced, Refusal

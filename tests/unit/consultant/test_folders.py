@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.session import shipped
+from api_client.contract.keys import shipped
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.turns.record.encoding import Answer

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from api_client.contract.issues import SettingsError
-from api_client.contract.session import SHIPPED, shipped
+from api_client.contract.keys import SHIPPED, shipped
 from api_client.contract.turn import Turn, TurnRequest, TurnState, read_image
 from api_client.turns.record.encoding import Answer
 from worker.files import session

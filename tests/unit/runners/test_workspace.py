@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.session import session_directory
+from api_client.contract.keys import session_directory
 from worker.files import workspace
 from worker.files.workspace import (
     DeliveryTaken,

@@ -19,9 +19,9 @@ from api_client.contract.marker import read_spans
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.figures.stats import RetryRate, Stats, retry_rate_of, stats_of
+from api_client.figures import RetryRate, Stats, retry_rate_of, stats_of
 from api_client.notices import NoticeCounts
-from api_client.policies.files import Policies
+from api_client.policies import Policies
 from api_client.policies.kept import Prompts
 from api_client.relay_state import NoAllowance, OwnerLimits, SeenRequest
 from api_client.turns.reader import QueuePlace

@@ -17,7 +17,7 @@ import click
 from api_client.contract.issues import SettingsError
 from api_client.contract.policy import offered_validators
 from api_client.contract.settings import Settings
-from api_client.policies.files import Policies
+from api_client.policies import Policies
 from worker.cli.terminal import one_line, safe, write_json
 
 NO = 1  # exit code: something is wrong

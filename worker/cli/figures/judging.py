@@ -23,7 +23,7 @@ from api_client.contract.issues import BadRequest, SettingsError
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import Outcome, Turn
-from api_client.policies.files import apply
+from api_client.policies import apply
 from api_client.policies.kept import PolicyReplay
 from api_client.turns.record.encoding import judged, policy_of
 from worker.cli.figures.stats import percent

@@ -16,8 +16,8 @@ from api_client.client import TurnsClient
 from api_client.contract.issues import StoreUnavailable
 from api_client.contract.keys import BUCKETS
 from api_client.contract.turn import Turn
+from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, Duration, RetryRate, RuleRow, Share, Stats, TurnRow
 from api_client.figures.metrics import SPANS
-from api_client.figures.stats import BREAKDOWNS, RETRY_BREAKDOWNS, Duration, RetryRate, RuleRow, Share, Stats, TurnRow
 from api_client.overview import Overview, overview
 from api_client.store import heed_cancellation
 from api_client.workers.fleet import OwnerLine

@@ -17,7 +17,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import GC_AT
 from api_client.contract.phases import Phase, input_file
 from api_client.contract.settings import RUN_FILE, Settings, load, require_store
-from api_client.index.lists import Search
+from api_client.index import Search
 from api_client.index.selection import clear
 from api_client.snapshots import Cleared, clear_objects
 from worker.backup import backup as restoring

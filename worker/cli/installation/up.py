@@ -20,7 +20,7 @@ from api_client.api_keys import make_token, write_private
 from api_client.contract.issues import SettingsError
 from api_client.contract.policy import offered_validators
 from api_client.contract.settings import RUN_FILE, Settings, load, masked, shared
-from api_client.policies.files import Policies
+from api_client.policies import Policies
 from api_client.tracing import endpoint, why_off
 from worker.backup.restore_mark import require_whole
 from worker.cli.checks.agents import problems

@@ -16,7 +16,7 @@ from api_client.contract.settings import Settings, load
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.contract.turn import owner_named
 from api_client.contract.worker_reports import WorkerOrder, WorkerReport
-from api_client.index.lists import Search
+from api_client.index import Search
 from api_client.nouns import WORKERS
 from api_client.pauses import LIMIT, WHATS, Pause, clock_time
 from api_client.store.connecting import open_store

@@ -19,7 +19,7 @@ from api_client.contract.policy import DecisionKind
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import load
 from api_client.contract.turn import Turn, TurnState
-from api_client.index.lists import STATUSES, Found
+from api_client.index import STATUSES, Found
 from api_client.turns.inbox import proposal
 from worker.cli import NO
 from worker.cli.reading import read_text

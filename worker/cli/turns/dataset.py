@@ -18,7 +18,7 @@ from api_client.client import TurnsClient
 from api_client.contract.issues import TurnNotFound, issues_data
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import STATE_DIR, Settings, load
-from api_client.contract.settings.redaction import redacted, redactor
+from api_client.contract.settings.table import redacted, redactor
 from api_client.contract.turn import Turn
 from worker.cli.reading import read_text
 from worker.cli.terminal import json_option, number_of, one_line, with_client, write_json

@@ -14,7 +14,7 @@ from api_client.contract.issues import HelixError
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import load, require_store
 from api_client.contract.turn import Turn, TurnState, owner_named
-from api_client.index.lists import SORTS, STATUSES, Cursor, Page, Search, find_turn, line_of, means_a_turn
+from api_client.index import SORTS, STATUSES, Cursor, Page, Search, find_turn, line_of, means_a_turn
 from api_client.workers.reason import Wait
 from worker.cli import NO
 from worker.cli.terminal import asked, json_option, moment, one_line, span, whoami, with_client, write_json, write_table

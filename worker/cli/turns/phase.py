@@ -13,7 +13,7 @@ from api_client.contract.issues import BadRequest, TurnNotFound
 from api_client.contract.phases import Phase, phase_session
 from api_client.contract.settings import load
 from api_client.contract.turn import Turn
-from api_client.index.lists import Search
+from api_client.index import Search
 from worker.cli import NO
 from worker.cli.terminal import json_option, one_line, with_client, write_json, write_list
 from worker.cli.turns.timeline import error_lines

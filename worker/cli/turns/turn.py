@@ -24,7 +24,7 @@ from api_client.contract.issues import BadRequest
 from api_client.contract.messages import spoken
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import STATE_DIR, Settings, load
-from api_client.contract.settings.redaction import redacted, redactor
+from api_client.contract.settings.table import redacted, redactor
 from api_client.contract.turn import DoubleText, Priority, Turn, TurnRequest, TurnState, new_session_id
 from api_client.workers.reason import Wait
 from worker.cli import NO

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.session import delivery_name
+from api_client.contract.keys import delivery_name
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
 from worker.files.safe_io import opened, read
