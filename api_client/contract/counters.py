@@ -7,7 +7,6 @@ Label sets are bounded: models and validators are those of the settings, steps a
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -127,13 +126,13 @@ def label(text: str) -> str:
     return clean[:_LONGEST_LABEL] or NONE
 
 
-def read_pending(entry: bytes) -> tuple[float, Counter[str]]:
+def read_pending(entry: bytes) -> tuple[float, dict[str, int]]:
     """When a command counted (seconds since the epoch, the store's clock), and what."""
     at, *lines = entry.decode().split("\n")
-    counted: Counter[str] = Counter()
+    counted: dict[str, int] = {}
     for line in lines:
         name, _, by = line.rpartition("\t")
-        counted[name] += int(by)
+        counted[name] = counted.get(name, 0) + int(by)
     return int(at) / 1000, counted
 
 

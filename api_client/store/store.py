@@ -47,16 +47,17 @@ class Connection:
         self._line: _Line | None = None
         self._opening: asyncio.Task[_Line] | None = None
 
-    async def ask(self, *words: Word) -> Any:
+    def ask(self, *words: Word) -> Awaitable[Any]:
         """The reply to one command.
 
         Raises:
             RedisError: the store does not answer, or answers with an error.
         """
         line = self._line
-        if line is None or not line.usable:
-            line = await self._opened()
-        return await line.ask(words)
+        return line.ask(words) if line and line.usable else self._ask_another(words)
+
+    async def _ask_another(self, words: tuple[Word, ...]) -> Any:
+        return await (await self._opened()).ask(words)
 
     async def another(self) -> Opened:
         """Another connection to the same store, for its own purpose.

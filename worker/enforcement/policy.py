@@ -79,6 +79,10 @@ def examine(
     return list(found.values())
 
 
+#: The types of most values of a context: to ask each whether it is a mapping takes longer.
+_NO_MAPPINGS = frozenset({str, type(None)})
+
+
 def _isolated(
     validator: ResponseValidator, answer: str, context: Mapping[str, Any], locale: str
 ) -> list[ValidationIssue]:
@@ -87,7 +91,7 @@ def _isolated(
         name = str(validator.name)
         # Of a context of its own: what a validator changes, no other one sees.
         own = {
-            key: dict(value) if type(value) is not str and isinstance(value, Mapping) else value
+            key: dict(value) if type(value) not in _NO_MAPPINGS and isinstance(value, Mapping) else value
             for key, value in context.items()
         }
         found = validator.validate(answer, own)

@@ -29,12 +29,19 @@ local TICK = 0.000001
 local WAITING, LINE, FIRST, SECOND = KEYS[13], KEYS[14], KEYS[15], KEYS[16]
 local LET_GO, AT_WORK, KNOWN, QUEUE = KEYS[17], KEYS[18], KEYS[19], KEYS[20]
 
--- Whether the line is known to be empty.
-local nobody_waits = false
-local function is_empty() return nobody_waits or redis.call('EXISTS', WAITING) == 0 end
+-- Whether somebody waits, and how many messages the queue has, as far as this command knows.
+local waits, queued
+local function is_empty()
+  if waits == nil then waits = redis.call('EXISTS', WAITING) == 1 end
+  return not waits
+end
 local function add(at)
-  nobody_waits = false
+  waits = true
   redis.call('ZADD', WAITING, 0, at)
+end
+local function remove(at)
+  waits = nil
+  redis.call('ZREM', WAITING, at)
 end
 
 local function owners_of(priority) return priority == 'background' and SECOND or FIRST end
@@ -55,7 +62,9 @@ end
 
 -- Let an owner take part, or not: something of it waits, and has a place.
 local function put(place, at)
-  local takes_part = first_of(place.who) and not is_full(place.owner, place.most)
+  local first = first_of(place.who)
+  if first then waits = true end
+  local takes_part = first and not is_full(place.owner, place.most)
   redis.call('ZADD', owners_of(place.priority), takes_part and at or AWAY + at, place.who)
 end
 
@@ -84,8 +93,6 @@ local function line_up(id, of, message)
   local place = { who = who, at = at, owner = owner,
     priority = of.priority, weight = of.weight, most = of.most, link = of.link, session = of.session,
     deadline_at = of.deadline_at }
-  redis.call('ZREM', AT_WORK, owner .. '|' .. id)
-  redis.call('ZREM', LET_GO, id)
   redis.call('HSET', LINE, id, cjson.encode(place) .. '\n' .. message)
   add(place.at)
   redis.call('ZADD', DUE, before(of.deadline_at, NOW + 64 * ANNOUNCE_MS), id)
@@ -97,7 +104,7 @@ local function leave(id)
   local place = place_of(id)
   if not place then return end
   redis.call('HDEL', LINE, id)
-  redis.call('ZREM', WAITING, place.at)
+  remove(place.at)
   put(place, time_of(place))
 end
 
@@ -163,10 +170,10 @@ local function next_owner()
 end
 
 local function has_room()
-  local known = QUEUED == 1 and redis.call('LLEN', QUEUE)
-  if known and known < AHEAD then return true end
+  queued = queued or QUEUED == 1 and redis.call('LLEN', QUEUE)
+  if queued and queued < AHEAD then return true end
   -- Each shard has its own line, and all have one queue: none waits for the others.
-  return COUNTED == 1 and redis.call('ZCARD', LET_GO) < (known and 1 or FAR_AHEAD)
+  return COUNTED == 1 and redis.call('ZCARD', LET_GO) < (queued and 1 or FAR_AHEAD)
 end
 
 -- Release one turn, if one may go and the queue has room. Answers its place, with its id; nil: none did.
@@ -182,14 +189,14 @@ local function release_one(without_message)
   local id = string.match(first, '[^|]+$')
   local place, message = place_of(id)
   if not place then
-    redis.call('ZREM', WAITING, first)
+    remove(first)
     return nil
   end
   local is_pushed = QUEUED == 1 and message ~= ''
   if not is_pushed and not without_message then return nil end
   local owners, clock = owners_of(place.priority), at + TICK
   redis.call('HDEL', LINE, id)
-  redis.call('ZREM', WAITING, first)
+  remove(first)
   redis.call('HSET', LINE, 'clock|' .. place.priority, clock)
   if place.most > 0 then redis.call('ZADD', AT_WORK, 0, place.owner .. '|' .. id) end
   put(place, at + 1 / place.weight)
@@ -197,7 +204,7 @@ local function release_one(without_message)
   if is_empty() then redis.call('DEL', LINE, FIRST, SECOND) end -- all clocks begin again
   redis.call('ZADD', DUE, before(place.deadline_at, NOW + ANNOUNCE_MS), id)
   if COUNTED == 1 then redis.call('ZADD', LET_GO, NOW, id) end
-  if is_pushed then redis.call('LPUSH', QUEUE, message) end
+  if is_pushed then queued = redis.call('LPUSH', QUEUE, message) end
   place.id, place.is_pushed = id, is_pushed
   return place
 end
@@ -214,10 +221,12 @@ end
 local function start(id, of, message)
   if message ~= '' and of.most == 0 and is_empty() then
     -- A worker of an earlier version takes messages, and lets no other turn go for it.
-    if redis.call('LPUSH', QUEUE, message) <= AHEAD or redis.call('EXISTS', KNOWN) == 0 then
+    queued = redis.call('LPUSH', QUEUE, message)
+    if queued <= AHEAD or redis.call('EXISTS', KNOWN) == 0 then
       if COUNTED == 1 then redis.call('ZADD', LET_GO, NOW, id) end
       return true
     end
+    queued = queued - 1
     redis.call('LTRIM', QUEUE, 1, -1) -- not LPOP: a relay's user may not take messages (compose/broker/users.acl)
   end
   if message == '' and redis.call('EXISTS', KNOWN) == 0 then return false end

@@ -9,9 +9,9 @@ if turn.state ~= 'queued' or (turn.token or '') ~= '' then return { 'gone' } end
 if number('delivery') > 0 then return { 'begun' } end
 if not is_head() or held_back(true) or called_off(true) ~= '' or number('not_before') > NOW then return { 'gone' } end
 if message == '' and redis.call('EXISTS', KNOWN) == 0 then return { 'announce' } end
-local waits = redis.call('HEXISTS', LINE, ID) == 1
+local is_there = redis.call('HEXISTS', LINE, ID) == 1
 after(function()
-  local place = waits and place_of(ID)
+  local place = is_there and place_of(ID)
   if place then
     redis.call('ZADD', DUE, before(number('deadline_at'), NOW + 64 * ANNOUNCE_MS), ID)
     add(place.at)
@@ -20,9 +20,12 @@ after(function()
   end
   local created_at = number('created_at')
   if since > 0 then created_at = math.min(created_at, since) end
+  -- It went before, and its message was lost: it takes no place meanwhile.
+  redis.call('ZREM', AT_WORK, plain(turn.owner or '') .. '|' .. ID)
+  redis.call('ZREM', LET_GO, ID)
   start(ID, { created_at = created_at, owner = turn.owner or '', weight = math.max(1, number('weight')),
     priority = (turn.priority or '') ~= '' and turn.priority or 'interactive', most = number('most'),
     link = turn.next, session = turn.session_id, deadline_at = number('deadline_at') }, message)
   if message ~= '' then redis.pcall('PUBLISH', channel, event) end
 end)
-return { waits and 'waits' or 'lined_up' }
+return { is_there and 'waits' or 'lined_up' }

@@ -45,8 +45,9 @@ end
 local function pause_of(name)
   if not known then
     known = {}
-    nobody_waits = redis.call('EXISTS', PAUSES, WAITING) == 0 -- asked for both: mostly there is neither
-    any = not nobody_waits and redis.call('EXISTS', PAUSES) == 1
+    local there = redis.call('EXISTS', PAUSES, WAITING) -- asked for both: mostly there is neither
+    if there == 0 then waits = false end
+    any = there == 2 or there == 1 and is_empty()
     if any then
       learn({ 'intake', 'queue|run', 'queue|check', 'owner|' .. (turn.owner or ''), 'key|' .. (turn.key or ''),
         'model|' .. works(), 'breaker|' .. works(), 'errors|' .. works(), limit_of(works()) })

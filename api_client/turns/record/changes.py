@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from api_client.contract.counters import read_pending
 from api_client.contract.declared import frozen
 from api_client.contract.events import Body
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import BUCKETS, Keys, keys_of
 from api_client.contract.record import AttemptRecord, attempt_of, decode_turn, is_apart, read_facts, with_changes
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
@@ -180,6 +180,8 @@ log = ModuleLog(__name__)
 _LUA = Path(__file__).with_name("lua")
 #: Entries of pending counters one fold takes: few enough to hold the store up for a few milliseconds only.
 _FOLD_AT_ONCE = 1000
+#: Counters of one minute are in the same buckets: the smallest of them, in seconds.
+_MINUTE = min(BUCKETS.values())
 #: Longest reason that a record keeps of a worker that cannot carry a turn out, in characters.
 _LONGEST_LACK = 200
 _NAMES = ("claim", "beat", "append", "seal", "commit", "reap")
@@ -430,9 +432,14 @@ class Changes:
         entries: list[bytes] = yield Command(list, ("LRANGE", keys.pending, 0, _FOLD_AT_ONCE - 1))
         if not entries:
             return False
+        minutes: dict[float, dict[str, int]] = {}
+        for at, counted in map(read_pending, entries):
+            of_minute = minutes.setdefault(at // _MINUTE * _MINUTE, {})
+            for name, by in counted.items():
+                of_minute[name] = of_minute.get(name, 0) + by
         lives = self._settings.bucket_lives
         added: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
-        for at, counted in map(read_pending, entries):
+        for at, counted in minutes.items():
             added[keys.totals, 0].update(counted)
             for size, life in lives.items():
                 added[keys.bucket(size, at), int(life)].update(counted)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from api_client.contract.completion import Verdict
 from api_client.contract.declared import frozen
@@ -101,7 +101,8 @@ class Move:
     @property
     def texts(self) -> MoveTexts:
         """The move's texts: made once, because a move that is sealed is written twice."""
-        if self._texts is None:
+        texts = self._texts
+        if texts is None:
             answer = self.answer
             spans = marker_spans(answer.response) if answer.step else ()
             texts = MoveTexts(
@@ -113,7 +114,7 @@ class Move:
                 error=json.dumps(error_data(answer.error)) if answer.error else "{}",
             )
             object.__setattr__(self, "_texts", texts)
-        return cast("MoveTexts", self._texts)
+        return texts
 
 
 def flat(events: Sequence[Body]) -> list[str]:
@@ -147,7 +148,7 @@ def judged(records: Sequence[AttemptRecord]) -> list[Attempt]:
             number=record.number,
             text=record.text,
             answer=record.answer,
-            complete=record.completion.get("verdict") == Verdict.COMPLETE.value,
+            complete=record.completion.get("verdict") == Verdict.COMPLETE,
             issues=record.issues,
             fresh=asked_anew(records[:at]),
         )
@@ -199,6 +200,7 @@ class EncodedMove:
     """
 
     move: Move
+    texts: MoveTexts
     facts: dict[str, str]
     ahead: dict[str, str]
     response: str
@@ -224,27 +226,25 @@ class EncodedMove:
             "service": move.service,
             "service_reason": move.service_reason,
             "service_wait_ms": move.service_wait_ms,
-            "n_fields": 2 * len(move.texts.fields),
+            "n_fields": 2 * len(self.texts.fields),
             "n_facts": 2 * len(self.facts),
             "n_answer": 2 * len(self.answer()),
         }
 
     def rest(self) -> list[str]:
         """The arguments without a name: fields, facts, the answer's fields, events."""
-        texts = self.move.texts
-        pairs = [*texts.fields.items(), *self.facts.items(), *self.answer().items()]
-        return [text for pair in pairs for text in pair] + texts.events
+        pairs = [*self.texts.fields.items(), *self.facts.items(), *self.answer().items()]
+        return [text for pair in pairs for text in pair] + self.texts.events
 
     def answer(self) -> dict[str, str]:
         """The fields of a finished turn's record; none while it goes on."""
         if self.move.outcome is None:
             return {}
-        return {**self._texts(), "error": self.move.texts.error, "markers": self.move.texts.markers}
+        return {**self._texts(), "error": self.texts.error, "markers": self.texts.markers}
 
     def _finished_data(self) -> str:
         """The answer in the event of the end: the inside of a JSON object."""
-        texts = self.move.texts
-        return f'{json.dumps(self._texts())[1:-1]}, "markers": {texts.markers}, "error": {texts.error}'
+        return f'{json.dumps(self._texts())[1:-1]}, "markers": {self.texts.markers}, "error": {self.texts.error}'
 
     def _texts(self) -> dict[str, str]:
         answer = self.move.answer
@@ -256,7 +256,7 @@ class EncodedMove:
         move, answer = self.move, self.move.answer
         return {
             "attempt": move.attempt,
-            "fields": move.texts.fields,
+            "fields": self.texts.fields,
             "facts": self.facts,
             "counters": move.counters,
             "end_counters": move.end_counters,
@@ -264,7 +264,7 @@ class EncodedMove:
             "answer": {
                 "response": self.response,
                 "response_in": self.response_in,
-                "markers": move.texts.spans,
+                "markers": self.texts.spans,
                 "step": answer.step,
                 "step_source": answer.step_source,
                 "error": error_data(answer.error),
@@ -285,9 +285,9 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
     answer that no fact has becomes one. ``asked`` is the user's message: a prompt that is it is in the request.
     ``token`` is of the claim that writes it; without one, no text is written before.
     """
-    response = move.answer.response
-    if not stored and sum(map(len, (response, *move.texts.facts.values()))) <= _SURELY_SHORT:  # as most moves are
-        return EncodedMove(move=move, facts=move.texts.facts, ahead={}, response=response, response_in="")
+    response, texts = move.answer.response, move.texts
+    if not stored and sum(map(len, (response, *texts.facts.values()))) <= _SURELY_SHORT:  # as most moves are
+        return EncodedMove(move=move, texts=texts, facts=texts.facts, ahead={}, response=response, response_in="")
     places = {text: name for name, text in stored.items() if is_long(text)}
     facts, ahead = dict[str, str](), dict[str, str]()
 
@@ -300,7 +300,7 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
                 ahead[places[text]] = text
         return places[text]
 
-    for name, text in move.texts.facts.items():
+    for name, text in texts.facts.items():
         if stored and stored.get(elsewhere(name)):
             facts[elsewhere(name)] = ""
         if not is_long(text):
@@ -317,7 +317,7 @@ def encode(move: Move, stored: Mapping[str, str], asked: str = "", token: str = 
         if name == "response":
             facts[name] = response
         response, place = "", f"{move.attempt}:{name}"
-    return EncodedMove(move=move, facts=facts, ahead=ahead, response=response, response_in=place)
+    return EncodedMove(move=move, texts=texts, facts=facts, ahead=ahead, response=response, response_in=place)
 
 
 def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str]) -> Move:
@@ -383,7 +383,7 @@ def left_behind(facts: Mapping[str, str]) -> list[str]:
 
 def _lines(counters: dict[str, int]) -> str:
     """Counters as the commands take them: name, tab, number; one a line."""
-    return "\n".join(f"{name}\t{by}" for name, by in counters.items())
+    return "\n".join([f"{name}\t{by}" for name, by in counters.items()])
 
 
 # An accepted answer on its way into the session's folder, as the turn's record keeps it until the commit. It is sealed

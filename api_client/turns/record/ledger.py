@@ -91,7 +91,7 @@ def _patiently(
 ) -> Callable[Concatenate[Ledger, P], Asked[T]]:
     async def ask(self: Ledger, /, *args: P.args, **kwargs: P.kwargs) -> T:
         made = make(self._changes, *args, **kwargs)
-        return await (self._wait_for(made) if isinstance(made, Command) else self._exchange(made))
+        return await (self._do(made, patient=True) if isinstance(made, Command) else self._exchange(made))
 
     return ask
 
@@ -167,7 +167,7 @@ class Ledger:
 
     async def others(self) -> list[WorkerReport]:
         """The processes of other workers that are there, as they last reported."""
-        found = await self._wait_for(Command(hash_of, ("HGETALL", Keys(self._settings.namespace).workers)))
+        found = await self._do(Command(hash_of, ("HGETALL", Keys(self._settings.namespace).workers)), patient=True)
         reports = there(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
         return [each for each in reports if each.worker != worker_of(self.worker)]
 
@@ -190,7 +190,7 @@ class Ledger:
         """The current snapshot of the claimed session's files (``api_client.snapshots``); empty for none."""
         request = claim.turn.request
         key = keys_of(self._settings.namespace, claim.turn.turn_id).files
-        return await self._wait_for(Command(text_of, ("HGET", key, session_digest(request.session_id))))
+        return await self._do(Command(text_of, ("HGET", key, session_digest(request.session_id))), patient=True)
 
     async def advance(self, claim: Claim, move: Move, task: str = "", files: str = "") -> Claim | Committed:
         """As ``commit``, and claim the next link under the same token; see ``Changes.advance``."""
@@ -205,7 +205,9 @@ class Ledger:
 
     async def policy(self, policy_hash: str) -> str:
         """The text of a policy; empty when the store has none of this hash."""
-        return await self._wait_for(Command(text_of, ("HGET", Keys(self._settings.namespace).policies, policy_hash)))
+        return await self._do(
+            Command(text_of, ("HGET", Keys(self._settings.namespace).policies, policy_hash)), patient=True
+        )
 
     async def due(self, shard: int, limit: int = 100) -> list[str]:
         """Ids of the turns that are due now, the longest waiting first."""
@@ -289,36 +291,33 @@ class Ledger:
     def _due(self, shard: int) -> str:
         return Keys(self._settings.namespace, shard).due
 
-    async def _do(self, command: Command[T]) -> T:
-        if not command.script:
-            return command.read(await self._connection.ask(*command.words))
-        script = self._changes.scripts[command.script]
-        words = ("EVALSHA", script.sha, len(command.keys), *command.keys, *command.words)
-        try:
-            reply = await self._connection.ask(*words)
-        except NoScriptError:
-            await self._connection.ask("SCRIPT", "LOAD", script.text)
-            reply = await self._connection.ask(*words)
-        return command.read(reply)
-
-    async def _wait_for(self, command: Command[T]) -> T:
-        """Send one command until the store answers."""
+    async def _do(self, command: Command[T], *, patient: bool = False) -> T:
+        """Send one command: until the store answers, or once."""
+        words = command.words
+        if command.script:
+            script = self._changes.scripts[command.script]
+            words = ("EVALSHA", script.sha, len(command.keys), *command.keys, *words)
         patience: Patience | None = None
         while True:
             try:
-                return await self._do(command)
+                try:
+                    return command.read(await self._connection.ask(*words))
+                except NoScriptError:
+                    await self._connection.ask("SCRIPT", "LOAD", script.text)
+                    return command.read(await self._connection.ask(*words))
             except RedisError as error:
+                if not patient:
+                    raise
                 patience = patience or Patience()
                 await asyncio.sleep(patience.after(error))
 
     async def _exchange(self, exchange: Exchange[T], *, patient: bool = True) -> T:
         """Send commands that follow from each other: each until the store answers, or once."""
-        send: Any = self._wait_for if patient else self._do
         try:
             command = next(exchange)
             while True:
                 try:
-                    result = await send(command)
+                    result = await self._do(command, patient=patient)
                 except Fenced as error:
                     command = exchange.throw(error)
                 else:

@@ -147,6 +147,13 @@ async def test_a_message_that_was_given_up_takes_no_place_beyond_its_owners_limi
     assert (line.waiting, line.store.zcard(line.keys.at_work)) == (0, 0)
 
 
+async def test_a_turn_whose_message_was_lost_is_not_kept_back_by_its_own_place(line: Line) -> None:
+    [turn_id] = await line.submit("a", at_once=1)
+    line.store.delete(line.queue)
+    assert line.ledger.line_up(turn_id, "s-0", FIRST) == "lined_up"
+    assert line.taken() == turn_id
+
+
 async def test_a_turn_that_is_claimed_by_a_message_that_was_given_up_leaves_the_line(line: Line) -> None:
     ids = await line.submit("a", 4)
     held = [line.taken() for _ in range(2)]
@@ -292,6 +299,9 @@ async def test_where_the_queues_are_elsewhere_the_caller_announces_what_may_go(
         assert announced == ids[:16], "so many may be on their way"
         assert isinstance(ledger.claim(ids[0], "s-0", FIRST), Claim)
         assert [each[1] for each in ledger.release(0).left] == [ids[16]]
+        for number in range(1, 17):  # their messages are lost
+            assert ledger.line_up(ids[number], f"s-{number}", FIRST) == "lined_up"
+        assert len(ledger.release(0).left) == 16, "they take no room any longer"
 
 
 async def test_beside_workers_of_an_earlier_version_alone_every_turn_is_announced(

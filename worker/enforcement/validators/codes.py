@@ -93,7 +93,7 @@ def worded(
 def clip(text: str, limit: int = QUOTE_LIMIT) -> str:
     """A piece of foreign text as one short printable line, so that it can break no frame, log or prompt."""
     head = text[: limit + 1]
-    flat = head if head.isprintable() else "".join(char if char.isprintable() else " " for char in head)
+    flat = head if head.isprintable() else "".join([char if char.isprintable() else " " for char in head])
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
 
 

@@ -106,30 +106,26 @@ class Host:
         self._starved, self._starved_at = "", float("-inf")
         self._lock = threading.Lock()
         self._looked = float("-inf")
-        self._sick = ""
-
-    @property
-    def sick(self) -> str:
-        """Return why this machine carries out no turns now; empty while it is well. Does not block."""
-        return self._sick
+        #: Why this machine carries out no turns now; empty while it is well.
+        self.sick = ""
 
     def look(self) -> str:
         """Probe the machine now, and return ``sick``. Writes a file and starts a process: blocks for milliseconds."""
         with self._lock:
             found = self._probe(self._folder) or self._starves()
             self._looked = time.monotonic()
-            if found and not self._sick:
+            if found and not self.sick:
                 log.error("host.sick", host=socket.gethostname(), reason=found)
-            elif self._sick and not found:
-                log.warning("host.well", host=socket.gethostname(), was=self._sick)
-            self._sick = found
+            elif self.sick and not found:
+                log.warning("host.well", host=socket.gethostname(), was=self.sick)
+            self.sick = found
         return found
 
     def watch(self) -> str:
         """Probe the machine if it is time to: called with each heartbeat of the worker. Returns ``sick``."""
-        due = self._sick or time.monotonic() - self._looked >= _LOOK_SECONDS
+        due = self.sick or time.monotonic() - self._looked >= _LOOK_SECONDS
         due = due or (self._counter != _VMSTAT and (oom_kills(self._counter) or 0) > self._kills)
-        return self.look() if due else self._sick
+        return self.look() if due else self.sick
 
     def heard(self, completion: Completion) -> bool:
         """An agent's run has ended. True: others killed it, so the machine is to be looked at. Does not block."""

@@ -50,28 +50,29 @@ class Lease:
         #: The command that may give the turn back is on its way: its answer alone says whether the turn was lost.
         self.giving_back = False
         self.deadline = deadline
-        self._seconds = seconds
+        self._held_seconds = seconds * (1 - _MARGIN)
         self._reason = ""
         self._acknowledged = claim.taken_at
 
     @property
     def lease_ends(self) -> float:
         """Until when, by ``time.monotonic()``, the turn is surely ours."""
-        return self._acknowledged + self._seconds * (1 - _MARGIN)
+        return self._acknowledged + self._held_seconds
 
     @property
     def lapsed(self) -> bool:
         """True when only the store knows the turn's holder."""
-        return time.monotonic() > self.lease_ends
+        return time.monotonic() > self._acknowledged + self._held_seconds
 
     @property
     def reason(self) -> str:
         """Return why the run must stop: cancelled, expired, shutdown or fenced; empty while it may go on."""
         if not self._reason:
-            if self.lapsed:
+            now = time.monotonic()
+            if now > self._acknowledged + self._held_seconds:
                 # Kept: its reader stops the agent, and a beat that succeeds later does not bring it back.
                 self._reason = "fenced"
-            elif time.monotonic() > self.deadline:
+            elif now > self.deadline:
                 self._reason = "expired"
         return self._reason
 

@@ -517,15 +517,17 @@ def _goes_on(channel: Any) -> bool:
     if channel._in_poll or not queues:  # noqa: SLF001
         return True
     if connected := (channel, channel.client, "BRPOP") in channel.connection.cycle._chan_to_sock:  # noqa: SLF001
-        _ask(channel)
+        _pop(channel, queues)
     return connected
 
 
 def _ask(channel: Any, timeout: float | None = None) -> None:
     """Ask for the next messages of a channel's queues, by one blocking pop; for none while no slot is free."""
-    queues = channel._queue_cycle.consume(None)  # noqa: SLF001
-    if not queues:
-        return
+    if queues := channel._queue_cycle.consume(None):  # noqa: SLF001
+        _pop(channel, queues, timeout)
+
+
+def _pop(channel: Any, queues: Sequence[str], timeout: float | None = None) -> None:
     keys = [
         f"{channel.global_keyprefix}{channel._q_for_pri(queue, step)}"  # noqa: SLF001
         for step in channel.priority_steps

@@ -12,7 +12,7 @@
 if COUNTED == 1 then share('ZREM', LET_GO, ID) end
 local begins = false -- it has never run, and does now
 after(function()
-  if begins and not nobody_waits then leave(ID) end -- it waited again: a reaper took this message for lost
+  if begins and not is_empty() then leave(ID) end -- it waited again: a reaper took this message for lost
   fill_up()
 end)
 if not turn.state then return { 'refused', 'missing' } end
