@@ -98,7 +98,7 @@ def seconds_of(text: str) -> float:
 
 
 Bucket = tuple[str, float]
-Pending = tuple[float, Counter[str]]
+Pending = tuple[float, dict[str, int]]
 
 #: Figures by owner or key: too many for counters. The records of finished turns have them, as long as they are kept.
 ACCOUNTS = ("owner", "key")
