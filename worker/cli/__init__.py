@@ -22,7 +22,6 @@ from api_client.contract.issues import (
     StoreUnavailable,
     TurnNotFound,
 )
-from worker.cli.reading import refuse_odd
 from worker.processes import lean
 
 #: Exit codes: fine; the answer is "no" (not found, not passed, busy); used wrongly or not able to work.
@@ -49,16 +48,16 @@ COMMANDS = {
     "retry-rate": ("figures.stats:retry_rate", "How often the agent had to be asked again, and by which rule."),
     "stats": ("figures.stats:stats", "How turns ended, what rules did, what it cost, how long it took."),
     "budgets": ("nouns:budgets", "What may be spent today by whom, and what was."),
-    "dead": ("turns.dead:dead", "Turns that took down their workers: list, show, replay, drop."),
+    "dead": ("turns.actions:dead", "Turns that took down their workers: list, show, replay, drop."),
     "inbox": ("turns.actions:inbox", "Turns that wait for a person: list, show, approve, edit, retry, reject."),
     "pause": ("installation.workers:pause", "Keep turns from starting: the intake, a model, a queue, a key, an owner."),
     "resume": ("installation.workers:resume", "End a pause, or close a model's breaker."),
     "paused": ("nouns:paused", "Show the pauses, why, and until when."),
     "phase": ("turns.phase:phase", "Run the phases of a phases.yaml, each really checked: run, list."),
-    "validate": ("validate:validate", "Judge files with the validators, without any turn."),
+    "validate": ("policy:validate", "Judge files with the validators, without any turn."),
     "new-validator": ("policy:new_validator", "Write a new rule, with its test and its page."),
     "policy": ("policy:policy", "Rules of answers in a file: check, show, diff, schema."),
-    "replay-policy": ("figures.judging:replay_policy", "Judge recorded answers by another policy, without an agent."),
+    "replay-policy": ("figures.comparing:replay_policy", "Judge recorded answers by another policy, without an agent."),
     "flow": ("figures.comparing:flow", "Versions of prompts and rules beside each other: show, rollback, resume."),
     "compare": (
         "figures.comparing:compare",
@@ -67,7 +66,7 @@ COMMANDS = {
     "config": ("config:config", "Show every setting, its value and where it comes from."),
     "explain": ("config:explain", "Say what an error's code means, and what to do."),
     "doctor": (
-        "checks.doctor:doctor",
+        "checks:doctor",
         "Look for the faults: settings, broker, workers, sessions, disk, the agent's CLI.",
     ),
     "certify-runner": (
@@ -155,7 +154,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments[:1] == ["help"]:  # `turns help submit` is `turns submit --help`
         arguments = [*arguments[1:], "--help"]
     try:
-        refuse_odd(arguments)
+        _refuse_odd(arguments)
         code = cli.main(args=arguments, prog_name="turns", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
         code = INTERRUPTED
@@ -178,6 +177,21 @@ def main(arguments: list[str] | None = None) -> None:
         )
         code = _complain([said], USAGE)
     sys.exit(code)
+
+
+def _refuse_odd(arguments: list[str]) -> None:
+    """Stop at an argument that is not text, before anything was done with the others.
+
+    Python keeps such bytes as half surrogates, which no store, no JSON text and no terminal takes.
+
+    Raises:
+        UsageError: names the argument by its place.
+    """
+    for place, argument in enumerate(arguments, start=1):
+        try:
+            argument.encode()
+        except UnicodeEncodeError:
+            raise click.UsageError(f"argument {place} is not UTF-8 text: {argument[:40]!a}") from None
 
 
 def _complain(problems: list[str], exit_code: int, code: str = "") -> int:

@@ -19,7 +19,17 @@ from api_client.contract.settings import load
 from api_client.nouns import BUDGETS, GIVEN_UP, NOTICES, PAUSES, Column, Noun, Sight
 from api_client.pauses import clock_time
 from worker.cli import NO
-from worker.cli.terminal import json_option, moment, number_of, one_line, whoami, with_client, write_json, write_table
+from worker.cli.terminal import (
+    json_option,
+    moment,
+    number_of,
+    one_line,
+    whoami,
+    with_client,
+    write_json,
+    write_said,
+    write_table,
+)
 from worker.notices import NotSent, deliver, shown, targets
 
 
@@ -191,10 +201,7 @@ def revoke(name: str, as_json: bool) -> None:
     """Take a key out of force, at once and for good. Its owner's turns stay."""
     settings = load()
     ring.revoke(settings.keys_path, name)
-    if as_json:
-        write_json({"name": name, "revoked": True})
-    else:
-        click.echo(f"revoked {one_line(name)}")
+    write_said(as_json, {"name": name, "revoked": True}, f"revoked {one_line(name)}")
     if not (
         settings.api_keys or settings.forwarding_keys or any(k.in_force for k in ring.read_keys(settings.keys_path))
     ):
@@ -231,7 +238,7 @@ def _acting(action: str, past: str, said: str, about: str) -> None:
             return await on(notice_ids, by=whoami())
 
         chosen = with_client(act)
-        write_json({past: chosen}) if as_json else click.echo(f"{number_of(len(chosen), 'notice')} {said}")
+        write_said(as_json, {past: chosen}, f"{number_of(len(chosen), 'notice')} {said}")
 
     notices.add_command(click.command(action, help=about)(command))
 
@@ -261,11 +268,8 @@ def test(as_json: bool) -> None:
             said[shown(target)] = ""
         except NotSent as error:
             said[shown(target)] = str(error)
-    if as_json:
-        write_json([{"target": target, "error": problem} for target, problem in said.items()])
-    else:
-        for target, problem in said.items():
-            click.echo(f"{target}: {one_line(problem, 300) or 'taken'}")
+    words = "\n".join(f"{target}: {one_line(problem, 300) or 'taken'}" for target, problem in said.items())
+    write_said(as_json, [{"target": target, "error": problem} for target, problem in said.items()], words)
     if any(said.values()):
         raise click.exceptions.Exit(NO)
 

@@ -16,9 +16,8 @@ from api_client.workers.fleet import alerts, fleet_of
 from api_client.workers.reason import Facts, Reason, Wait, Waiting
 from api_client.workers.reports import Standing
 from tests.installation import turns
-from worker.cli.checks import agents, store
+from worker.cli.checks import agents, doctor, store
 from worker.cli.checks.agents import MEASURED, claude, hooks, judge_hooks, key, other_service, version
-from worker.cli.checks.doctor import doctor
 from worker.cli.checks.finding import Finding, box, disk, in_container, sessions
 
 

@@ -10,9 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.enforcement.samples import ADR
-from worker.cli.policy import command as policy
-from worker.cli.policy import new_validator
-from worker.cli.validate import command as validate
+from worker.cli.policy import new_validator, policy, validate
 from worker.enforcement.rules import Forbidden
 from worker.pytest_plugin import Rules
 

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from tests.support import alive, wait_for
 from tests.unit.enforcement.samples import ADR, header_with
-from worker.cli.validate import command, validate
+from worker.cli.policy import validate
 from worker.enforcement import (
     FileExistenceValidator,
     ResponseEnforcer,
@@ -114,9 +114,9 @@ def test_in_turns_validate_the_rule_is_blamed_and_the_others_are_heard(
     does, words = FAULTS[fault]
     monkeypatch.setattr("worker.enforcement.child.MEMORY_MB", MEMORY_MB)
     monkeypatch.setattr("worker.enforcement.child.SECONDS", seconds(fault))
-    monkeypatch.setattr("worker.cli.validate.offered_validators", lambda: ["faulty", "step_marker"])
+    monkeypatch.setattr("worker.cli.policy.offered_validators", lambda: ["faulty", "step_marker"])
     monkeypatch.setattr(
-        "worker.cli.validate.build_validators", lambda *_args, **_more: (Faulty(does), StepMarkerValidator("en"))
+        "worker.cli.policy.build_validators", lambda *_args, **_more: (Faulty(does), StepMarkerValidator("en"))
     )
     (tmp_path / "answer.md").write_text("Ja.")
     found = CliRunner().invoke(
@@ -242,7 +242,7 @@ def test_programs_of_rules_do_not_inherit_the_bound_on_memory() -> None:
 
 
 def run(*arguments: str, given: str | bytes | None = None) -> Result:
-    return CliRunner().invoke(command, list(arguments), input=given, env={"HELIX_ROOT": ""})
+    return CliRunner().invoke(validate, list(arguments), input=given, env={"HELIX_ROOT": ""})
 
 
 @pytest.fixture

@@ -1,1 +1,81 @@
-"""The checks of ``turns doctor``. Each check yields findings; one that is not fine says what to do."""
+"""``turns doctor``: the faults of this installation, said before a turn finds out.
+
+Each check yields findings; one that is not fine says what to do.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import click
+
+import api_client
+from api_client.contract.issues import SettingsError
+from api_client.contract.settings import Settings, load
+from worker.cli.checks.finding import Finding, report
+from worker.cli.config import describe
+from worker.cli.terminal import json_option, one_line
+from worker.logs import configure_logging
+
+
+@click.command()
+@click.option("--settings", "with_settings", is_flag=True, help="Show every setting with its origin, secrets masked.")
+@json_option
+def doctor(with_settings: bool, as_json: bool) -> None:
+    """Look for the faults: settings, broker, workers, session folder, disk, and the agent's CLI with its hooks.
+
+    Sends a probe through broker and workers, writes a file into the session folder and removes it, and starts the
+    Claude CLI once, without any model call. Exit codes: 0 nothing wrong, 1 something is.
+    """
+    configure_logging(Settings(log_level="error"))  # the findings say it, and standard output is theirs
+    if with_settings and not as_json:
+        for row in _settings():
+            click.echo(f"{row['name']}={one_line(row['value'])}   ({row['origin']})")
+    report(examine(), as_json=as_json, more={"settings": _settings()} if as_json else {})
+
+
+def _settings() -> list[dict[str, str]]:
+    try:
+        return describe(load(), os.environ)
+    except SettingsError:
+        return []
+
+
+def examine() -> Iterator[Finding]:
+    """Every finding, in the order in which one would repair them: causes before what follows from them."""
+    from worker.cli.checks.agents import workers
+    from worker.cli.checks.finding import machine
+    from worker.cli.checks.store import brokers, callers, notices, object_store
+
+    try:
+        settings = load()
+    except SettingsError as error:
+        for problem in error.problems:
+            yield Finding("settings", "wrong", problem, "see `turns config` and docs/settings.md")
+        return
+    yield Finding("settings", "ok", f"helix-turns {api_client.__version__}, HELIX_ROOT is {settings.root}")
+    for warning in settings.warnings:
+        yield Finding("settings", "warning", warning, "take it out")
+    yield from machine(settings)
+    yield from object_store(settings)
+    about_the_store = [*brokers(settings)]
+    yield from about_the_store
+    if any(found.state == "wrong" and found.check in {"store", "shards"} for found in about_the_store):
+        yield Finding("workers", "warning", "not looked at: they need the store", "repair the store first")
+    else:
+        yield from workers(settings)
+        yield from notices(settings)
+    yield from callers(settings)
+    yield from _of_agents(settings)
+
+
+def _of_agents(settings: Settings) -> Iterator[Finding]:
+    """Every model, and the Claude CLI where one uses it."""
+    from worker.cli.checks.agents import claude, models
+
+    yield from models(settings)
+    if any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values()):
+        yield from claude(settings)
+    else:
+        yield Finding("claude", "ok", "no model of HELIX_MODELS uses claude_cli: not looked at")

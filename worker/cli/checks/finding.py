@@ -18,9 +18,8 @@ from api_client.contract.issues import SettingsError
 from api_client.contract.policy import offered_validators
 from api_client.contract.settings import Settings
 from api_client.policies import Policies
+from worker.cli import NO
 from worker.cli.terminal import one_line, safe, write_json
-
-NO = 1  # exit code: something is wrong
 
 _MARKS = {"ok": "ok", "warning": "! ", "wrong": "X "}
 
@@ -53,7 +52,7 @@ def report(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] |
     if as_json:
         write_json({"wrong": wrong, "findings": listed, **more} if more else listed)
     if wrong:
-        click.get_current_context().exit(NO)
+        raise click.exceptions.Exit(NO)
 
 
 # The machine itself: can sessions be written, is there room for them, which validators are installed.

@@ -23,7 +23,7 @@ import click
 
 from api_client.contract.issues import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings, load, masked, require_store
-from worker.cli.terminal import json_option, number_of, write_json
+from worker.cli.terminal import json_option, number_of, write_said
 from worker.processes import lean, programs
 from worker.processes.supervisor import NotReady
 from worker.runners.claude.cli_program import missing_programs
@@ -246,10 +246,7 @@ def broker(directory: Path | None, port: int, as_json: bool) -> None:
         raise BrokerError(f"a broker already runs on {server.directory}") from error
     os.set_inheritable(handle, True)
     found = {"redis_url": server.url, "server": str(server.server.path), "version": server.server.version}
-    if as_json:
-        write_json(found)
-    else:
-        click.echo(f"REDIS_URL={server.url}")
+    write_said(as_json, found, f"REDIS_URL={server.url}")
     command = server.command()
     os.execv(command[0], command)  # noqa: S606 - no shell is meant
 

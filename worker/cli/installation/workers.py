@@ -23,7 +23,7 @@ from api_client.store.connecting import open_store
 from api_client.workers.reports import written_reports
 from worker.cli import NO
 from worker.cli.nouns import write_rows
-from worker.cli.terminal import json_option, number_of, one_line, span, whoami, with_client, write_json
+from worker.cli.terminal import json_option, number_of, one_line, span, whoami, with_client, write_json, write_said
 
 
 @click.group(invoke_without_command=True)
@@ -48,7 +48,7 @@ def workers(context: click.Context, as_json: bool) -> None:
     for alert in standing.alerts if rows and not as_json else ():
         click.echo(f"{one_line(alert.message, 300)}\n  fix: {alert.fix}")
     if any(line.state == "gone" for line in rows):
-        context.exit(1)
+        raise click.exceptions.Exit(NO)
 
 
 def _ordering(order: WorkerOrder, said: str, summary: str) -> click.Command:
@@ -60,10 +60,8 @@ def _ordering(order: WorkerOrder, said: str, summary: str) -> click.Command:
             return await order_worker(client, name, order, by=whoami(), detail="command line")
 
         whole, at = with_client(ordered), time.time()
-        if as_json:
-            write_json({"worker": whole, "order": order.value, "at": at})
-        else:
-            click.echo(f"{one_line(whole)} {said} (with its next heartbeat, within seconds)")
+        words = f"{one_line(whole)} {said} (with its next heartbeat, within seconds)"
+        write_said(as_json, {"worker": whole, "order": order.value, "at": at}, words)
 
     return click.command(order.value, help=summary)(command)
 
@@ -138,11 +136,8 @@ def pause(what: str, name: str, reason: str, seconds: float, until: float, wait:
         return begun
 
     begun = with_client(run)
-    if as_json:
-        write_json(begun.to_dict())
-    else:
-        end = f"until {clock_time(begun.until, time.time())}" if begun.until else f"end it: turns resume {begun.title}"
-        click.echo(f"paused {begun.title}: {WHATS[what]}; {end}")
+    end = f"until {clock_time(begun.until, time.time())}" if begun.until else f"end it: turns resume {begun.title}"
+    write_said(as_json, begun.to_dict(), f"paused {begun.title}: {WHATS[what]}; {end}")
 
 
 async def _at_work(client: TurnsClient, begun: Pause) -> bool:
@@ -169,10 +164,8 @@ def resume(what: str | None, name: str, everything: bool, as_json: bool) -> None
         ended = [f"{what} {name}".rstrip()] if there else []
     else:
         ended = [each.title for each in with_client(lambda client: client.pauses.resume_all(by=whoami()))]
-    if as_json:
-        write_json({"resumed": ended})
-    else:
-        click.echo("\n".join(f"resumed: {title}" for title in ended) or "nothing was paused")
+    said = "\n".join(f"resumed: {title}" for title in ended) or "nothing was paused"
+    write_said(as_json, {"resumed": ended}, said)
     if not ended and what:
         raise click.exceptions.Exit(NO)
 

@@ -20,8 +20,7 @@ from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import STATE_DIR, Settings, load
 from api_client.contract.settings.table import redacted, redactor
 from api_client.contract.turn import Turn
-from worker.cli.reading import read_text
-from worker.cli.terminal import json_option, number_of, one_line, with_client, write_json
+from worker.cli.terminal import json_option, number_of, one_line, read_text, with_client, write_json
 from worker.cli.turns.listing import finished_chats
 
 # ``turns import-feedback``: the thumbs that people gave in Open WebUI, joined to the turns they are about.

@@ -17,7 +17,18 @@ from api_client.contract.turn import Turn, TurnState, owner_named
 from api_client.index import SORTS, STATUSES, Cursor, Page, Search, find_turn, line_of, means_a_turn
 from api_client.workers.reason import Wait
 from worker.cli import NO
-from worker.cli.terminal import asked, json_option, moment, one_line, span, whoami, with_client, write_json, write_table
+from worker.cli.terminal import (
+    asked,
+    json_option,
+    moment,
+    one_line,
+    span,
+    whoami,
+    with_client,
+    write_json,
+    write_said,
+    write_table,
+)
 
 # Which turns a command is about: TURN_ID (an id, the beginning of one, or ``last``), and the options that filter.
 
@@ -41,9 +52,7 @@ def _newest(_context: click.Context, _parameter: click.Parameter, begun: str) ->
 
 def _whole(context: click.Context, _parameter: click.Parameter, text: str | None) -> str | None:
     """The whole id of the turn that is meant. Raises as ``find_turn``."""
-    if text is None or context.resilient_parsing:
-        return text
-    if not means_a_turn(text):
+    if text is None or context.resilient_parsing or not means_a_turn(text):
         return text
     return asked(require_store(load()), lambda client: find_turn(client.lists, text))
 
@@ -146,7 +155,12 @@ def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) 
     Several filters must all match. `turns list --outcome failed --since 8h` answers what failed last night.
     """
     search = search_of(**filters)
-    page, waits = with_client(lambda client: _with_waits(client, search, after, count))
+
+    async def with_waits(client: TurnsClient) -> tuple[Page, dict[str, Wait]]:
+        page = await _all(client, search, after, count)
+        return page, await client.workers.waits(page.turns)
+
+    page, waits = with_client(with_waits)
     if as_json:
         lines = [line_of(turn, waits.get(turn.turn_id)) for turn in page.turns]
         write_json({"turns": lines, "next": str(page.next) if page.next else None})
@@ -158,13 +172,6 @@ def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) 
     write_table([*rows, *(_row(turn, waits.get(turn.turn_id)) for turn in page.turns)])
     if page.next:
         click.echo(f"more: --cursor {page.next}", err=True)
-
-
-async def _with_waits(
-    client: TurnsClient, search: Search, after: Cursor | None, count: int
-) -> tuple[Page, dict[str, Wait]]:
-    page = await _all(client, search, after, count)
-    return page, await client.workers.waits(page.turns)
 
 
 async def _all(client: TurnsClient, search: Search, after: Cursor | None, count: int) -> Page:
@@ -207,8 +214,7 @@ def sessions() -> None:
 @sessions.command()
 @click.argument("session_id")
 @json_option
-@click.pass_context
-def close(context: click.Context, session_id: str, as_json: bool) -> None:
+def close(session_id: str, as_json: bool) -> None:
     """End the idle agent that a worker keeps for the session's next message, which then starts a new one.
 
     Exit code 1: none is kept, or it is at work.
@@ -221,11 +227,8 @@ def close(context: click.Context, session_id: str, as_json: bool) -> None:
         return worker
 
     worker = with_client(closed)
-    if as_json:
-        write_json({"session_id": session_id, "worker": worker})
-    elif worker:
-        click.echo(f"{one_line(worker)} ends it within seconds")
-    else:
-        click.echo(f"no worker keeps an idle agent of session {one_line(session_id)}")
+    said = f"{one_line(worker)} ends it within seconds"
+    none = f"no worker keeps an idle agent of session {one_line(session_id)}"
+    write_said(as_json, {"session_id": session_id, "worker": worker}, said if worker else none)
     if not worker:
-        context.exit(NO)
+        raise click.exceptions.Exit(NO)

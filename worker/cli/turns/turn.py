@@ -29,8 +29,18 @@ from api_client.contract.turn import DoubleText, Priority, Turn, TurnRequest, Tu
 from api_client.workers.reason import Wait
 from worker.cli import NO
 from worker.cli.config import describe
-from worker.cli.reading import read_text
-from worker.cli.terminal import json_option, moment, one_line, safe, span, with_client, write_json, write_table
+from worker.cli.terminal import (
+    json_option,
+    moment,
+    one_line,
+    read_text,
+    safe,
+    span,
+    with_client,
+    write_json,
+    write_said,
+    write_table,
+)
 from worker.cli.turns.listing import offered_models, turn_argument
 from worker.cli.turns.timeline import DIM, Line, Timeline, error_lines, issue_lines
 
@@ -78,10 +88,7 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
         )
         turn_id = await client.submitter.submit(applied, idempotency_key=idempotency_key)
         if not (wait or watching):
-            if as_json:
-                write_json({"turn_id": turn_id, "session_id": request.session_id})
-            else:
-                click.echo(turn_id)
+            write_said(as_json, {"turn_id": turn_id, "session_id": request.session_id}, turn_id)
             return None
         if not as_json:
             click.echo(f"turn {turn_id}", err=True)
@@ -96,7 +103,12 @@ def submit(message: str, wait: bool, watching: bool, as_json: bool, idempotency_
         write_json(turn.to_dict())
     if not as_json and turn.response:
         click.echo(safe(turn.response))
-    _exit_by(turn, show_error=not (watching or as_json))
+    if turn.outcome and not turn.outcome.success:
+        for text in (
+            () if watching or as_json else (f"the turn ended as {turn.outcome.value}", *error_lines(turn.error))
+        ):
+            click.echo(f"turns: {text}", err=True)
+        raise click.exceptions.Exit(NO)
 
 
 def _request(settings: Settings, message: str, options: Mapping[str, Any]) -> TurnRequest:
@@ -115,14 +127,6 @@ def _request(settings: Settings, message: str, options: Mapping[str, Any]) -> Tu
         priority=options["priority"] or "",
         **{name: getattr(settings, name) if options[name] is None else options[name] for name in _LIMITS},
     )
-
-
-def _exit_by(turn: Turn, *, show_error: bool = False) -> None:
-    if turn.outcome and not turn.outcome.success:
-        if show_error:
-            for text in (f"the turn ended as {turn.outcome.value}", *error_lines(turn.error)):
-                click.echo(f"turns: {text}", err=True)
-        raise click.exceptions.Exit(NO)
 
 
 async def follow(client: TurnsClient, turn_id: str, *, after: int = 0, as_json: bool) -> None:
@@ -149,49 +153,41 @@ def watch(turn_id: str, after: int, as_json: bool) -> None:
     with_client(lambda client: follow(client, turn_id, after=after, as_json=as_json))
 
 
-def _versions(turn: Turn) -> tuple[tuple[str, str], ...]:
-    return ("version", turn.flow), ("policy", turn.policy), ("prompt template", turn.request.template)
-
-
-async def _with_wait(client: TurnsClient, turn_id: str) -> tuple[Turn, Wait | None]:
-    turn = await client.reader.get(turn_id)
-    return turn, (await client.workers.waits([turn])).get(turn_id)
-
-
 @click.command()
 @turn_argument()
 @json_option
 def show(turn_id: str, as_json: bool) -> None:
     """Show a turn's record."""
-    turn, wait = with_client(lambda client: _with_wait(client, turn_id))
+
+    async def with_wait(client: TurnsClient) -> tuple[Turn, Wait | None]:
+        turn = await client.reader.get(turn_id)
+        return turn, (await client.workers.waits([turn])).get(turn_id)
+
+    turn, wait = with_client(with_wait)
     if as_json:
         write_json({**turn.to_dict(), "waits": wait.to_dict() if wait else None})
         return
-    rows: list[tuple[str, ...]] = [
-        ("turn", turn.turn_id),
-        ("session", one_line(turn.request.session_id)),
-        ("model", one_line(turn.models)),
-        ("prompt", one_line(turn.request.prompt)),
-        *(
-            [("phase", f"{turn.request.phase['id']} of {one_line(turn.request.directory)}")]
-            if turn.request.phase
-            else []
-        ),
-        *((name, value) for name, value in _versions(turn) if value),
-        ("state", turn.state.value),
-        *([("waits", one_line(wait.words(), 300))] if wait else []),
-        ("attempt", f"{turn.attempt} of {turn.max_attempts}, deliveries {turn.delivery}"),
-        ("owner", one_line(turn.request.shown_owner, 100)),
-        ("created", moment(turn.created_at)),
-    ]
-    if turn.finished_at:
-        rows.append(("finished", f"{moment(turn.finished_at)} ({turn.finished_at - turn.created_at:.1f} s)"))
-    if turn.outcome:
-        rows.append(("outcome", turn.outcome.value))
-    if turn.step:
-        rows.append(("step", one_line(turn.step) + (f" ({one_line(turn.step_source)})" if turn.step_source else "")))
-    if turn.worker:
-        rows.append(("worker", one_line(turn.worker)))
+    request, ended = turn.request, turn.finished_at
+    facts = {
+        "turn": turn.turn_id,
+        "session": one_line(request.session_id),
+        "model": one_line(turn.models),
+        "prompt": one_line(request.prompt),
+        "phase": f"{request.phase['id']} of {one_line(request.directory)}" if request.phase else None,
+        "version": turn.flow or None,
+        "policy": turn.policy or None,
+        "prompt template": request.template or None,
+        "state": turn.state.value,
+        "waits": one_line(wait.words(), 300) if wait else None,
+        "attempt": f"{turn.attempt} of {turn.max_attempts}, deliveries {turn.delivery}",
+        "owner": one_line(request.shown_owner, 100),
+        "created": moment(turn.created_at),
+        "finished": f"{moment(ended)} ({ended - turn.created_at:.1f} s)" if ended else None,
+        "outcome": turn.outcome.value if turn.outcome else None,
+        "step": one_line(f"{turn.step} ({turn.step_source})" if turn.step_source else turn.step) if turn.step else None,
+        "worker": one_line(turn.worker) if turn.worker else None,
+    }
+    rows: list[tuple[str, ...]] = [(name, value) for name, value in facts.items() if value is not None]
     if turn.state is TurnState.PARKED:
         until = f"{moment(turn.decide_by)}, then {turn.decide_default}"
         rows += [("until", until), ("what to do", f"turns inbox show {turn.turn_id}")]
@@ -338,12 +334,10 @@ def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool)
     output = output or Path(f"turns-{found['turn']['turn_id']}.zip")
     members = contents(settings, found, with_prompts=with_prompts)
     write_private(output, _archive(members))
-    if as_json:
-        write_json({"turn_id": turn_id, "path": str(output), "files": sorted(members), "prompts": with_prompts})
-    else:
-        click.echo(f"{output}: {', '.join(sorted(members))}")
-        said = "They hold prompts and answers." if with_prompts else "No prompts, no answers."
-        click.echo(f"Secrets are masked. {said} Look through it before you send it.")
+    data = {"turn_id": turn_id, "path": str(output), "files": sorted(members), "prompts": with_prompts}
+    holds = "They hold prompts and answers." if with_prompts else "No prompts, no answers."
+    said = f"{output}: {', '.join(sorted(members))}\nSecrets are masked. {holds} Look through it before you send it."
+    write_said(as_json, data, said)
 
 
 def packed(settings: Settings, found: dict[str, Any]) -> bytes:
@@ -353,17 +347,18 @@ def packed(settings: Settings, found: dict[str, Any]) -> bytes:
 
 def contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -> dict[str, Any]:
     """The bundle's files: name -> content, with every secret masked."""
-    from worker.cli.checks.doctor import examine
+    from worker.cli.checks import examine
 
     redact = redactor(settings)
     shown = found if with_prompts else without_texts(found)
-    lines = list(log_lines(settings, found["turn"]["turn_id"]))
+    lines, logs = log_lines(settings, found["turn"]["turn_id"]), settings.root / STATE_DIR / "logs"
+    nothing = f"no line about this turn in {logs}; logs elsewhere: search for the turn's id\n"
     return {
         "turn.json": redacted(shown, redact),
         "settings.json": redacted(describe(settings, os.environ), redact),
         "versions.json": versions(),
         "doctor.json": redacted([asdict(finding) for finding in examine()], redact),
-        "logs.txt": "".join(f"{redact(line)}\n" for line in lines) or _no_logs(settings),
+        "logs.txt": "".join(f"{redact(line)}\n" for line in lines) or nothing,
     }
 
 
@@ -403,12 +398,6 @@ def log_lines(settings: Settings, turn_id: str) -> Iterator[str]:
                 if about and left > 0:
                     left -= 1
                     yield f"{file.name}: {raw.decode('utf-8', 'replace').rstrip()}"
-
-
-def _no_logs(settings: Settings) -> str:
-    return (
-        f"no line about this turn in {settings.root / STATE_DIR / 'logs'}; logs elsewhere: search for the turn's id\n"
-    )
 
 
 def _archive(members: dict[str, Any]) -> bytes:
