@@ -282,13 +282,7 @@ def read_token(path: Path) -> str:
         return ""
 
 
-class LocalToken:
-    """The token as a running relay knows it."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def hash(self) -> str:
-        """The token's hash (``hash_of``) as the file has it now; '' without one."""
-        token = read_token(self._path)
-        return hash_of(token) if token else ""
+def token_hash(path: Path) -> str:
+    """The token's hash (``hash_of``) as the file has it now; '' without one."""
+    token = read_token(path)
+    return hash_of(token) if token else ""

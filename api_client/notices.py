@@ -63,8 +63,7 @@ class Notices:
         ask, redis, keys = self._store.ask, self._store.redis, Keys(self._store.namespace, shard)
         listed = keys.inbox if parked else keys.finished
         looked, life = keys.notices_looked(listed), int(self._store.settings.retention_seconds)
-        seconds, micros = await ask(redis.time())
-        now = int(seconds) * 1000 + int(micros) // 1000
+        now = await self._store.clock_ms()
         since = int(await ask(redis.get(looked)) or 0)
         if not since:
             await ask(redis.set(looked, now, ex=life))

@@ -176,7 +176,7 @@ class Spending:
         if not turns:
             return False
         await self.settle()
-        now = await self._now()
+        now = await self._store.clock_ms() / 1000
         day = day_of(now)
         said, *details = await self._store.run(_RESERVE, self._names(day), [json.dumps(turns), day, _KEEP_MS])
         if said == b"reserved":
@@ -215,7 +215,7 @@ class Spending:
             record = keys_of(self._store.namespace, each.turn_id).turn(each.turn_id)
             pipe.hmget(record, "state", "cost_used", "attempt", "outcome")
         records = await self._store.ask(pipe.execute())
-        now = await self._now()
+        now = await self._store.clock_ms() / 1000
         for each, (state, cost, attempt, outcome) in zip(opened, records, strict=True):
             used, runs = int(cost or 0), max(1, int(attempt or 1))
             if state == _FINISHED:
@@ -230,17 +230,13 @@ class Spending:
         if not self._budgets:
             return []
         await self.settle()
-        day = day_of(await self._now())
+        day = day_of(await self._store.clock_ms() / 1000)
         stored = await self._store.hash(self._keys.spending(day))
         return spent_of({raw.decode(): int(amount) for raw, amount in stored.items()}, self._budgets, day)
 
     async def _charge(self, reserved: _Open, cost: int, ended: int | str, price: int | str = "") -> None:
         args: list[Word] = [reserved.turn_id, reserved.text, cost, ended, price]
         await self._store.run(_SETTLE, self._names(reserved.day), args)
-
-    async def _now(self) -> float:
-        seconds, micros = await self._store.send("TIME")
-        return float(seconds) + float(micros) / 1e6
 
 
 def _most(request: TurnRequest) -> dict[str, int]:

@@ -299,12 +299,15 @@ class Unknown:
     data: Mapping[str, Any]
 
 
-Body: TypeAlias = (
-    TurnQueued | AttemptStarted | AttemptOutput | AttemptReset | AttemptTool | AttemptNote | AttemptCompleted
-    | GateChecked | VerifierStarted | VerifierJudged | AttemptAccepted | AttemptRejected | AttemptLost | TurnRetrying
-    | TurnFallback | TurnMended | TurnEscalated | TurnParked | TurnDecided | TurnPaused | TurnResumed | TurnStopping
-    | TurnFinished | LogReset | Unknown
+OfAttempt: TypeAlias = (
+    AttemptStarted | AttemptOutput | AttemptReset | AttemptTool | AttemptNote | AttemptCompleted | GateChecked
+    | VerifierStarted | VerifierJudged | AttemptAccepted | AttemptRejected | AttemptLost
 )  # fmt: skip
+OfTurn: TypeAlias = (
+    TurnQueued | TurnRetrying | TurnFallback | TurnMended | TurnEscalated | TurnParked | TurnDecided | TurnPaused
+    | TurnResumed | TurnStopping | TurnFinished
+)  # fmt: skip
+Body: TypeAlias = OfTurn | OfAttempt | LogReset | Unknown
 
 
 #: The kind of an event that is in no log; see ``LogReset``.

@@ -142,7 +142,7 @@ class Pauses:
         Agents at work finish. Again: the new reason and end count. Returns the pause as it is stored. Raises
         ``BadRequest``: what cannot be paused; names the field.
         """
-        now = await self._now()
+        now = await self._store.clock_ms() / 1000
         pause = replace(pause, since=now, until=now + seconds if seconds else pause.until)
         check_place(pause.what, pause.name, self._store.settings)
         if len(pause.reason) > _LONGEST_REASON or not pause.reason.isprintable():
@@ -181,7 +181,7 @@ class Pauses:
 
     async def in_force(self) -> list[Pause]:
         """The active pauses, the breakers that are open or probing, and the limits of services."""
-        now = await self._now()
+        now = await self._store.clock_ms() / 1000
         pipe = self._store.redis.pipeline(transaction=False)
         for keys in self._store.shards:
             pipe.hgetall(keys.pauses)
@@ -194,10 +194,6 @@ class Pauses:
     async def held(self) -> int:
         """Return how many turns wait for a pause to end."""
         return sum([await self._store.ask(self._store.redis.zcard(keys.held)) for keys in self._store.shards])
-
-    async def _now(self) -> float:
-        seconds, micros = await self._store.ask(self._store.redis.time())
-        return float(seconds) + float(micros) / 1e6
 
     async def _write(self, changes: dict[str, str]) -> bool:
         words = [word for pair in changes.items() for word in pair]

@@ -88,7 +88,7 @@ class Allowances:
     async def note(self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str]) -> None:
         """Turns of the owner were stored."""
         if limits.unfinished and turn_ids:
-            at = (await self._store.ask(self._store.redis.time()))[0] * 1000
+            at = await self._store.clock_ms()
             key = self._keys.unfinished(owner)
             await self._store.ask(self._store.redis.zadd(key, dict.fromkeys(turn_ids, at)))
             await self._store.ask(self._store.redis.pexpire(key, _NOTED_MS))
@@ -109,7 +109,7 @@ class Allowances:
     async def _forget_ended(self, owner: str) -> None:
         """Take ended turns out of the owner's unfinished ones."""
         ask, redis, key = self._store.ask, self._store.redis, self._keys.unfinished(owner)
-        now = (await ask(redis.time()))[0] * 1000
+        now = await self._store.clock_ms()
         noted = {raw.decode(): at for raw, at in await ask(redis.zrange(key, 0, -1, withscores=True))}
         pipe = redis.pipeline(transaction=False)
         for turn_id in noted:

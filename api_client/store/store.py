@@ -414,6 +414,11 @@ class Store:
         reply = await self.send("HGETALL", key)
         return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))  # RESP3, RESP2
 
+    async def clock_ms(self) -> int:
+        """The store's clock, in milliseconds since the epoch. Raises as ``ask``."""
+        seconds, micros = await self.send("TIME")
+        return int(seconds) * 1000 + int(micros) // 1000
+
     async def run(self, script: Script, keys: Sequence[str], arguments: Sequence[Word]) -> Any:
         """The reply of a script that is independent. It may be carried out twice. Raises as ``ask``."""
         return await self._answered(("EVALSHA", script.sha, len(keys), *keys, *arguments), script.text)

@@ -7,7 +7,7 @@ import importlib.util
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
@@ -61,12 +61,6 @@ _ATTRIBUTES = ("attempt", "delivery", "during", "silent_ms", "reason", "stage", 
 #: ``reason`` is a text an agent may have written, but for these kinds.
 _REASON_OF_OURS = (kinds.TurnRetrying, kinds.TurnEscalated, kinds.TurnParked, kinds.TurnStopping)
 _MOST_NOTES = 100
-#: What belongs to the span of an attempt.
-_OfAttempt: TypeAlias = (
-    kinds.AttemptOutput | kinds.AttemptNote | kinds.AttemptCompleted | kinds.AttemptAccepted | kinds.AttemptRejected
-    | kinds.AttemptLost | kinds.AttemptTool | kinds.AttemptReset | kinds.GateChecked | kinds.VerifierStarted
-    | kinds.VerifierJudged
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +192,7 @@ class _Walk:
         if attempt.deliveries > 1:
             attempt.notes.append(_note(event))
 
-    def _of_attempt(self, attempt: _Attempt, event: Event, body: _OfAttempt) -> None:
+    def _of_attempt(self, attempt: _Attempt, event: Event, body: kinds.OfAttempt) -> None:
         at = event.at
         match body:
             case kinds.AttemptOutput() | kinds.AttemptNote():
@@ -342,13 +336,13 @@ class UnsentSpans:
     """Reads and notes how far it has come. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store) -> None:
-        self._redis, self._ask = store.redis, store.ask
+        self._redis, self._ask, self._clock_ms = store.redis, store.ask, store.clock_ms
         self._keys = store.shards
         self._life = int(store.settings.retention_seconds)
 
     async def begin(self, since_seconds: float | None = None) -> None:
         """Begin with turns that ended so long ago or later; None: where it left off, at first with those from now."""
-        now = await self._now()
+        now = await self._clock_ms()
         for keys in self._keys:
             if since_seconds is None:
                 await self._ask(self._redis.set(keys.traced, now, nx=True, ex=self._life))
@@ -357,7 +351,7 @@ class UnsentSpans:
 
     async def next(self, size: int) -> Batch | None:
         """About ``size`` turns that come next; None when none waits."""
-        now = await self._now()
+        now = await self._clock_ms()
         for shard, keys in enumerate(self._keys):
             since = int(await self._ask(self._redis.get(keys.traced)) or now)
             if since > now:
@@ -383,7 +377,7 @@ class UnsentSpans:
 
     async def waiting(self, longer_than: float) -> int | None:
         """Count turns that ended longer ago than that (seconds) and are not sent; None where nothing was ever sent."""
-        until = await self._now() - round(longer_than * 1000)
+        until = await self._clock_ms() - round(longer_than * 1000)
         found = None
         for keys in self._keys:
             if since := await self._ask(self._redis.get(keys.traced)):
@@ -393,10 +387,6 @@ class UnsentSpans:
     async def _note(self, keys: Keys, until: int) -> None:
         """It lives as long as turns do: where traces were given up, nothing waits to be sent any more."""
         await self._ask(self._redis.set(keys.traced, until, ex=self._life))
-
-    async def _now(self) -> int:
-        seconds, microseconds = await self._ask(self._redis.time())
-        return int(seconds) * 1000 + int(microseconds) // 1000
 
 
 # The switch of traces: on where OpenTelemetry is installed and its own variables name a receiver.

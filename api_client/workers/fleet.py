@@ -397,8 +397,7 @@ class Prober:
 
     async def _held(self) -> bool:
         """Return whether any worker keeps a lease now: then it is alive, and may have no free slot."""
-        clock = await self._ask(self._redis.time())
-        now = clock[0] * 1000
+        now = await self._store.clock_ms()
         for keys in self._store.shards:
             ids = await self._ask(self._redis.zrange(keys.due, 0, _LEASES - 1))
             pipe = self._redis.pipeline(transaction=False)

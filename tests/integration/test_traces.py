@@ -222,7 +222,7 @@ async def test_turns_that_ended_in_the_same_millisecond_are_all_sent_though_a_ba
     backlog = client.untraced
     assert await backlog.waiting(0) is None
     await backlog.begin(3600)
-    now = int(await backlog._now())
+    now = await client.store.clock_ms()
     ids = {f"t0-{number:032x}": now - 1000 + number // 3 for number in range(7)}
     await client.store.redis.zadd(Keys(settings.namespace).finished, ids)
     assert (await backlog.waiting(0.5), await backlog.waiting(60)) == (7, 0)
@@ -296,7 +296,7 @@ async def test_where_nothing_ends_for_long_the_sender_still_knows_how_far_it_was
     await client.untraced.begin(3600)
     assert await client.untraced.next(9) is None
     noted = int(await client.store.redis.get(keys.traced) or b"")
-    assert await client.untraced._now() - noted < 60_000
+    assert await client.store.clock_ms() - noted < 60_000
     assert 0 < await client.store.redis.ttl(keys.traced) <= settings.retention_seconds
     await client.store.redis.zadd(keys.finished, {"t0-" + "1" * 32: noted + 1})
     assert await wait_until(lambda: client.untraced.next(9))

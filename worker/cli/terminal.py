@@ -129,6 +129,11 @@ def span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
         raise click.BadParameter(str(error)) from None
 
 
+def since_option(default: str, meaning: str = "How far back.") -> Callable[[Any], Any]:
+    """The option ``--since``, a span of time in seconds."""
+    return click.option("--since", callback=span, default=default, metavar="SPAN", show_default=True, help=meaning)
+
+
 # Input of commands: UTF-8, of bounded size, and refused in one line; and ``--root``.
 
 #: Larger than every text that is read: an answer has 4 Mi characters at most. `/dev/zero` has no end.

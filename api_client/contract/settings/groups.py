@@ -113,9 +113,6 @@ def spelled(value: Any) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-# The rights of an agent, and its way to its model.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Agents:
     """The rights of an agent, and its way to its model."""
@@ -211,9 +208,6 @@ class Agents:
     )
 
 
-# The agents that answer a turn, and their limits.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Answering:
     """The agents that answer a turn, and their limits."""
@@ -287,9 +281,6 @@ class Answering:
     verifier_model: str = setting(
         "", str, "Model of HELIX_MODELS that verifies phases, best a small one; none: the phase's own."
     )
-
-
-# Constants of the program: values no installation had a reason to change. Tests change them.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -437,9 +428,6 @@ class Constants:
     )
 
 
-# The people who are called when somebody is needed.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Notifying:
     """The people who are called when somebody is needed (docs/webhooks.md)."""
@@ -462,9 +450,6 @@ class Notifying:
     notice_kinds: tuple[str, ...] = setting(
         ("*",), notice_kinds, "The kinds of notices that are sent: turn.failed,response.*; * for all."
     )
-
-
-# The relay: its addresses, its keys, and what it takes in.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -523,9 +508,6 @@ class Serving:
     max_body_bytes: int = setting(8 * 2**20, integer(1024, 2**30), "Largest request body the relay reads.")
 
 
-# The place of turns, and their lifetime.
-
-
 @dataclass(frozen=True, kw_only=True)
 class Storage:
     """The place of turns, and their lifetime."""
@@ -564,9 +546,6 @@ class Storage:
     event_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --events DAYS`")
     attempt_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --attempts DAYS`")
     session_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --sessions DAYS`")
-
-
-# The way a worker runs agents.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,7 +166,7 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
             return ";".join(f"sentinel://{login}{host}:{port}/{sentinels.db}" for host, port in sentinels.nodes)
         return self.broker_url.replace("unix://", "redis+socket://", 1)
 
-    @property
+    @cached_property
     def has_queues(self) -> bool:
         """True if Celery's queues are in the store's own database, so that one command changes both."""
         return self.broker_url == self.store_url and "?" not in self.store_url

@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import api_client
-from api_client.api_keys import Keyring, LocalToken, make_token
+from api_client.api_keys import Keyring, make_token
 from api_client.client import TurnsClient
 from api_client.contract.issues import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
@@ -110,7 +110,6 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
         client,
         Readers(client, settings.stop_grace_seconds),
         Keyring(settings.keys_path),
-        LocalToken(settings.token_path),
         pack,
     )
 

@@ -218,7 +218,6 @@ class ClientConnection(H11Protocol):
         super().data_received(data)
         if self.conn.their_state is not h11.IDLE:
             self._note_busy()
-            self._stop_waiting()
         elif self._patience is None or self._patience_seconds != HEAD_SECONDS:
             self._await_head(HEAD_SECONDS)
 
@@ -231,7 +230,6 @@ class ClientConnection(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The client is gone."""
         self._note_busy()
-        self._stop_waiting()
         if self._lingering is not None:
             self._lingering.cancel()
         super().connection_lost(exc)
@@ -286,16 +284,15 @@ class ClientConnection(H11Protocol):
         waiting.pop(self, None)
         if not waiting:
             self._idle.pop(self._network, None)
-
-    def _await_head(self, seconds: float) -> None:
-        self._stop_waiting()
-        self._patience_seconds = seconds
-        self._patience = self.loop.call_later(seconds, self.transport.close)
-
-    def _stop_waiting(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+    def _await_head(self, seconds: float) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+        self._patience_seconds = seconds
+        self._patience = self.loop.call_later(seconds, self.transport.close)
 
 
 def _too_many() -> ApiError:

@@ -23,7 +23,7 @@ from fastapi import Depends
 from starlette.datastructures import Headers
 from starlette.requests import Request
 
-from api_client.api_keys import hash_of
+from api_client.api_keys import hash_of, token_hash
 from api_client.contract.settings import Settings
 from api_client.contract.settings.load import is_loopback
 from api_client.contract.turn import LOCAL_OWNER, SlotShare, owner_of_key, owner_of_name, owner_of_user
@@ -312,7 +312,7 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
         for key in relay.keys.in_force()
     ]
     if not needs_key(relay):
-        known.append((relay.token.hash(), Caller(owner=LOCAL_OWNER, operator=True, metrics=True)))
+        known.append((token_hash(relay.settings.token_path), Caller(owner=LOCAL_OWNER, operator=True, metrics=True)))
     matches = [caller for known_hash, caller in known if known_hash and hmac.compare_digest(known_hash, offered)]
     return matches[0] if matches else None
 

@@ -18,7 +18,7 @@ import structlog
 from fastapi import Depends
 from starlette.requests import Request
 
-from api_client.api_keys import Keyring, LocalToken
+from api_client.api_keys import Keyring
 from api_client.client import TurnsClient
 from api_client.contract.events import Event, TurnParked
 from api_client.contract.issues import BadRequest, StoreUnavailable, TurnNotFound
@@ -224,7 +224,6 @@ class Relay:
     """The state of a running relay. ``stopping`` is set once, when it is asked to stop.
 
     Attributes:
-        token: of the operator, where no keys are configured.
         pack: makes bundles; None: pages offer none.
         busy: requests in progress. guesses: wrong keys at the sign-in. traffic: what was served.
     """
@@ -233,7 +232,6 @@ class Relay:
     client: TurnsClient
     readers: Readers
     keys: Keyring
-    token: LocalToken
     pack: Pack | None = None
     busy: Busy = field(default_factory=Busy)
     guesses: Guesses = field(default_factory=Guesses)

@@ -35,7 +35,7 @@ from worker.cli.terminal import (
     json_option,
     number_of,
     one_line,
-    span,
+    since_option,
     whoami,
     with_client,
     write_json,
@@ -213,7 +213,7 @@ def _judge(pipe: Connection, policy: PolicyFile, settings: Settings) -> None:
 
 @click.command("replay-policy")
 @click.option("--policy", "file", required=True, metavar="FILE", help="The policy to try.")
-@click.option("--since", callback=span, default="7d", metavar="SPAN", show_default=True, help="How far back.")
+@since_option("7d")
 @click.option("--model", default="", help="Turns of this model alone.")
 @click.option("--show", default=20, show_default=True, help="Answers to name that are judged differently.")
 @json_option
@@ -349,7 +349,7 @@ _CALLED = {
 @click.command()
 @click.argument("old")
 @click.argument("new")
-@click.option("--since", callback=span, default="7d", metavar="SPAN", show_default=True, help="How far back.")
+@since_option("7d")
 @click.option("--model", default="", help="Turns of this model alone.")
 @json_option
 def compare(old: str, new: str, since: float, model: str, as_json: bool) -> None:

@@ -16,12 +16,21 @@ from api_client.client import TurnsClient
 from api_client.contract.issues import StoreUnavailable
 from api_client.contract.keys import BUCKETS
 from api_client.contract.turn import Turn
-from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, Duration, RetryRate, RuleRow, Share, Stats, TurnRow
+from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, Duration, RetryRate, RuleRow, Share, Stats, TurnRow, share
 from api_client.figures.metrics import SPANS
 from api_client.overview import Overview, overview
 from api_client.store import heed_cancellation
 from api_client.workers.fleet import OwnerLine
-from worker.cli.terminal import json_option, number_of, one_line, span, with_client, write_json, write_table
+from worker.cli.terminal import (
+    json_option,
+    number_of,
+    one_line,
+    since_option,
+    span,
+    with_client,
+    write_json,
+    write_table,
+)
 from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, PLAIN, WARN, Line, styled
 
 #: Columns of a course of time: what was rejected most.
@@ -29,14 +38,7 @@ _COLUMNS = 5
 
 
 @click.command("retry-rate")
-@click.option(
-    "--since",
-    callback=span,
-    default="1h",
-    metavar="SPAN",
-    show_default=True,
-    help="How far back: 90s, 30m, 1h, 7d, 2w.",
-)
+@since_option("1h", "How far back: 90s, 30m, 1h, 7d, 2w.")
 @click.option("--by", type=click.Choice(RETRY_BREAKDOWNS), help="Break it down.")
 @click.option("--model", default="", help="Of this model alone.")
 @click.option("--every", type=click.Choice(list(BUCKETS)), help="Show how it went: a line for each.")
@@ -99,7 +101,7 @@ _RULES_HEAD = ("rejected", "of judged", "rate", "asked again", "repaired", "esca
 
 
 @click.command()
-@click.option("--since", callback=span, default="24h", metavar="SPAN", show_default=True, help="How far back.")
+@since_option("24h")
 @click.option("--by", type=click.Choice(BREAKDOWNS), help="Break it down.")
 @click.option("--against", callback=span, default="", metavar="SPAN", help="Beside the same time so much earlier: 7d.")
 @json_option
@@ -128,8 +130,8 @@ def stats(since: float, by: str | None, against: float, as_json: bool) -> None:
 def _write(stats: Stats) -> None:
     total = stats.total
     click.echo(
-        f"{number_of(total.turns, 'turn')} finished: {percent(_share(total.passed, total.turns))} passed, "
-        f"{percent(_share(total.asked_again, total.turns))} were asked again; "
+        f"{number_of(total.turns, 'turn')} finished: {percent(share(total.passed, total.turns))} passed, "
+        f"{percent(share(total.asked_again, total.turns))} were asked again; "
         f"{stats.lost} of {stats.started} agent runs and judgements lost to crashes"
     )
     rules = [row for row in stats.rows if isinstance(row, RuleRow)]
@@ -183,10 +185,6 @@ def _rule(row: RuleRow) -> tuple[str, ...]:
 def _took(duration: Duration) -> tuple[str, ...]:
     times = (duration.mean, duration.quantile(0.5), duration.quantile(0.95))
     return (duration.name, str(duration.count), *("-" if each is None else f"{each:.2f} s" for each in times))
-
-
-def _share(part: int, whole: int) -> float | None:
-    return part / whole if whole else None
 
 
 # ``turns top``: what runs now and how it goes, in a terminal: the overview page's facts, read over again.

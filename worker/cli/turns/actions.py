@@ -31,7 +31,7 @@ from worker.cli.terminal import (
     one_line,
     read_text,
     safe,
-    span,
+    since_option,
     whoami,
     with_client,
     write_json,
@@ -210,7 +210,7 @@ def _act_on_all(action: str, found: list[Found], as_json: bool, detail: str, cha
 
 
 @click.command()
-@click.option("--since", callback=span, default="7d", metavar="SPAN", show_default=True, help="90s, 30m, 1h, 7d, 2w.")
+@since_option("7d", "90s, 30m, 1h, 7d, 2w.")
 @click.option("--turn", "turn_id", default="", help="Only about this turn.")
 @json_option
 def audit(since: float, turn_id: str, as_json: bool) -> None:

@@ -238,7 +238,8 @@ def export_rejected(out: IO[str], *, since: float, model: str, redact: bool) -> 
     """
     settings = load()
     mask, ratings = redactor(settings), read_feedback(settings.root)
-    found = Exported(complete_since=_kept_since(settings, since))
+    kept = settings.retention_seconds
+    found = Exported(complete_since=time.time() - kept if since > kept else 0.0)
 
     async def write(client: TurnsClient) -> None:
         async for turn, attempts in finished_chats(client, time.time() - since, model):
@@ -324,11 +325,6 @@ def export_dataset(output: str | None, *, since: float, model: str, redact: bool
         found = export_rejected(sys.stdout, since=since, model=model, redact=redact)
     for line in report(found):
         click.echo(line, err=True)
-
-
-def _kept_since(settings: Settings, since: float) -> float:
-    """Before which time turns are gone, where more was asked for; 0 where nothing can be missing."""
-    return time.time() - settings.retention_seconds if since > settings.retention_seconds else 0.0
 
 
 def _length(text: str) -> str:

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Iterable
 from datetime import datetime
-from typing import NamedTuple, TextIO, TypeAlias
+from typing import NamedTuple, TextIO
 
 import click
 
@@ -20,33 +20,6 @@ from api_client.contract.issues import TurnError, ValidationIssue
 from api_client.contract.messages import handed_over, is_hand_over
 from api_client.pauses import clock_time
 from worker.cli.terminal import one_line, safe
-
-_OfTurn: TypeAlias = (
-    kinds.TurnQueued
-    | kinds.TurnRetrying
-    | kinds.TurnFallback
-    | kinds.TurnMended
-    | kinds.TurnEscalated
-    | kinds.TurnParked
-    | kinds.TurnDecided
-    | kinds.TurnPaused
-    | kinds.TurnResumed
-    | kinds.TurnStopping
-    | kinds.TurnFinished
-)
-_OfAttempt: TypeAlias = (
-    kinds.AttemptStarted
-    | kinds.AttemptReset
-    | kinds.AttemptTool
-    | kinds.AttemptNote
-    | kinds.AttemptCompleted
-    | kinds.AttemptAccepted
-    | kinds.AttemptRejected
-    | kinds.AttemptLost
-    | kinds.GateChecked
-    | kinds.VerifierStarted
-    | kinds.VerifierJudged
-)
 
 GOOD, BAD, WARN, DIM, BOLD, PLAIN = "green", "red", "yellow", "dim", "bold", ""
 
@@ -62,11 +35,11 @@ class Line(NamedTuple):
 def describe(event: Event) -> list[Line]:
     """Return what an event says, in one line and its details; nothing for a piece of the answer or an unknown kind."""
     match event.body:
-        case kinds.AttemptOutput() | kinds.Unknown():
+        case kinds.Unknown():
             return []
         case kinds.LogReset(reason=reason):
             return [Line(f"from the start again: {one_line(reason)}", WARN)]
-        case body if isinstance(body, _OfTurn):
+        case body if isinstance(body, kinds.OfTurn):
             return _of_turn(body)
         case body:
             return _of_attempt(body)
@@ -92,7 +65,7 @@ def _place(issue: ValidationIssue) -> str:
     return f"{file}:{line}: " if line else f"{file}: "
 
 
-def _of_turn(body: _OfTurn) -> list[Line]:
+def _of_turn(body: kinds.OfTurn) -> list[Line]:
     match body:
         case kinds.TurnQueued(position=ahead):
             return [Line(f"queued, {_count(ahead, 'turn')} of this session before it" if ahead else "queued")]
@@ -125,11 +98,13 @@ def _of_turn(body: _OfTurn) -> list[Line]:
             return _finished(body)
 
 
-def _of_attempt(body: _OfAttempt) -> list[Line]:
+def _of_attempt(body: kinds.OfAttempt) -> list[Line]:
     match body:
         case kinds.AttemptStarted():
             by = f" on {one_line(body.worker)}" if body.worker else ""
             return [Line(f"attempt {body.attempt}{_of(body.max_attempts)} started{by}, delivery {body.delivery}", BOLD)]
+        case kinds.AttemptOutput():
+            return []
         case kinds.AttemptReset():
             return [Line(f"the agent begins again: {one_line(body.reason)}", DIM)]
         case kinds.AttemptTool():

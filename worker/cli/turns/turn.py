@@ -35,7 +35,7 @@ from worker.cli.terminal import (
     one_line,
     read_text,
     safe,
-    span,
+    since_option,
     with_client,
     write_json,
     write_said,
@@ -279,9 +279,7 @@ _BEGINNING = re.compile(rb"\{|\d{4}-\d\d-\d\d")
 @click.command()
 @turn_argument(required=False)
 @click.option("--rejected", is_flag=True, help="Write all rejected answers instead, for evaluation and fine-tuning.")
-@click.option(
-    "--since", callback=span, default="30d", metavar="SPAN", show_default=True, help="With --rejected: how far back."
-)
+@since_option("30d", "With --rejected: how far back.")
 @click.option("--model", default="", metavar="NAME", help="With --rejected: of this model alone.")
 @click.option(
     "--format", "form", type=click.Choice(["jsonl"]), default="jsonl", show_default=True, help="With --rejected: how."
