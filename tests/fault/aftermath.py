@@ -33,7 +33,8 @@ _LETTER = {
     "turn.finished": "F",
 }
 #: [5] Every log, in the letters above: runs that were lost or are followed by another, the last one, and the end.
-_PATH = re.compile(r"Q(So*L|So*Cy|So*CL*Ry|So*CL*RPDL*y)*(So*(CL*(A|RL*|RfL*m?L*|RP(DL*)?)?|L+CA)?)?F")
+#: An l is a run that was sealed with its verdict and is lost while it is published: nobody runs it again.
+_PATH = re.compile(r"Q(So*L|So*Cy|So*CL*Ry|So*CL*RPDL*y)*(So*(CL*(A|RL*|RfL*m?L*|RP(DL*)?)?|l+(CA)?)?)?F")
 _NO_EXPIRY = {"installation", "metrics:pending", "finished", "dead", "policies", "policies:used"}
 
 
@@ -73,6 +74,15 @@ def _judge_keys(start: str, stored: Store, kept: set[str]) -> None:
         rule((life < 0) == stays, "[15] a key never expires, or one expires that must not")
 
 
+def _path(events: list[Any]) -> str:
+    path = ""
+    for event in events:
+        letter = _LETTER[event["kind"]]
+        sealed = letter == "L" and event["data"]["during"] == "validating" and "C" not in path.rpartition("S")[2]
+        path += "l" if sealed else letter
+    return path
+
+
 def _judge_log(turn: PretendTurn, record: dict[bytes, bytes], events: list[Any], counted: Counter[str]) -> None:
     """[1, 2, 4, 5, 11] The log is what was told, on a legal path, and the record is its fold."""
     kinds = [event["kind"] for event in events]
@@ -81,7 +91,7 @@ def _judge_log(turn: PretendTurn, record: dict[bytes, bytes], events: list[Any],
     rule({event["epoch"] for event in events} == {turn.epoch}, "[11] the log has another epoch")
     for event, (_, data) in zip(events, turn.told, strict=True):
         rule(not data or event["data"] == json.loads(data), "[12] an event's data was changed")
-    path = "".join(_LETTER[kind] for kind in kinds)
+    path = _path(events)
     rule(_PATH.fullmatch(path), f"[1, 2, 5] no legal path: {path}")
     end = events[-1]["data"]
     lost = [event for event in events if event["kind"] == "attempt.lost" and event["data"]["during"] != "shutdown"]

@@ -155,6 +155,8 @@ MUTANTS = [
     # Parking and deciding
     Mutant("decide takes any turn", "decide", "if turn.state ~= 'parked' then", "if turn.state == 'finished' then"),
     Mutant("decide takes any owner", "decide", "(owner ~= '' and turn.owner ~= owner)", "false"),
+    Mutant("cancel takes any owner", "cancel", "(owner ~= '' and turn.owner ~= owner)", "false"),
+    Mutant("drop takes any owner", "drop", "(owner ~= '' and turn.owner ~= owner)", "false"),
     Mutant(
         "a late decision decides again",
         "decide",

@@ -322,8 +322,9 @@ def reaped(step: Step) -> None:
 def cancelled(step: Step) -> None:
     said, head = step.reply
     before, after = step.before, step.after
-    if said == b"missing" or before.state == b"finished":
-        rule((said == b"missing") == (before.state is None), "a stored turn was not found")
+    foreign = before.state is None or step.args[0] != step.turn.submit[2]
+    rule((said == b"missing") == foreign, "a cancel found a turn that is not its owner's, or did not find its own")
+    if foreign or before.state == b"finished":
         unchanged(step)
     elif before.accepted:
         rule(said == b"accepted", "a cancel was accepted while the answer was being published")
@@ -339,8 +340,9 @@ def cancelled(step: Step) -> None:
 
 def dropped(step: Step) -> None:
     unchanged(step)
-    said = {None: b"missing", b"dead": b"dropped"}.get(step.before.outcome if step.before.state else None, b"alive")
-    rule(step.reply == [said], "a dead letter was dropped that is none, or kept")
+    foreign = step.before.state is None or step.args[0] != step.turn.submit[2]
+    said = b"missing" if foreign else b"dropped" if step.before.outcome == b"dead" else b"alive"
+    rule(step.reply == [said], "a dead letter was dropped that is none or somebody else's, or kept")
     step.turn.dropped |= said == b"dropped"
 
 

@@ -304,7 +304,7 @@ class Schedule:
             yield from self._do(name, turn, *args)
 
     def _cancel(self, turn: PretendTurn) -> Ask:
-        reply = yield from self._do("cancel", turn, turn.submit[2], "cancelled")
+        reply = yield from self._do("cancel", turn, self._owner_of(turn), "cancelled")
         self._announce_head(reply[1])
 
     def _someone(self) -> PretendTurn:
@@ -316,13 +316,16 @@ class Schedule:
     def _decide(self, turn: PretendTurn) -> Ask:
         kind = self._random.choice(("approve", "retry", "reject"))
         decision = f"d{self._random.randrange(10_000)}."
-        owner = turn.submit[2] if self._random.random() < 0.9 else "somebody"
-        reply = yield from self._do("decide", turn, owner, decision, kind, "alice", "", "")
+        reply = yield from self._do("decide", turn, self._owner_of(turn), decision, kind, "alice", "", "")
         if reply[0] == b"decided":
             self._announce(turn, Link.parse(reply[1].decode()))
 
     def _drop(self, turn: PretendTurn) -> Ask:
-        yield from self._do("drop", turn, turn.submit[2])
+        yield from self._do("drop", turn, self._owner_of(turn))
+
+    def _owner_of(self, turn: PretendTurn) -> str:
+        """Who asks for it: now and then somebody else."""
+        return str(turn.submit[2]) if self._random.random() < 0.9 else "somebody"
 
     def _one_that(self, matters: str) -> PretendTurn:
         """A turn, rather one that is rare: whose answer is being published, or that is dead."""

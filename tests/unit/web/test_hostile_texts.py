@@ -25,7 +25,6 @@ from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, finished
 
 MIB = 2**20
-PIECE = 16_384  # as an agent's output comes when it comes fast
 HEADER_CHARS = 60_000  # h11 reads no longer heads
 #: Linear work on a mebibyte takes some hundredths of a second; what grows with the square takes minutes. How long the
 #: loop really stands still is measured by ``python -m tests.bench.hostile``.
@@ -211,9 +210,9 @@ def test_no_answer_of_an_agent_holds_up_the_loop() -> None:
 def test_no_piece_of_a_growing_answer_holds_up_the_loop() -> None:
     for name, pattern in PATTERNS.items():
         text, visible = long(pattern), VisibleText()
-        for at in range(0, MIB, PIECE):
+        for at in range(0, MIB, 4096):
             began = time.thread_time()
-            visible.feed(text[at : at + PIECE])
+            visible.feed(text[at : at + 4096])
             assert time.thread_time() - began < MOST_SECONDS, name
 
 
