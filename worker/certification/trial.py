@@ -58,100 +58,85 @@ _PIECES = ("Here is the answer. ", *(f"Sentence {n} of six. " for n in range(1, 
 #: No two alike: Gemini ends an answer that repeats itself.
 _LINES = [f"Line {n} of the text, about {n * 7919 % 1000}.\n" for n in range(1500)]
 _GOOD = StubReply(pieces=_PIECES)
-#: Answers of which the end is missing.
-_PART = _PIECES[:4]
 _SLOW = StubReply(pieces=("Here is the answer. ", *[f"Sentence {n} of many. " for n in range(1, 200)]), delay=0.3)
 _UNKNOWN_TOOL = StubReply(pieces=("I look. ",), tool=("no_such_tool", '{"path": "nowhere"}'))
 _MALFORMED = StubReply(pieces=("I look. ",), tool=("no_such_tool", '{"path": "now'))
 
 
-def _after(first: StubReply) -> tuple[StubReply, ...]:
-    return first, _GOOD
+def _part(**how: Any) -> StubReply:
+    """An answer of which the end is missing."""
+    return StubReply(pieces=_PIECES[:4], **how)
+
+
+def _whole(name: str, *replies: StubReply, **more: Any) -> Situation:
+    return Situation(name=name, truth="whole", replies=replies, **more)
+
+
+def _broken(name: str, *replies: StubReply, **more: Any) -> Situation:
+    return Situation(name=name, truth="broken", replies=replies, **more)
+
+
+def _open(name: str, *replies: StubReply, **more: Any) -> Situation:
+    return Situation(name=name, truth="open", replies=replies, **more)
 
 
 def _at_signal(number: signal.Signals) -> Situation:
-    return Situation(name=f"{number.name} in mid-answer", truth="broken", replies=(_SLOW,), signal=number)
+    return _broken(f"{number.name} in mid-answer", _SLOW, signal=number)
 
 
 _SERVICE = [
-    Situation(name="normal answer", truth="whole", replies=(_GOOD,)),
-    Situation(name="slow answer", truth="whole", replies=(StubReply(pieces=_PIECES, delay=0.4),)),
-    Situation(name="long answer", truth="whole", replies=(StubReply(pieces=(*_LINES, LAST_WORDS)),)),
-    Situation(name="unknown tool, then answer", truth="open", replies=_after(_UNKNOWN_TOOL)),
-    Situation(name="malformed tool call, then answer", truth="open", replies=_after(_MALFORMED)),
-    Situation(name="malformed tool calls only", truth="broken", replies=(_MALFORMED,), seconds=25.0),
-    Situation(name="output limit", truth="broken", replies=(StubReply(pieces=_PART, end="limit"),)),
-    Situation(name="output limit, then answer", truth="open", replies=_after(StubReply(pieces=_PART, end="limit"))),
-    Situation(name="refusal", truth="broken", replies=(StubReply(pieces=("I will not. ",), end="refusal"),)),
-    Situation(name="content filter", truth="broken", replies=(StubReply(pieces=_PART, end="filter"),)),
-    Situation(name="empty answer", truth="broken", replies=(StubReply(pieces=("",)),)),
-    Situation(name="unknown stop reason", truth="broken", replies=(StubReply(pieces=_PART, end="odd"),)),
-    Situation(name="stream ends without a reason", truth="broken", replies=(StubReply(pieces=_PART, end="none"),)),
-    Situation(name="cut before the answer", truth="broken", replies=(StubReply(pieces=_PART, cut="before"),)),
-    Situation(name="cut after the first piece", truth="broken", replies=(StubReply(pieces=_PART, cut="first"),)),
-    Situation(name="cut after the text", truth="broken", replies=(StubReply(pieces=_PART, cut="end"),)),
-    Situation(name="cut once, then answer", truth="open", replies=_after(StubReply(pieces=_PART, cut="first"))),
-    Situation(name="cut in a tool call", truth="broken", replies=(StubReply(tool=_UNKNOWN_TOOL.tool, cut="tool"),)),
-    Situation(
-        name="service dies in mid-answer", truth="broken", replies=(StubReply(pieces=_PART, cut="first", dies=True),)
-    ),
-    Situation(name="error in mid-answer", truth="broken", replies=(StubReply(pieces=_PART, fails=True),)),
-    Situation(
-        name="error in mid-answer, then answer", truth="open", replies=_after(StubReply(pieces=_PART, fails=True))
-    ),
-    *(
-        Situation(name=f"HTTP {status}", truth="broken", replies=(StubReply(status=status),))
-        for status in (400, 401, 403, 404, 413, 429, 500, 503, 529)
-    ),
-    Situation(name="HTTP 429, wait 90 s", truth="broken", replies=(StubReply(status=429, retry_after="90"),)),
-    Situation(name="HTTP 429 once, then answer", truth="open", replies=_after(StubReply(status=429, retry_after="1"))),
-    Situation(name="HTTP 500 once, then answer", truth="open", replies=_after(StubReply(status=500))),
-    Situation(name="tool call, then HTTP 400", truth="broken", replies=(_UNKNOWN_TOOL, StubReply(status=400))),
-    Situation(
-        name="tool call, then cut", truth="broken", replies=(_UNKNOWN_TOOL, StubReply(pieces=_PART, cut="first"))
-    ),
-    Situation(
-        name="tool call, then output limit",
-        truth="broken",
-        replies=(_UNKNOWN_TOOL, StubReply(pieces=_PART, end="limit")),
-    ),
-    Situation(
-        name="tool call, then nothing said",
-        truth="broken",
-        replies=(StubReply(tool=_UNKNOWN_TOOL.tool), StubReply(pieces=("",))),
-    ),
-    Situation(name="HTML instead of an answer", truth="broken", replies=(StubReply(body=b"<html>Sign in</html>"),)),
-    Situation(name="an empty body", truth="broken", replies=(StubReply(body=b""),)),
-    Situation(name="service hangs before the answer", truth="broken", replies=(StubReply(hangs="before"),), idle=8.0),
-    Situation(
-        name="service hangs in mid-answer", truth="broken", replies=(StubReply(pieces=_PART, hangs="first"),), idle=8.0
-    ),
-    Situation(name="no service", truth="broken", replies=(_GOOD,), unreachable=True),
+    _whole("normal answer", _GOOD),
+    _whole("slow answer", StubReply(pieces=_PIECES, delay=0.4)),
+    _whole("long answer", StubReply(pieces=(*_LINES, LAST_WORDS))),
+    _open("unknown tool, then answer", _UNKNOWN_TOOL, _GOOD),
+    _open("malformed tool call, then answer", _MALFORMED, _GOOD),
+    _broken("malformed tool calls only", _MALFORMED, seconds=25.0),
+    _broken("output limit", _part(end="limit")),
+    _open("output limit, then answer", _part(end="limit"), _GOOD),
+    _broken("refusal", StubReply(pieces=("I will not. ",), end="refusal")),
+    _broken("content filter", _part(end="filter")),
+    _broken("empty answer", StubReply(pieces=("",))),
+    _broken("unknown stop reason", _part(end="odd")),
+    _broken("stream ends without a reason", _part(end="none")),
+    _broken("cut before the answer", _part(cut="before")),
+    _broken("cut after the first piece", _part(cut="first")),
+    _broken("cut after the text", _part(cut="end")),
+    _open("cut once, then answer", _part(cut="first"), _GOOD),
+    _broken("cut in a tool call", StubReply(tool=_UNKNOWN_TOOL.tool, cut="tool")),
+    _broken("service dies in mid-answer", _part(cut="first", dies=True)),
+    _broken("error in mid-answer", _part(fails=True)),
+    _open("error in mid-answer, then answer", _part(fails=True), _GOOD),
+    *(_broken(f"HTTP {status}", StubReply(status=status)) for status in (400, 401, 403, 404, 413, 429, 500, 503, 529)),
+    _broken("HTTP 429, wait 90 s", StubReply(status=429, retry_after="90")),
+    _open("HTTP 429 once, then answer", StubReply(status=429, retry_after="1"), _GOOD),
+    _open("HTTP 500 once, then answer", StubReply(status=500), _GOOD),
+    _broken("tool call, then HTTP 400", _UNKNOWN_TOOL, StubReply(status=400)),
+    _broken("tool call, then cut", _UNKNOWN_TOOL, _part(cut="first")),
+    _broken("tool call, then output limit", _UNKNOWN_TOOL, _part(end="limit")),
+    _broken("tool call, then nothing said", StubReply(tool=_UNKNOWN_TOOL.tool), StubReply(pieces=("",))),
+    _broken("HTML instead of an answer", StubReply(body=b"<html>Sign in</html>")),
+    _broken("an empty body", StubReply(body=b"")),
+    _broken("service hangs before the answer", StubReply(hangs="before"), idle=8.0),
+    _broken("service hangs in mid-answer", _part(hangs="first"), idle=8.0),
+    _broken("no service", _GOOD, unreachable=True),
 ]
+
+
 _PROCESS = [
     *map(_at_signal, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)),
-    Situation(name="frozen in mid-answer", truth="broken", replies=(_SLOW,), signal=signal.SIGSTOP, idle=8.0),
-    Situation(name="we stop it in mid-answer", truth="broken", replies=(_SLOW,), stops=True),
-    Situation(name="its time is up", truth="broken", replies=(_SLOW,), seconds=10.0),
-    Situation(
-        name="killed, exit code 0 forced", truth="broken", replies=(_SLOW,), signal=signal.SIGTERM, around="exit-zero"
-    ),
-    Situation(
-        name="HTTP 500, exit code 0 forced", truth="broken", replies=(StubReply(status=500),), around="exit-zero"
-    ),
-    Situation(
-        name="output limit, exit code 0 forced",
-        truth="broken",
-        replies=(StubReply(pieces=_PART, end="limit"),),
-        around="exit-zero",
-    ),
-    Situation(name="normal answer, exit code 1 forced", truth="open", replies=(_GOOD,), around="exit-one"),
-    Situation(name="junk lines on standard output", truth="open", replies=(_GOOD,), around="junk"),
-    Situation(name="standard output closed early", truth="open", replies=(_GOOD,), around="close-stdout"),
-    Situation(name="the last line of its output is lost", truth="open", replies=(_GOOD,), around="lose-last-line"),
-    Situation(name="it leaves a process behind", truth="whole", replies=(_GOOD,), around="forks"),
-    Situation(name="no file of it may grow", truth="open", replies=(_GOOD,), around="small-files"),
-    Situation(name="unknown session", truth="open", replies=(_GOOD,), unknown_session=True),
+    _broken("frozen in mid-answer", _SLOW, signal=signal.SIGSTOP, idle=8.0),
+    _broken("we stop it in mid-answer", _SLOW, stops=True),
+    _broken("its time is up", _SLOW, seconds=10.0),
+    _broken("killed, exit code 0 forced", _SLOW, signal=signal.SIGTERM, around="exit-zero"),
+    _broken("HTTP 500, exit code 0 forced", StubReply(status=500), around="exit-zero"),
+    _broken("output limit, exit code 0 forced", _part(end="limit"), around="exit-zero"),
+    _open("normal answer, exit code 1 forced", _GOOD, around="exit-one"),
+    _open("junk lines on standard output", _GOOD, around="junk"),
+    _open("standard output closed early", _GOOD, around="close-stdout"),
+    _open("the last line of its output is lost", _GOOD, around="lose-last-line"),
+    _whole("it leaves a process behind", _GOOD, around="forks"),
+    _open("no file of it may grow", _GOOD, around="small-files"),
+    _open("unknown session", _GOOD, unknown_session=True),
 ]
 SITUATIONS = (*_SERVICE, *_PROCESS)
 

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from api_client.contract.declared import table_beside
 from api_client.contract.issues import ValidationIssue
 from worker.enforcement.attempt import Attempt, Request
 from worker.enforcement.documents.document import parse
@@ -26,7 +27,7 @@ from worker.enforcement.documents.part import (
     section_title,
 )
 from worker.enforcement.replies.evidence import speech
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, words
+from worker.enforcement.validators.codes import DEFAULT_LOCALE
 
 #: A shorter text is not worth going on from, in characters.
 LEAST = 80
@@ -386,10 +387,15 @@ def _letters(text: str) -> int:
     return sum(char.isalnum() for char in text)
 
 
-# The prompt of a repeated run, and its words: ADR-038 section 5, in German and English.
+# The prompt of a repeated run: ADR-038 section 5. Its words are in ``going_on.toml``.
 
 #: Most issues that one feedback lists; the rest is counted.
 MAX_ISSUES = 20
+_SAID = table_beside(__file__)
+
+
+def _say(name: str, locale: str, **values: object) -> str:
+    return str(_SAID[name]["de" if locale.lower().startswith("de") else "en"]).format(**values)
 
 
 def build_feedback(
@@ -406,42 +412,17 @@ def build_feedback(
     left out. ``ignored``: the last reply did not change the answer that counts.
     """
     errors = [issue for issue in issues if issue.is_error]
-    lines = [
-        words(
-            locale,
-            "WICHTIG: Deine letzte Antwort hatte Validierungsfehler. Bitte korrigiere:",
-            "IMPORTANT: Your last answer had validation errors. Please correct:",
-        ),
-        "",
-    ]
+    lines = [_say("wrong", locale), ""]
     for issue in errors[:MAX_ISSUES]:
         where = f" ({_place(issue, locale)})" if issue.file or issue.line else ""
         lines += [f"**{issue.code}**: {issue.message}{where}", f"  → Fix: {issue.fix_hint}", ""]
     if len(errors) > MAX_ISSUES:
-        more = len(errors) - MAX_ISSUES
-        lines += [words(locale, f"… und {more} weitere Fehler derselben Art.", f"… and {more} more errors."), ""]
-    lines.append(
-        words(
-            locale,
-            "Bitte wiederhole deine Antwort mit den Korrekturen.",
-            "Please repeat your answer with the corrections.",
-        )
-    )
-    lines += _asked(errors, locale, request or _by_themselves(errors))
-    if ignored:
-        lines.append(
-            words(
-                locale,
-                "Deine letzte Nachricht enthielt das nicht: Es gilt weiter deine Antwort davor.",
-                "Your last message did not contain that: the answer before it still counts.",
-            )
-        )
-    return "\n".join(lines)
-
-
-def _by_themselves(errors: Sequence[ValidationIssue]) -> Request:
-    mine = [error.part for error in errors if not error.file]
-    return Request(tuple(dict.fromkeys(part for part in mine if part)), not all(mine))
+        lines += [_say("more", locale, more=len(errors) - MAX_ISSUES), ""]
+    if request is None:
+        mine = [error.part for error in errors if not error.file]
+        request = Request(tuple(dict.fromkeys(part for part in mine if part)), not all(mine))
+    lines += [_say("repeat", locale), *_asked(errors, locale, request)]
+    return "\n".join([*lines, _say("ignored", locale)] if ignored else lines)
 
 
 def _asked(errors: Sequence[ValidationIssue], locale: str, request: Request) -> list[str]:
@@ -450,81 +431,41 @@ def _asked(errors: Sequence[ValidationIssue], locale: str, request: Request) -> 
         return []
     named = ", ".join(describe(part, locale) for part in request.parts)
     files = ", ".join(dict.fromkeys(error.file for error in errors if error.file))
-    lines = []
-    if files:
-        german, english = f"Korrigiere die Dateien selbst: {files}.", f"Correct the files themselves: {files}."
-        lines.append(words(locale, german, english))
-    if named:
-        if titles := [part for part in request.parts if section_title(part)]:
-            german = (
-                f"Die erste Zeile deiner Nachricht ist die Überschrift `{titles[0]}`; davor und danach steht nichts."
-            )
-            english = f"The first line of your message is the heading `{titles[0]}`; write nothing before or after it."
-            lines.append(words(locale, german, english))
-        lines.append(
-            words(
-                locale,
-                f"Schicke dabei nur {named}: Der Rest deiner Antwort liegt vor und bleibt unverändert.",
-                f"Send only {named}: the rest of your answer is kept as it is.",
-            )
-        )
-    else:
-        lines.append(
-            words(locale, "Deine Antwort selbst liegt vor und bleibt.", "Your answer itself is kept as it is.")
-        )
-    return lines
+    lines = [_say("files", locale, files=files)] if files else []
+    if not named:
+        return [*lines, _say("kept", locale)]
+    if titles := [part for part in request.parts if section_title(part)]:
+        lines.append(_say("heading", locale, title=titles[0]))
+    return [*lines, _say("only", locale, named=named)]
 
 
 def incomplete_feedback(locale: str = DEFAULT_LOCALE) -> str:
     """The prompt of a retry after an answer that broke off (ADR-036)."""
-    return words(
-        locale,
-        "WICHTIG: Deine letzte Antwort brach ab, bevor sie fertig war. Bitte gib die vollständige Antwort noch einmal.",
-        "IMPORTANT: Your last answer broke off before it was finished. Please give the complete answer once more.",
-    )
+    return _say("incomplete", locale)
 
 
 def go_on_feedback(so_far: str, locale: str = DEFAULT_LOCALE) -> str:
     """The prompt of a retry that goes on from the text so far, whose last lines it quotes."""
     quoted = "\n".join(f"> {line}".rstrip() for line in last_lines(known(so_far)).split("\n"))
-    return words(
-        locale,
-        "WICHTIG: Deine letzte Antwort brach ab, bevor sie fertig war. Was bis dahin kam, liegt vor und bleibt. "
-        f"Die letzten Zeilen davon:\n\n{quoted}\n\nSetze deine Antwort dort fort: Beginne mit der letzten zitierten "
-        "Zeile, wörtlich, und schreibe von da an weiter bis zum Ende. Wiederhole nichts, was davor stand.",
-        "IMPORTANT: Your last answer broke off before it was finished. What had come by then is kept. "
-        f"Its last lines:\n\n{quoted}\n\nGo on from there: begin with the last quoted line, word for word, and write "
-        "on to the end. Repeat nothing that stood before it.",
-    )
+    return _say("go_on", locale, quoted=quoted)
 
 
 def _place(issue: ValidationIssue, locale: str) -> str:
-    line = f"{words(locale, 'Zeile', 'line')} {issue.line}" if issue.line else ""
+    line = f"{_say('line', locale)} {issue.line}" if issue.line else ""
     return ", ".join(piece for piece in (issue.file, line) if piece)
 
 
 def describe(part: str, locale: str) -> str:
     """A part in words for the agent."""
     if fence := fence_of(part):
-        language, number = fence
-        return words(locale, f"den {number}. ```{language}-Block", f"```{language} block number {number}")
+        return _say("part_fence", locale, language=fence[0], number=fence[1])
     if lines := lines_range(part):
-        german = (
-            "die Zeile {0} in einem ```text-Block"
-            if lines[0] == lines[1]
-            else "die Zeilen {0}-{1} in einem ```text-Block"
-        )
-        english = "line {0} in a ```text block" if lines[0] == lines[1] else "lines {0}-{1} in a ```text block"
-        return words(locale, german, english).format(*lines)
+        first, last = lines
+        return _say("part_line" if first == last else "part_lines", locale, first=first, last=last)
     if part == STEP_MARKER:
-        return words(locale, "den STEP-Marker", "the STEP marker")
+        return _say("part_marker", locale)
     if part == YAML_HEADER:
-        return words(
-            locale, "den vollständigen YAML-Header (mit den --- Zeilen)", "the whole YAML header (with its --- lines)"
-        )
-    key = header_key(part)
-    if key == FILES:
-        return words(locale, "den ganzen Block 'files' des YAML-Headers", "the whole block 'files' of the YAML header")
-    if key:
-        return words(locale, f"die Zeile '{key}' des YAML-Headers", f"the line '{key}' of the YAML header")
-    return words(locale, f"die Section '{part}'", f"the section '{part}'")
+        return _say("part_header", locale)
+    if key := header_key(part):
+        return _say("part_files" if key == FILES else "part_key", locale, key=key)
+    return _say("part_section", locale, part=part)

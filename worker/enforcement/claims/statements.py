@@ -8,9 +8,11 @@ alone: one true statement that is rejected costs more trust than ten untrue ones
 from __future__ import annotations
 
 import re
+import tomllib
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from worker.enforcement.documents.document import parse
@@ -44,17 +46,17 @@ class WorkClaim:
     some: bool = False
 
 
+#: Alternatives of the expressions below.
+_WORDS = {
+    name: "|".join(lines.split("\n"))
+    for name, lines in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
+}
+
 # Inline code hides behind one sign for each character: a path, or other code.
 
 _PATH, _CODE = "\ue000", "\ue001"
-_ENDINGS = (
-    "astro|bash|bat|c|cc|cfg|cjs|conf|cpp|cs|css|csv|cts|dart|docx|env|ex|exs|fish|go|gradle|graphql|h|hpp|hs|html|ini"
-    "|ipynb|java|jinja|js|json|jsonl|jsx|kt|kts|less|lock|log|lua|md|mdx|mjs|mts|patch|pdf|php|pl|png|properties|proto"
-    "|ps1|py|pyi|r|rb|rs|rst|sass|scala|scss|sh|sql|svelte|svg|swift|tex|tf|toml|ts|tsv|tsx|txt|vue|xlsx|xml"
-    "|yaml|yml|zig"
-)
 _NAME = (
-    rf"(?:~?/|\.{{1,2}}/)?(?:[\w.@+-]{{1,80}}/){{0,20}}[\w.@+-]{{0,80}}\.(?:{_ENDINGS})"
+    rf"(?:~?/|\.{{1,2}}/)?(?:[\w.@+-]{{1,80}}/){{0,20}}[\w.@+-]{{0,80}}\.(?:{_WORDS['endings']})"
     rf"|(?:[\w.@+-]{{1,80}}/){{0,20}}(?:Dockerfile|Makefile)"
 )
 _IS_PATH = re.compile(rf"(?:{_NAME})(?!\w)(?::\d[\d:-]*)?")
@@ -73,39 +75,7 @@ _CLAUSE = re.compile(
 # The words of what counts and of what does not.
 
 #: Where one of these is, nobody says what was done.
-_OPEN_EN = (
-    r"if|whether|unless|until|till|when|whenever|once(?! more| again)|would|should|could|can|may|might|must"
-    r"|shall|will|won|i'll|we'll"
-    r"|going to|gonna|let me|let's|let us|plan(?:s|ned|ning)?|intend\w*|todo|to do|need(?:s|ed)?|wants?|wanted"
-    r"|please|try|tried"
-    r"|recommend\w*|suggest\w*|consider\w*|propos\w+|ensures?|sure to|make sure|makes sure|be sure"
-    r"|(?<!to )(?:verify|check|confirm)"
-    r"|so that|in order to|expect\w*|assum\w+|suppose\w*|hopefully|probably|likely|perhaps|maybe|presumably"
-    r"|in theory|ideally|already exist\w*|previous(?:ly)?|earlier|last (?:time|turn|week|month|year|session)|yesterday"
-    r"|originally|used to|for example|for instance|e\.g|imagine|the user|upstream|(?:on|in|against) (?:main"
-    r"|master|ci)\b"
-    r"|ci|pipeline|they(?!\s+(?:all\s+|now\s+)*(?:pass|are|were|succeed))|he|she|someone|somebody|colleague"
-    r"|maintainers?|the (?:team|author)s?|require[sd]?|requirements?"
-    r"|you(?:'ve|'d|'ll| have| had| can| could| should| may| might| need| want| must| will)"
-    r"|you (?:\w+ly )?(?:created|wrote|added|changed|updated|ran|run|made|edited)|goal|target|criteri\w+|says?"
-    r"|said|claims?|claimed"
-    r"|locally for you|your (?:\w+ )?(?:tests?|machine|side|commit|end|run)|before|as soon as|provided|in case|only"
-)
-_OPEN_DE = (
-    r"wenn|falls|sobald|sofern|solange|bevor|ehe|würde\w*|sollte\w*|könnte\w*|kann|kannst|können|könnt|muss"
-    r"|musst|müssen|müsste\w*"
-    r"|soll|sollen|darf|dürfen|wird|werde|möchte\w*|will|wollen|plane\w*|geplant\w*|als nächstes|nächste\w*"
-    r"|bitte|empfehle\w*"
-    r"|empfohlen|empfiehlt|(?:Sie|du|ihr) (?:können|haben|sollten|müssen|hast|kannst|solltest|musst|habt)"
-    r"|(?:haben|hast|habt) (?:Sie|du|ihr)"
-    r"|stelle?n? \w* ?sicher|sicherstellen|sicherzustellen|ob|prüfe\b(?! ich)|überprüfe|vorhin|zuvor|vorher"
-    r"|früher|ursprünglich|gestern"
-    r"|letzte[nrs]? (?:Mal|Woche|Runde|Sitzung)|zum Beispiel|beispielsweise|z\.\s?B|angenommen|vermutlich"
-    r"|wahrscheinlich|hoffentlich|voraussichtlich"
-    r"|eigentlich|im CI|Pipeline|Kolleg\w+|der (?:Nutzer|Kunde|Autor)|noch offen|anforderung\w*|kriteri\w+|ziel"
-    r"|erwarte\w*|versuch\w*|laut|vor dem|nur"
-)
-_OPEN = re.compile(rf"(?<![\w'’])(?:{_OPEN_EN}|{_OPEN_DE})(?!\w)", re.IGNORECASE)
+_OPEN = re.compile(rf"(?<![\w'’])(?:{_WORDS['open_en']}|{_WORDS['open_de']})(?!\w)", re.IGNORECASE)
 _CONDITION = re.compile(r",\s*(?:damit|sodass|so dass|so that)\b", re.IGNORECASE)
 #: Denials; those that deny a fault are none.
 _DENIED = re.compile(
@@ -119,14 +89,7 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 #: A heading or a line before a list: what follows is not about what was done.
-_AHEAD = re.compile(
-    r"next steps?|to-?do|plan\b|recommend|suggest|how to|usage|example|instruction|acceptance|criteria|require"
-    r"|test plan|option"
-    r"|proposal|you (?:can|could|should|may|need)|open (?:points|questions)|remaining|checklist|future|roadmap"
-    r"|nächste|empfehl|anleitung|verwendung|beispiel|kriteri|anforderung|vorschlag|vorgehen|offen|ausblick"
-    r"|optional|bitte|noch zu",
-    re.IGNORECASE,
-)
+_AHEAD = re.compile(_WORDS["ahead"], re.IGNORECASE)
 
 _NUMBERS = {
     word: number

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 import unicodedata
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -11,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import accumulate, groupby
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from api_client.contract.marker import Marker, candidates
@@ -549,20 +550,7 @@ def texts_of(response: str, context: Mapping[str, Any]) -> Iterator[Text]:
 #: third to fifth word is such a word, so that a few lines tell languages apart.
 FUNCTION_WORDS: Mapping[str, frozenset[str]] = {
     language: frozenset(words.split())
-    for language, words in {
-        "de": "der die das und ist nicht ein eine einen einem mit für auf den dem sich auch wird werden sind bei "
-        "oder aber nur noch wenn wie wir sie ich zur zum durch über nach kann können haben hat diese dieser dieses",
-        "en": "the and of to is that it for are with this be have from or which you they we can will would should not "
-        "but when there their has was were been its than into these those",
-        "es": "el los las del una por para como más pero sus este esta son entre cuando muy sin sobre también "
-        "hasta hay donde quien desde todo nos durante",
-        "fr": "le les est une dans qui pour pas sur plus avec ce cette sont aux par vous nous mais ou "
-        "leur être comme tout fait elle été donc",
-        "it": "il gli che di della dei delle nel nella sono per non più anche come questo questa essere alla dal "
-        "degli ogni quando quindi",
-        "nl": "het een van en dat niet zijn op te voor met ook aan worden wordt bij naar maar deze door over kan als "
-        "uit heeft",
-    }.items()
+    for language, words in tomllib.loads(Path(__file__).with_name("function_words.toml").read_text("utf-8")).items()
 }
 #: The language of each of these words.
 _LANGUAGES = {word: language for language, words in FUNCTION_WORDS.items() for word in words}

@@ -7,78 +7,23 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 
+from api_client.contract.declared import table_beside
+
 # Titles of sections: what a heading says without its mark-up, and which required section it names.
 #
 # Replies and judged answers are read by the same rules (docs/enforcement.md).
 
-#: The sections every ADR has, in their order (ADR-038 section 3).
-REQUIRED_SECTIONS = ("Kontext", "Entscheidung", "Akzeptanzkriterien")
-
-#: Titles that name a required section: German and English, MADR's and Nygard's. No template but ADR-038's has
-#: acceptance criteria.
+_TITLES = table_beside(__file__)
+#: Titles that name a required section, by its name.
 SECTION_TITLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "Kontext": (
-            "Context",
-            "Context and Problem Statement",
-            "Context and Problem",
-            "Problem Statement",
-            "Kontext und Problemstellung",
-            "Kontext und Problem",
-            "Problemstellung",
-        ),
-        "Entscheidung": (
-            "Decision",
-            "Decisions",
-            "Decision Outcome",
-            "Entscheidungen",
-            "Entscheidungsergebnis",
-            "Ergebnis der Entscheidung",
-        ),
-        "Akzeptanzkriterien": (
-            "Acceptance Criteria",
-            "Acceptance Criterion",
-            "Akzeptanzkriterium",
-            "Abnahmekriterien",
-            "Akzeptanz-Kriterien",
-        ),
-    }
+    {name: tuple(also) for name, also in _TITLES["required"].items()}
 )
-
+#: The sections every ADR has, in their order (ADR-038 section 3).
+REQUIRED_SECTIONS = tuple(SECTION_TITLES)
+#: Templates of ADRs: the language of ADR-038's, or MADR's.
 _GERMAN, _ENGLISH, _MADR = "de", "en", "madr"
-#: What a missing section is asked for as, by the template that the ADR follows.
-_ASKED = {
-    _GERMAN: dict(zip(REQUIRED_SECTIONS, REQUIRED_SECTIONS, strict=True)),
-    _ENGLISH: dict(zip(REQUIRED_SECTIONS, ("Context", "Decision", "Acceptance Criteria"), strict=True)),
-    _MADR: dict(
-        zip(
-            REQUIRED_SECTIONS,
-            ("Context and Problem Statement", "Decision Outcome", "Acceptance Criteria"),
-            strict=True,
-        )
-    ),
-}
-_MADR_TITLES = frozenset(
-    ("context and problem statement", "decision outcome", "decision drivers", "considered options")
-)
-_ENGLISH_TITLES = frozenset(
-    ("context", "decision", "decisions", "acceptance criteria", "consequences", "alternatives", "rationale", "links")
-) | frozenset(("references", "risks", "summary", "documentation", "background", "overview"))
-_GERMAN_TITLES = frozenset(
-    ("kontext", "entscheidung", "entscheidungen", "akzeptanzkriterien", "konsequenzen", "alternativen", "begründung")
-) | frozenset(("umsetzung", "referenzen", "risiken", "zusammenfassung", "dokumentation", "hintergrund", "überblick"))
-#: Where sections are in the ADRs of the seeds, MADR and Nygard: a missing one goes before the first of a later rank.
-_RANKS = {
-    **dict.fromkeys(("status", "metadata", "summary", "zusammenfassung", "overview", "überblick"), 0),
-    "kontext": 1,
-    **dict.fromkeys(("decision drivers", "entscheidungstreiber", "considered options", "betrachtete optionen"), 2),
-    "entscheidung": 4,
-    **dict.fromkeys(("rationale", "begründung", "implementation", "umsetzung", "migration"), 5),
-    **dict.fromkeys(("dokumentation", "documentation"), 6),
-    "akzeptanzkriterien": 7,
-    **dict.fromkeys(("konsequenzen", "consequences", "folgen", "auswirkungen", "risiken", "risks"), 8),
-    **dict.fromkeys(("pros and cons of the options", "more information", "links", "referenzen", "references"), 9),
-}
+_SHOWS = {template: frozenset(titles) for template, titles in _TITLES["shows"].items()}
+_RANKS = {title: int(rank) for rank, titles in _TITLES["ranks"].items() for title in titles}
 
 #: Longer titles are not a section's title; they are taken as they are.
 _MAX_TITLE = 300
@@ -146,15 +91,15 @@ def asked_as(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
     if name not in REQUIRED_SECTIONS:
         return name
     shown = [plain(title).casefold() for title in titles]
-    if any(title in _MADR_TITLES for title in shown):
-        return _ASKED[_MADR][name]
-    german = sum(title in _GERMAN_TITLES for title in shown)
-    english = sum(title in _ENGLISH_TITLES for title in shown)
+    if any(title in _SHOWS[_MADR] for title in shown):
+        return str(_TITLES["asked"][_MADR][name])
+    german = sum(title in _SHOWS[_GERMAN] for title in shown)
+    english = sum(title in _SHOWS[_ENGLISH] for title in shown)
     if german == english:
         head = prose[:_HEAD]
         german, english = len(_GERMAN_WORDS.findall(head)), len(_ENGLISH_WORDS.findall(head))
     neither = german == english and locale.lower().startswith(_ENGLISH)
-    return _ASKED[_ENGLISH if english > german or neither else _GERMAN][name]
+    return str(_TITLES["asked"][_ENGLISH if english > german or neither else _GERMAN][name])
 
 
 def _forms(title: str) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.declared import table_beside
 from api_client.contract.keys import delivery_name
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
@@ -328,22 +329,7 @@ class Lines:
     speakers: Mapping[str, str]
 
 
-GERMAN = Lines(
-    message="Nachricht des Nutzers:",
-    feedback="Rückmeldung der automatischen Prüfung zu deiner letzten Antwort:",
-    so_far="Deine Antwort bis zu der Stelle, an der sie abbrach:",
-    history="Bisheriges Gespräch, zur Kenntnis; beantwortet wird nur die Nachricht danach:",
-    left_out="[Ältere Nachrichten sind hier ausgelassen.]",
-    speakers={"user": "Nutzer", "assistant": "Consultant", "system": "Vorgabe"},
-)
-ENGLISH = Lines(
-    message="Message of the user:",
-    feedback="Feedback of the automatic check on your last answer:",
-    so_far="Your answer up to where it broke off:",
-    history="The conversation so far, for information; answer only the message after it:",
-    left_out="[Older messages are left out here.]",
-    speakers={"user": "User", "assistant": "Consultant", "system": "Instruction"},
-)
+GERMAN, ENGLISH = (Lines(**table_beside(__file__)[language]) for language in ("de", "en"))
 #: Longest history in a prompt, in characters; the oldest messages go first.
 _MAX_HISTORY = 200_000
 
