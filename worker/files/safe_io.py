@@ -93,6 +93,15 @@ def read(name: str, parent: int, limit: int) -> bytes:
     return content
 
 
+def read_below(path: str, folder: int, limit: int) -> bytes:
+    """As ``read``, of a file below an open folder, by a way that holds no link."""
+    *folders, name = Path(path).parts
+    with contextlib.ExitStack() as stack:
+        for step in folders:
+            folder = stack.enter_context(opened(step, folder))
+        return read(name, folder, limit)
+
+
 def write(name: str, content: bytes, parent: int, *, durable: bool = True) -> None:
     """Write a file that nobody looks at yet. ``durable`` waits for the disk; the folder itself is not synced.
 

@@ -19,7 +19,7 @@ from typing import NamedTuple
 from api_client.contract.issues import HelixError
 from api_client.snapshots import FolderState, FoundFile, Objects, Snapshot, SnapshotManifest, StoredFile, contents, pack
 from worker.files import recording
-from worker.files.safe_io import DIRECTORY, made, read
+from worker.files.safe_io import DIRECTORY, made, read_below
 from worker.files.session import KEPT
 from worker.files.workspace import HELD, FencedPlace, Recent
 
@@ -206,19 +206,8 @@ def packed(
         return None
 
     def content_of(name: str) -> bytes | None:
-        with suppress(OSError), ExitStack() as stack:
-            folder, leaf = _opened_above(name, session, stack)
-            return read(leaf, folder, most_bytes or 2**62)
+        with suppress(OSError):
+            return read_below(name, session, most_bytes or 2**62)
         return None
 
     return pack(name, found, base, content_of, now=time.time(), grace=grace)
-
-
-def _opened_above(path: str, session: int, stack: ExitStack) -> tuple[int, str]:
-    """As ``_above``, and nothing is made."""
-    *parts, name = PurePosixPath(path).parts
-    folder = session
-    for part in parts:
-        folder = os.open(part, DIRECTORY, dir_fd=folder)
-        stack.callback(os.close, folder)
-    return folder, name

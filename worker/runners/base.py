@@ -283,6 +283,22 @@ class AnswerTooLong(Exception):
     """The answer went over ``MAX_ANSWER``."""
 
 
+def json_object(line: bytes) -> dict[str, Any] | None:
+    """The JSON object that a line of an agent's output is; None for any other line."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def killed(code: int | None, who: str) -> tuple[Why, str] | None:
+    """Why the run of ``who`` is incomplete, and in words, where it left no exit code of its own; else None."""
+    if code is None:
+        return Why.BROKE_OFF, f"nobody knows how {who} ended"
+    return (Why.KILLED, f"{who} was killed by signal {-code}") if code < 0 else None
+
+
 class Transcript:
     """Collects the agent's output: the answer so far, its usage, its error, whether it gave a result."""
 
@@ -319,11 +335,8 @@ class Transcript:
         Raises:
             AnswerTooLong: the answer is longer than an answer may be.
         """
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            event = None
-        if not isinstance(event, dict):
+        event = json_object(line)
+        if event is None:
             self.skipped += 1
             return []
         heard = self.take(event)
@@ -394,10 +407,9 @@ def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) ->
     if refusal := transcript.refusal:
         return refused(str(refusal.get("text", "")), evidence, filtered=refusal.get("filtered") is True)
     why = Why.BROKE_OFF
-    if code is None or code < 0:
-        why = Why.KILLED if code else why
-        reason = f"the agent was killed by signal {-code}" if code else "nobody knows how the agent ended"
-    elif code > 0:
+    if ended := killed(code, "the agent"):
+        why, reason = ended
+    elif code:
         reason = f"the agent ended with exit code {code}"
     elif not transcript.result:
         reason = "the agent's output ended without a result"

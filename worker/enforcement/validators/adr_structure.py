@@ -40,6 +40,7 @@ _LEADING_ZERO = re.compile(r"0\d+")
 class ADRStructureValidator(ResponseValidator):
     """Judges every ADR in the answer and in the files; an answer without one has nothing to be judged."""
 
+    name = "adr_structure"
     bounded: ClassVar[bool] = True
     REQUIRED_SECTIONS = REQUIRED_SECTIONS
     REQUIRED_YAML_FIELDS = REQUIRED_FIELDS
@@ -47,11 +48,6 @@ class ADRStructureValidator(ResponseValidator):
     def __init__(self, locale: str = DEFAULT_LOCALE, sections: Mapping[str, Sequence[str]] = SECTION_TITLES) -> None:
         self.locale = locale
         self.titles = {name: {key(title) for title in (name, *also)} for name, also in sections.items()}
-
-    @property
-    def name(self) -> str:
-        """``adr_structure``."""
-        return "adr_structure"
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """The issues of every ADR, in the order of the texts."""
@@ -147,16 +143,12 @@ FALLBACK_STEP = "fallback_step"
 class StepMarkerValidator(ResponseValidator):
     """The last marker outside code and quotes names one of the six steps, in any letter case."""
 
+    name = "step_marker"
     bounded: ClassVar[bool] = True
     VALID_STEPS = frozenset(STEPS)
 
     def __init__(self, locale: str = DEFAULT_LOCALE) -> None:
         self.locale = locale
-
-    @property
-    def name(self) -> str:
-        """``step_marker``."""
-        return "step_marker"
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """MISSING_STEP_MARKER or INVALID_STEP; warnings for several markers and for text after the last."""

@@ -164,6 +164,7 @@ def may_look_at_files(texts: Iterable[str]) -> bool:
 class FileExistenceValidator(ResponseValidator):
     """Judges ``files`` in the header of every ADR; paths are relative to the root and never followed out of it."""
 
+    name = "file_existence"
     mends_files: ClassVar[bool] = True
 
     def __init__(self, helix_root: Path, locale: str = DEFAULT_LOCALE) -> None:
@@ -173,11 +174,6 @@ class FileExistenceValidator(ResponseValidator):
     def bounded_on(self, texts: Iterable[str]) -> bool:
         """True where no text can make it look at the file system."""
         return not may_look_at_files(texts)
-
-    @property
-    def name(self) -> str:
-        """``file_existence``."""
-        return "file_existence"
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """The issues of every ADR's ``files``, in the order of the texts."""

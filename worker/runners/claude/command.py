@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Mapping, Sequence
@@ -24,6 +23,8 @@ from worker.runners.claude import completion_gate as claude_hooks
 from worker.runners.claude.completion_gate import TOOL_HOOK
 from worker.runners.claude.output import MAX_TRANSCRIPT, cleaned, content_of
 from worker.runners.guard.box import DOOR, Bind
+from worker.runners.guard.footprint import Bounds
+from worker.runners.guard.launch import Launch, own_environment
 from worker.runners.guard.outbound import Outbound, Upstream
 
 # The agent session that a run continues, and keeping the one it made: its transcript, ``agent/<uuid>.jsonl``.
@@ -33,7 +34,7 @@ from worker.runners.guard.outbound import Outbound, Upstream
 
 #: In a run's HOME: what the hook before tool calls reads, and the session that ended with a question.
 TOOL_ORDERS, ASKED = "helix-tools.json", "asked.jsonl"
-_ENDING = ".jsonl"
+_ENDING, _SETTINGS = ".jsonl", "helix-settings.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,12 +105,7 @@ _API_KEY = "ANTHROPIC_API_KEY"
 
 def environment(settings: Settings, home: Path) -> dict[str, str]:
     """The agent's environment, built from scratch: nothing of the worker's own environment."""
-    env = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": str(home),
-        "LANG": "C.UTF-8",
-        "TZ": os.environ.get("TZ", ""),
-        "TMPDIR": str(home / "tmp"),
+    own = {
         "DISABLE_AUTOUPDATER": "1",
         "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
         "CLAUDE_CODE_DISABLE_AUTO_MEMORY": "1",
@@ -128,9 +124,8 @@ def environment(settings: Settings, home: Path) -> dict[str, str]:
         "BUN_JSC_useDFGJIT": "0",
         "ANTHROPIC_BASE_URL": settings.claude_api_url,
         _key_name(settings.claude_api_key): settings.claude_api_key,
-        **{name: os.environ.get(name, "") for name in settings.claude_env},
     }
-    return {name: value for name, value in env.items() if value}
+    return own_environment(home, settings.claude_env, own)
 
 
 def outbound(settings: Settings) -> Outbound:
@@ -140,13 +135,8 @@ def outbound(settings: Settings) -> Outbound:
     if key:
         bearer = _key_name(key) != _API_KEY
         ours = {b"x-api-key": "" if bearer else key, b"authorization": f"Bearer {key}" if bearer else ""}
-    given = {name: os.environ.get(name, "") for name in settings.claude_env}
-    return Outbound(
-        upstream=Upstream(url=settings.claude_api_url or _DEFAULT_API, paths=_PATHS, ours=ours),
-        hosts=settings.box_hosts,
-        proxy=given.get("HTTPS_PROXY") or given.get("https_proxy") or "",
-        ca=given.get("NODE_EXTRA_CA_CERTS", ""),
-    )
+    upstream = Upstream(url=settings.claude_api_url or _DEFAULT_API, paths=_PATHS, ours=ours)
+    return Outbound.of(upstream, settings, settings.claude_env)
 
 
 def door_environment(settings: Settings) -> dict[str, str]:
@@ -180,6 +170,32 @@ def arguments(settings: Settings, order: Order, settings_file: Path, session: st
     return [*found, "--session-id", session]
 
 
+def launch_of(
+    settings: Settings,
+    program: str,
+    order: Order,
+    home: Path,
+    session: str,
+    base: Base,
+    stdin: bytes | None,
+    more: Sequence[str] = (),
+) -> Launch:
+    """The process of the CLI for an order, whose folders ``prepare`` made, with ``more`` arguments."""
+    file = home / _SETTINGS
+    return Launch(
+        argv=[program, *arguments(settings, order, file, session, base), *more],
+        env=environment(settings, home),
+        stdin=stdin,
+        binds=binds(settings, order, Path(program), file, base),
+        box=settings.box,
+        wanted=True,
+        bounds=Bounds.of(settings),
+        writes=[home],
+        outbound=outbound(settings),
+        door_env=door_environment(settings),
+    )
+
+
 def prepare(order: Order, home: Path, settings: Settings) -> Path:
     """Make the run's HOME with the session's CLAUDE.md, the folder for marks, and the settings file; returns that file.
 
@@ -194,7 +210,7 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
     instruct(order, home)
     if order.tools:
         (home / TOOL_ORDERS).write_text(tool_orders(order), encoding="utf-8")
-    path = home / "helix-settings.json"
+    path = home / _SETTINGS
     path.write_text(settings_content(order, home, settings), encoding="utf-8")
     return path
 

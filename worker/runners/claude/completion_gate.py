@@ -187,7 +187,6 @@ def _text(facts: dict[str, Any], name: str) -> str:
 
 #: The CLI's words for an error without an HTTP status.
 _LASTING_ERRORS = frozenset({"invalid_request", "model_not_found"})
-_PASSING_ERRORS = frozenset({"rate_limit", "overloaded", "server_error"})
 _LOGIN_ERRORS = frozenset({"authentication_failed", "billing_error", "oauth_org_not_allowed"})
 _LIMITS = {
     "error_max_turns": "the agent used up its turns",
@@ -196,6 +195,12 @@ _LIMITS = {
 }
 #: Errors of the CLI and endings of its turn that mean: the answer, or what was asked, is too long for the model.
 _TOO_LONG = frozenset({"max_output_tokens", "prompt_too_long"})
+_KINDS = {
+    **dict.fromkeys(_TOO_LONG, ErrorKind.LIMIT),
+    **dict.fromkeys(_LOGIN_ERRORS, ErrorKind.CONFIG),
+    **dict.fromkeys(_LASTING_ERRORS, ErrorKind.PERMANENT),
+    **dict.fromkeys(("rate_limit", "overloaded", "server_error"), ErrorKind.TRANSIENT),
+}
 _SESSION_LOST = re.compile(r"No conversation found|No messages? found|session .{0,80}not found", re.IGNORECASE)
 _SESSION_TAKEN = re.compile(r"already in use", re.IGNORECASE)
 _MISUSE = re.compile(
@@ -323,17 +328,8 @@ def _error(evidence: Evidence) -> _Ruling | None:
 
 def _ruled_by_hook(mark: Mark) -> _Ruling | None:
     """An error whose result was lost with standard output: the hook heard what kind it is, and no status."""
-    if mark.error in _TOO_LONG:
-        kind = ErrorKind.LIMIT
-    elif mark.error in _LOGIN_ERRORS:
-        kind = ErrorKind.CONFIG
-    elif mark.error in _LASTING_ERRORS:
-        kind = ErrorKind.PERMANENT
-    elif mark.error in _PASSING_ERRORS:
-        kind = ErrorKind.TRANSIENT
-    else:
-        return None
-    return _failed(kind, mark.message or mark.error)
+    kind = _KINDS.get(mark.error)
+    return _failed(kind, mark.message or mark.error) if kind else None
 
 
 def _said(evidence: Evidence) -> str:

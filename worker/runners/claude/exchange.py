@@ -22,7 +22,7 @@ from api_client.contract.failpoints import reach
 from worker.files.recording import Finished, Recording, forget
 from worker.files.workspace import RESPONSE, written_files
 from worker.runners.agent_sessions import session_of
-from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Sent, Verdict
+from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Sent, Verdict, json_object
 from worker.runners.claude import command, completion_gate
 from worker.runners.claude.command import Base, before, instructions, prompt_for
 from worker.runners.claude.completion_gate import END, START, STOP, Evidence, Mark, obstacle, read_marks
@@ -193,9 +193,9 @@ class Exchange:
         """Read one line of the process; one of another message is not this one's."""
         self.after = self.after or self.over
         if b'"type":"command_lifecycle"' in line:
-            self._note(_record(line))
+            self._note(json_object(line) or {})
             return []
-        if b'"isReplay":true' in line and (record := _record(line)).get("isReplay") is True:
+        if b'"isReplay":true' in line and (record := json_object(line) or {}).get("isReplay") is True:
             self.begun = self.begun or record.get("uuid") == self.uuid
             return []
         self.compacted = self.compacted or b'"subtype":"compact_boundary"' in line
@@ -208,7 +208,7 @@ class Exchange:
 
     def _precedes(self, line: bytes) -> bool:
         """Return whether a line may come before the CLI repeats this message: its own words, or this one's failure."""
-        record = _record(line)
+        record = json_object(line) or {}
         failed = bool(self.taken_at) and record.get("type") == "result" and record.get("is_error") is True
         return failed or record.get("type") in {"system", "rate_limit_event"}
 
@@ -223,14 +223,6 @@ class Exchange:
             case _:
                 self.over = True
                 self.settle()
-
-
-def _record(line: bytes) -> dict[str, Any]:
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 @dataclass(slots=True, kw_only=True)

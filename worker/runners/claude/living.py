@@ -34,7 +34,6 @@ from worker.runners.claude.command import (
     Base,
     arguments,
     binds,
-    door_environment,
     environment,
     instruct,
     outbound,
@@ -46,7 +45,7 @@ from worker.runners.claude.exchange import Exchange, ProcessFiles, prompt_of
 from worker.runners.guard import box
 from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.footprint import Bounds, Footprint, Weight
-from worker.runners.guard.launch import Begun, Launch, begin, hearing
+from worker.runners.guard.launch import Begun, begin, hearing
 from worker.runners.guard.marks import is_stopped, number_inside, of_agent
 from worker.runners.guard.processes import Processes
 from worker.runners.guard.supervision import Ending, Supervision, watched
@@ -159,19 +158,8 @@ def started(
         OSError: its folder cannot be made.
     """
     files.output.mkdir(parents=True)
-    settings_file = prepare(inner, files.home, settings)
-    launch = Launch(
-        argv=[program, *arguments(settings, inner, settings_file, files.agent, base), *_STREAMING, *more],
-        env=environment(settings, files.home),
-        stdin=None,
-        binds=binds(settings, inner, Path(program), settings_file, base),
-        box=settings.box,
-        wanted=True,
-        bounds=Bounds.of(settings),
-        writes=[files.home],
-        outbound=outbound(settings),
-        door_env=door_environment(settings),
-    )
+    prepare(inner, files.home, settings)
+    launch = command.launch_of(settings, program, inner, files.home, files.agent, base, None, (*_STREAMING, *more))
     return begin(agents, launch, inner, stop, lambda _: None, lambda _: (), held, noted=noted)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from api_client.contract.tool_calls import ToolQuestion
 from worker.enforcement.claims.journal import CallKind, Journal, JournalWriter
 from worker.files.safe_io import opened, read
-from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong
+from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong, json_object
 
 # The answer made of the CLI's messages, and the proof that nothing of it is missing. Pure.
 #
@@ -82,35 +82,16 @@ def longest(*known: str) -> str:
 
 
 #: The CLI's tools -> what a use does, and the name of what it is done to. Tools of MCP servers may do anything.
+_READING = (
+    "Read Glob Grep LS LSP WebFetch WebSearch TodoWrite TodoRead Task Agent Skill TaskOutput BashOutput TaskStop"
+    " KillShell ToolSearch AskUserQuestion ExitPlanMode"
+)
 _KINDS: Mapping[str, tuple[CallKind, str]] = {
     **dict.fromkeys(("Write", "Edit", "MultiEdit"), ("write", "file_path")),
     "NotebookEdit": ("write", "notebook_path"),
     **dict.fromkeys(("Bash", "PowerShell"), ("run", "command")),
-    **dict.fromkeys(
-        [
-            "Read",
-            "Glob",
-            "Grep",
-            "LS",
-            "LSP",
-            "WebFetch",
-            "WebSearch",
-            "TodoWrite",
-            "TodoRead",
-            "Task",
-            "Agent",
-            "Skill",
-            "TaskOutput",
-            "BashOutput",
-            "TaskStop",
-            "KillShell",
-            "ToolSearch",
-            "AskUserQuestion",
-            "ExitPlanMode",
-        ],
-        ("read", ""),
-    ),
-}  # fmt: skip
+    **dict.fromkeys(_READING.split(), ("read", "")),
+}
 _EXIT = re.compile(r"Exit code (\d+)")
 
 
@@ -205,11 +186,8 @@ class ClaudeStream:
         Raises:
             AnswerTooLong: the answer is longer than an answer may be.
         """
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            record = None
-        if not isinstance(record, dict):
+        record = json_object(line)
+        if record is None:
             self.skipped += 1
             return []
         if record.get("type") in {"assistant", "user"}:

@@ -25,19 +25,12 @@ from worker.runners.claude import exchange, living
 from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.command import (
     Base,
-    arguments,
-    binds,
-    door_environment,
-    environment,
     instructions,
-    outbound,
-    prepare,
 )
 from worker.runners.claude.exchange import Left, evidence_of, left_by
 from worker.runners.claude.output import ClaudeStream
 from worker.runners.guard.box import BoxError
-from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import Launch, Play, ProcessRunner, Reading
+from worker.runners.guard.launch import Play, ProcessRunner, Reading
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.witnessed import weigh
 
@@ -140,22 +133,12 @@ class ClaudeCliRunner(ProcessRunner):
 
     def _play(self, settings: Settings, program: str, home: Path, order: Order) -> Play:
         """The run. Raises ``OSError`` when its folders cannot be made."""
-        base, session = claude_sessions.base_of(order), session_of(order)
-        settings_file = prepare(order, home, settings)
+        base = claude_sessions.base_of(order)
+        claude_sessions.prepare(order, home, settings)
         base = claude_sessions.resumed(order, base, home)
         reading = self._reading(order, home, base)
-        launch = Launch(
-            argv=[program, *arguments(settings, order, settings_file, session, base)],
-            env=environment(settings, home),
-            stdin=exchange.prompt_of(order, base),
-            binds=binds(settings, order, Path(program), settings_file, base),
-            box=settings.box,
-            wanted=True,
-            bounds=Bounds.of(settings),
-            writes=[home],
-            outbound=outbound(settings),
-            door_env=door_environment(settings),
-        )
+        prompt = exchange.prompt_of(order, base)
+        launch = claude_sessions.launch_of(settings, program, order, home, session_of(order), base, prompt)
         return Play(launch=launch, take_line=reading.take_line, conclude=reading.conclude, clear=reading.clear)
 
     def _conclude(

@@ -27,6 +27,8 @@ from worker.runners.base import (
     ToolOrders,
     Verdict,
     Why,
+    json_object,
+    killed,
 )
 from worker.runners.guard import box
 from worker.runners.guard.box import Bind
@@ -93,11 +95,8 @@ class CodexOutput:
 
     def take_line(self, line: bytes) -> Iterable[AgentEvent]:
         """Read one event. Raises ``AnswerTooLong``."""
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            event = None
-        if not isinstance(event, dict):
+        event = json_object(line)
+        if event is None:
             self._skipped += 1
             return ()
         kind, item = event.get("type"), event.get("item")
@@ -169,9 +168,8 @@ class CodexOutput:
         if code in {0, _INTERRUPTED} and self.asks:
             reason = f"a person is asked about a call of {_text(self.asks.get('tool'))}"[:200]
             return Completion(verdict=Verdict.ASKS, reason=reason, evidence=evidence)
-        if code is None or code < 0:
-            why = Why.KILLED if code else why
-            reason = f"Codex was killed by signal {-code}" if code else "nobody knows how Codex ended"
+        if ended := killed(code, "Codex"):
+            why, reason = ended
         elif self._end == "turn.failed":
             reason = f"Codex says that its turn failed: {self._words}"
         elif code:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
@@ -73,6 +74,20 @@ class Launch:
     door_env: Mapping[str, str] = field(default_factory=dict)
     door_stdin: bytes | None = None
     door_files: Mapping[Path, str] = field(default_factory=dict)
+
+
+def own_environment(home: Path, names: Iterable[str], more: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An agent's environment, built from scratch, with ``more``: of the worker's own only what ``names`` says."""
+    env = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(home),
+        "LANG": "C.UTF-8",
+        "TZ": os.environ.get("TZ", ""),
+        "TMPDIR": str(home / "tmp"),
+        **(more or {}),
+        **{name: os.environ.get(name, "") for name in names},
+    }
+    return {name: value for name, value in env.items() if value}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,15 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from worker.runners.guard.byte_stream import Stream
+
+if TYPE_CHECKING:
+    from api_client.contract.settings import Settings
 
 #: Largest head of a request or an answer, in bytes.
 MAX_HEAD = 65_536
@@ -94,6 +98,13 @@ class Outbound:
     hosts: tuple[str, ...] = ()
     proxy: str = ""
     ca: str = ""
+
+    @classmethod
+    def of(cls, upstream: Upstream | None, settings: Settings, names: Iterable[str]) -> Outbound:
+        """The ways out of an installation. ``names``: what of the worker's environment the agent gets."""
+        given = {name: os.environ.get(name, "") for name in names}
+        proxy = given.get("HTTPS_PROXY") or given.get("https_proxy") or ""
+        return cls(upstream=upstream, hosts=settings.box_hosts, proxy=proxy, ca=given.get("NODE_EXTRA_CA_CERTS", ""))
 
     def allowed(self, method: bytes, target: bytes) -> Upstream:
         """The service, where a request to it may be passed on.

@@ -11,6 +11,7 @@ import json
 import re
 import threading
 import time
+import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -57,55 +58,27 @@ def api_of(path: str) -> Api | None:
 
 # What the providers say. Each reads one event or one whole answer, and returns what of a ``Call`` it tells.
 
-_W, _T, _L, _R, _E = CallEnd.WELL, CallEnd.TOOL, CallEnd.LIMIT, CallEnd.REFUSED, CallEnd.ERROR
-_MESSAGES = {
-    "end_turn": _W,
-    "stop_sequence": _W,
-    "tool_use": _T,
-    "max_tokens": _L,
-    "model_context_window_exceeded": _L,
-    "refusal": _R,
-    "pause_turn": CallEnd.PAUSED,
+_WORDS: Mapping[str, Mapping[str, CallEnd]] = {
+    form: {word: CallEnd(end) for end, words in ends.items() for word in words}
+    for form, ends in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
 }
-_CHAT = {
-    "stop": _W,
-    "eos": _W,
-    "eos_token": _W,
-    "tool_calls": _T,
-    "function_call": _T,
-    "length": _L,
-    "max_tokens": _L,
-    "model_length": _L,
-    "content_filter": _R,
-    "error": _E,
-    "insufficient_system_resource": _E,
-    "abort": CallEnd.CUT,
-}
-_FINISH = {
-    "STOP": _W,
-    "MAX_TOKENS": _L,
-    **dict.fromkeys(("SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"), _R),
-    **dict.fromkeys(("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS"), _E),
-}
-_RESPONSES = {"completed": _W, "failed": _E, "cancelled": CallEnd.CUT}
-_DETAILS = {"max_output_tokens": _L, "content_filter": _R}
 #: Items of a Responses answer that its asker is to carry out; others are the provider's own tools.
 _ASKED = frozenset(
     {"function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call"}
 )
 
 
-def _end(words: Mapping[str, CallEnd], said: object) -> _Facts:
-    return {"end": words.get(str(said), CallEnd.UNKNOWN), "word": word_of(said)} if said else {}
+def _end(form: str, said: object) -> _Facts:
+    return {"end": _WORDS[form].get(str(said), CallEnd.UNKNOWN), "word": word_of(said)} if said else {}
 
 
 def _error(found: object) -> _Facts:
     """An error of any of them: its kind, never its message; but many say by that alone that a question is too long."""
     facts: Mapping[str, Any] = found if isinstance(found, dict) else {}
     if TOO_LONG.search(f"{facts.get('code')} {facts.get('message')}"[:_MOST_SAID]):
-        return {"end": _E, "word": "context_length_exceeded"}
+        return {"end": CallEnd.ERROR, "word": "context_length_exceeded"}
     said = (facts.get(name) for name in ("type", "code", "status"))
-    return {"end": _E, "word": next((word for word in map(word_of, said) if word), "error")}
+    return {"end": CallEnd.ERROR, "word": next((word for word in map(word_of, said) if word), "error")}
 
 
 def _counts(usage: object, taken: tuple[str, ...], given: tuple[str, ...]) -> _Facts:
@@ -120,7 +93,7 @@ def _of_messages(said: _Facts) -> _Facts:
     if kind == "error":
         return _error(said.get("error"))
     message = said["message"] if kind == "message_start" else said
-    facts = {} if kind == "message_start" else _end(_MESSAGES, said.get("delta", said).get("stop_reason"))
+    facts = {} if kind == "message_start" else _end("messages", said.get("delta", said).get("stop_reason"))
     taken = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
     return {"model": message.get("model"), **facts, **_counts(message.get("usage"), taken, ("output_tokens",))}
 
@@ -134,11 +107,11 @@ def _of_responses(said: _Facts) -> _Facts:
     whole = said["response"] if kind.startswith("response.") else said
     status, facts = str(whole.get("status")), {}
     if status == "incomplete":
-        facts = _end(_DETAILS, (whole.get("incomplete_details") or {}).get("reason") or status)
+        facts = _end("incomplete", (whole.get("incomplete_details") or {}).get("reason") or status)
     elif status == "failed":
         facts = _error(whole.get("error"))
     elif status not in {"in_progress", "queued"} or not kind:
-        facts = _end(_RESPONSES, status)
+        facts = _end("responses", status)
     counts = _counts(whole.get("usage"), ("input_tokens",), ("output_tokens",))
     return {"model": whole.get("model"), **facts, **_items(whole.get("output") or []), **counts}
 
@@ -161,7 +134,7 @@ def _of_chat(said: _Facts) -> _Facts:
     for choice in said.get("choices") or ():
         if choice.get("index", 0) == 0:
             part = choice.get("delta") or choice.get("message") or {}
-            found |= _end(_CHAT, choice.get("finish_reason"))
+            found |= _end("chat", choice.get("finish_reason"))
             found |= {"asked": True} if part.get("tool_calls") or part.get("function_call") else {}
             found |= {"refused": True} if part.get("refusal") else {}
     return found
@@ -173,11 +146,11 @@ def _of_gemini(said: _Facts) -> _Facts:
     given = ("candidatesTokenCount", "thoughtsTokenCount")
     found = {"model": said.get("modelVersion"), **_counts(said.get("usageMetadata"), ("promptTokenCount",), given)}
     if blocked := (said.get("promptFeedback") or {}).get("blockReason"):
-        return {**found, "end": _R, "word": word_of(blocked)}
+        return {**found, "end": CallEnd.REFUSED, "word": word_of(blocked)}
     for candidate in (said.get("candidates") or ())[:1]:
         parts = (candidate.get("content") or {}).get("parts") or ()
         found |= {"asked": True} if any("functionCall" in part for part in parts) else {}
-        found |= _end(_FINISH, candidate.get("finishReason"))
+        found |= _end("gemini", candidate.get("finishReason"))
     return found
 
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from api_client.contract.declared import Findings, Kind, each, mapping, one_of, record, whole, word
 from api_client.contract.settings import Settings
-from worker.files.safe_io import opened, read
-from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong, Completion, Verdict, Why
+from worker.files.safe_io import opened, read_below
+from worker.runners.base import MAX_ANSWER, AgentEvent, AnswerTooLong, Completion, Verdict, Why, json_object, killed
 from worker.runners.guard.supervision import Ending
 from worker.runners.programs.declaration import AgentProgram, below_home, load, program_of, read_declaration
 from worker.runners.programs.runner import ProgramRunner, Run
@@ -152,7 +152,7 @@ class CommandOutput:
             return ()
         said: Any = line.decode("utf-8", "replace").replace("\0", "\ufffd") + "\n"
         if rule.path:
-            found = _object(line)
+            found = json_object(line)
             said = value_at(rule.path, found) if found is not None and has(found, rule.where) else None
         if not isinstance(said, str) or not said:
             return ()
@@ -163,15 +163,14 @@ class CommandOutput:
         self._pieces.append(said)
         return (AgentEvent(kind="output", text=said),)
 
-    def completion(self, code: int | None, evidence: dict[str, Any]) -> Completion:
+    def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
         """The verdict over a run that ended by itself: what the rule does not declare complete is incomplete."""
-        rule, why, reason = self._command.complete, Why.BROKE_OFF, ""
-        if code is None or code < 0:
-            why = Why.KILLED if code else why
-            reason = f"the command was killed by signal {-code}" if code else "nobody knows how the command ended"
+        rule, code, why, reason = self._command.complete, ending.exit.code, Why.BROKE_OFF, ""
+        if ended := killed(code, "the command"):
+            why, reason = ended
         elif code not in rule.exit_codes:
             reason = f"the command ended with exit code {code}; its rule takes {_listed(rule.exit_codes)}"
-        elif rule.last_line and not has(_object(self._last) or {}, rule.last_line):
+        elif rule.last_line and not has(json_object(self._last) or {}, rule.last_line):
             reason = f"its last line is not the one that its rule takes: {_listed(rule.last_line)}"
         elif rule.marker and self._read_file(rule.marker) is None:
             reason = f"there is no {rule.marker}, which its rule takes"
@@ -182,22 +181,8 @@ class CommandOutput:
         return Completion(verdict=Verdict.COMPLETE, reason="its declared rule takes this end", evidence=evidence)
 
 
-def _object(line: bytes) -> dict[str, Any] | None:
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def _listed(values: Sequence[int] | Mapping[str, Any]) -> str:
     return ", ".join(map(str, values)) if isinstance(values, Sequence) else json.dumps(dict(values))
-
-
-class _Heard(CommandOutput):
-    def judge(self, ending: Ending, evidence: dict[str, Any]) -> Completion:
-        """The verdict by its rule."""
-        return self.completion(ending.exit.code, evidence)
 
 
 class CommandRunner(ProgramRunner):
@@ -226,23 +211,17 @@ class CommandRunner(ProgramRunner):
         """Return the prompt, where the command reads it from standard input."""
         return super().stdin(run) if self.command(run.order.option, run.settings).prompt == "stdin" else b""
 
-    def hear(self, run: Run) -> _Heard:
+    def hear(self, run: Run) -> CommandOutput:
         """Return the reader of its output."""
-        return _Heard(self.command(run.order.option, run.settings), functools.partial(_content, run.order.directory))
+        return CommandOutput(
+            self.command(run.order.option, run.settings), functools.partial(_content, run.order.directory)
+        )
 
 
 def _content(directory: Path, name: str) -> str | None:
     """The text of a file in a delivery's folder; None where there is none. Links are not followed."""
-    *folders, file = Path(name).parts
     try:
         with opened(directory) as folder:
-            return _below(folders, file, folder)
+            return read_below(name, folder, MAX_ANSWER).decode("utf-8", "replace")
     except OSError:
         return None
-
-
-def _below(folders: Sequence[str], file: str, parent: int) -> str:
-    if not folders:
-        return read(file, parent, MAX_ANSWER).decode("utf-8", "replace")
-    with opened(folders[0], parent) as folder:
-        return _below(folders[1:], file, folder)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -36,7 +35,7 @@ from worker.runners.claude.command import prompt_for, writable_paths
 from worker.runners.claude.completion_gate import readable_entries
 from worker.runners.guard.box import DOOR, Bind
 from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import Launch, Play, ProcessRunner, Reading
+from worker.runners.guard.launch import Launch, Play, ProcessRunner, Reading, own_environment
 from worker.runners.guard.outbound import Outbound, Upstream
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.http.runner import priced
@@ -244,7 +243,7 @@ class ProgramRunner(ProcessRunner):
 
     def _launch(self, run: Run) -> Launch:
         argv, more = self.started(run)
-        own, stdin = environment(run), self.stdin(run)
+        own, stdin = own_environment(run.home, run.settings.agent_env), self.stdin(run)
         files = {run.home / name: filled(text, run.values, quoted=True) for name, text in run.program.files.items()}
         given = {name: filled(text, run.values) for name, text in run.program.environment.items()}
         return Launch(
@@ -318,19 +317,6 @@ def find(program: AgentProgram, settings: Settings) -> str:
     return str(Path(found).absolute())
 
 
-def environment(run: Run) -> dict[str, str]:
-    """The agent's environment, built from scratch: nothing of the worker's own but what the installation names."""
-    env = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": str(run.home),
-        "LANG": "C.UTF-8",
-        "TZ": os.environ.get("TZ", ""),
-        "TMPDIR": str(run.home / "tmp"),
-        **{name: os.environ.get(name, "") for name in run.settings.agent_env},
-    }
-    return {name: value for name, value in env.items() if value}
-
-
 def outbound(run: Run) -> Outbound:
     """Return what it may reach: its model through our door, which has the key, and the hosts of the installation."""
     settings = run.settings
@@ -343,9 +329,7 @@ def outbound(run: Run) -> Outbound:
             paths=frozenset(paths),
             ours={header: bearer if settings.openai_api_key else ""},
         )
-    given = {name: os.environ.get(name, "") for name in settings.agent_env}
-    proxy = given.get("HTTPS_PROXY") or given.get("https_proxy") or ""
-    return Outbound(upstream=upstream, hosts=settings.box_hosts, proxy=proxy, ca=given.get("NODE_EXTRA_CA_CERTS", ""))
+    return Outbound.of(upstream, settings, settings.agent_env)
 
 
 def binds(run: Run) -> list[Bind]:

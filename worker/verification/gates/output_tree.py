@@ -14,7 +14,7 @@ from pathlib import Path
 
 import structlog
 
-from worker.files.safe_io import opened, read
+from worker.files.safe_io import opened, read_below
 
 # Scratch folders: where the verifier and gates' programs work on copies of an output.
 #
@@ -139,12 +139,8 @@ def content_of(tree: Tree, path: str, limit: int) -> bytes:
     Raises:
         OSError: it is gone, was swapped for something else, or is larger than ``limit`` bytes.
     """
-    *folders, name = path.split("/")
-    with contextlib.ExitStack() as stack:
-        folder = stack.enter_context(opened(tree.directory))
-        for step in folders:
-            folder = stack.enter_context(opened(step, folder))
-        return read(name, folder, limit)
+    with opened(tree.directory) as folder:
+        return read_below(path, folder, limit)
 
 
 def copy_files(tree: Tree, target: Path) -> None:
