@@ -6,12 +6,16 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import os
 import random
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 #: How a machine answers whose disk takes no writes, or that is short of something: no fault of what it works on.
 SHORT_OF = frozenset(
@@ -100,6 +104,29 @@ def read_below(path: str, folder: int, limit: int) -> bytes:
         for step in folders:
             folder = stack.enter_context(opened(step, folder))
         return read(name, folder, limit)
+
+
+def read_changed(path: Path, reader: Callable[[str, str], T], most: int, wrong: type[Exception]) -> T:
+    """What ``reader`` makes of a file's text and name. A file that has not changed is not read again.
+
+    Raises:
+        wrong: it cannot be read, is larger than ``most`` bytes, or not UTF-8; and what ``reader`` raises.
+    """
+    try:
+        facts = path.stat()
+        if facts.st_size > most:
+            raise wrong(f"{path}: larger than {most} bytes")
+        found: T = _read_changed(path, reader, facts.st_mtime_ns, facts.st_size)
+    except OSError as error:
+        raise wrong(f"{path}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise wrong(f"{path}: not UTF-8: {error}") from error
+    return found
+
+
+@functools.lru_cache(maxsize=96)
+def _read_changed(path: Path, reader: Callable[[str, str], Any], _modified: int, _size: int) -> Any:
+    return reader(path.read_text(encoding="utf-8"), str(path))
 
 
 def write(name: str, content: bytes, parent: int, *, durable: bool = True) -> None:

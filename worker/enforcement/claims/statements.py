@@ -13,6 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Literal
 
 from worker.enforcement.documents.document import parse
@@ -46,17 +47,19 @@ class WorkClaim:
     some: bool = False
 
 
-#: Alternatives of the expressions below.
-_WORDS = {
-    name: "|".join(lines.split("\n"))
-    for name, lines in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
-}
+#: The words of what counts and of what does not.
+_W = SimpleNamespace(
+    **{
+        name: text.replace("\n", "")
+        for name, text in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
+    }
+)
 
 # Inline code hides behind one sign for each character: a path, or other code.
 
 _PATH, _CODE = "\ue000", "\ue001"
 _NAME = (
-    rf"(?:~?/|\.{{1,2}}/)?(?:[\w.@+-]{{1,80}}/){{0,20}}[\w.@+-]{{0,80}}\.(?:{_WORDS['endings']})"
+    rf"(?:~?/|\.{{1,2}}/)?(?:[\w.@+-]{{1,80}}/){{0,20}}[\w.@+-]{{0,80}}\.(?:{_W.endings})"
     rf"|(?:[\w.@+-]{{1,80}}/){{0,20}}(?:Dockerfile|Makefile)"
 )
 _IS_PATH = re.compile(rf"(?:{_NAME})(?!\w)(?::\d[\d:-]*)?")
@@ -72,10 +75,8 @@ _CLAUSE = re.compile(
     re.IGNORECASE,
 )
 
-# The words of what counts and of what does not.
-
 #: Where one of these is, nobody says what was done.
-_OPEN = re.compile(rf"(?<![\w'’])(?:{_WORDS['open_en']}|{_WORDS['open_de']})(?!\w)", re.IGNORECASE)
+_OPEN = re.compile(rf"(?<![\w'’])(?:{_W.open_en}|{_W.open_de})(?!\w)", re.IGNORECASE)
 _CONDITION = re.compile(r",\s*(?:damit|sodass|so dass|so that)\b", re.IGNORECASE)
 #: Denials; those that deny a fault are none.
 _DENIED = re.compile(
@@ -89,7 +90,7 @@ _DENIED = re.compile(
     re.IGNORECASE,
 )
 #: A heading or a line before a list: what follows is not about what was done.
-_AHEAD = re.compile(_WORDS["ahead"], re.IGNORECASE)
+_AHEAD = re.compile(_W.ahead, re.IGNORECASE)
 
 _NUMBERS = {
     word: number
@@ -100,96 +101,16 @@ _NUMBERS = {
     for word in names.split()
 }  # fmt: skip
 _N = rf"(?:\d{{1,6}}|{'|'.join(sorted(_NUMBERS, key=len, reverse=True))})(?![\w.%])"
-_HAVE = (
-    r"(?:I|we)(?:['’]ve|\s+have)?(?:\s+(?:now|also|just|successfully|then|already|therefore|finally|even"
-    r"|additionally|\w{2,12}ly))*"
-)
-_VERBS = (
-    "created|added|wrote|written|generated|made|saved|updated|changed|modified|edited|fixed|refactored|rewrote"
-    "|rewritten"
-    "|replaced|extended|adjusted|patched|implemented|introduced|produced|put|set up|built"
-)
-_DONE_EN = (
-    "created|added|written|generated|saved|updated|changed|modified|edited|fixed|refactored|rewritten|replaced|extended"
-    "|adjusted|patched|implemented|introduced|produced|touched"
-)
-_DONE_DE = (
-    "angelegt|erstellt|geschrieben|hinzugefügt|ergänzt|geändert|abgeändert|aktualisiert|angepasst|bearbeitet"
-    "|überarbeitet"
-    "|korrigiert|behoben|erzeugt|generiert|gespeichert|umgeschrieben|refaktoriert|refaktorisiert|erweitert|ersetzt"
-    "|eingebaut|implementiert|repariert|verändert|abgelegt|modifiziert|neu geschrieben"
-)
 _ICH = r"(?:ich\s+habe|habe\s+ich|hab\s+ich|ich\s+hab|wir\s+haben|haben\s+wir)"
-#: Between the verb and its file nothing says that the file is only a source, a model or a purpose.
-_WORDS_EN = (
-    r"(?:(?!\b(?:from|using|based|like|via|with|per|by|against|for|that|which|who|because|since|where|than|of|as in"
-    r"|according|matching|after|to (?:match|use|call|read|import|support|work|follow|fit|load"
-    r"|make))\b)[^\ue000,;:()?]){0,90}?[,:(]?\s*"
-)
-_WORDS_DE = (
-    r"(?:(?!\b(?:aus|von|mit|für|nach|wie|laut|gemäß|dass|anhand|mithilfe|mittels|per|wegen|durch|basierend|analog"
-    r"|passend|auf Basis)\b)[^\ue000,;:()?]){0,70}?[,:(]?\s*"
-)
-_LIST = (
-    r"(?P<paths>\ue000+(?:[\s\])(]*(?:,|\band\b|\bund\b|\bsowie\b|&|\+|\bas well as\b)[\s\[(]*(?:\b(?:and"
-    r"|und|the|die|file|Datei)\b\s+)*\ue000+){0,20})"
-)
-_START = (
-    r"^[^\w\ue000\ue001]*(?:(?:done|fertig|erledigt|ok|summary|zusammenfassung|status|result|ergebnis"
-    r"|update)[\s:.–—-]+)?"
-)
 _LABEL = (
     r"(?:(?:(?:new|created|added|generated|changed|modified|updated|edited|touched|neue?|erstellte?|angelegte?"
     r"|geänderte?|bearbeitete?"
     r"|aktualisierte?|angepasste?)\s+(?:files?|Datei(?:en)?)|(?:files?|Dateien?)\s+(?:I\s+)?(?:"
-    + _DONE_EN
+    + _W.done_en
     + "|"
-    + _DONE_DE
+    + _W.done_de
     + r")"
-    r"|" + _DONE_EN + "|" + _DONE_DE + r"))(?:\s*\(\d+\))?"
-)
-_TEST_ADJ = (
-    r"(?:(?:unit|integration|regression|end-to-end|e2e|new|existing|added|other|remaining|python|backend"
-    r"|frontend|api|relevant|whole"
-    r"|full|complete|entire|project|automated|neuen?|bestehenden?|vorhandenen?|übrigen|anderen|gesamten?"
-    r"|komplette?n?|ganze?n?)[\s-]+){0,3}"
-)
-_TESTS = (
-    r"(?:test\s+cases|test\s+suite|testsuite|test-?suite|testfälle|test-?lauf|(?:unit|integrations?"
-    r"|regressions)-?tests?|tests?|specs|suite)"
-)
-_BE = (
-    r"(?:(?:do|are|were|is|was|have|has|been|all|now|still|also|again|currently|both|successfully|fully"
-    r"|completely|run|runs|ran|came|come|back"
-    r"|sind|ist|werden|wurden|wurde|waren|war|haben|hat|laufen|läuft|liefen|lief|jetzt|nun|alle|alles|allesamt"
-    r"|wieder|auch|damit|dabei|aktuell"
-    r"|komplett|vollständig|ebenfalls|weiterhin|gehen|gingen|geht|ging|sauber|inzwischen|somit)\s+){0,6}"
-)
-_GREEN = (
-    r"(?:pass(?:ed|es|ing)?|succeed(?:ed|s)?|green|successful(?:ly)?|clean(?:ly)?|through|grün|bestanden"
-    r"|bestehen|besteht|bestand|durch(?:gelaufen)?"
-    r"|erfolgreich|fehlerfrei|ohne\s+(?:\w+e\s+)?Fehler|without\s+(?:any\s+)?(?:errors?|failures?))"
-)
-_ALL = (
-    r"(?P<all>all|every|both|alle|sämtliche|jeder|beide)\s+(?:of\s+)?(?:the\s+|my\s+|our\s+|these\s+|die\s+"
-    r"|der\s+|meine\s+)?"
-)
-_RUN_DE = (
-    r"(?:ausgeführt|laufen\s+lassen|laufenlassen|gestartet|durchgeführt|aufgerufen|angestoßen|durchlaufen\s+lassen)"
-)
-_COMMAND = (
-    r"(?:now\s+|also\s+|then\s+|all\s+|again\s+|jetzt\s+|nun\s+|wieder\s+|auch\s+)*(?:(?:is|was|comes|came|ran"
-    r"|runs|run|läuft|lief|ist|war|wurde|endete?|finished"
-    r"|finishes|completed|completes|exited|exits|ended|ends|returned|returns|works|worked)\s+(?:now\s+|all\s+"
-    r"|jetzt\s+|back\s+|again\s+|wieder\s+|auch\s+)*)?"
-    r"(?:pass(?:es|ed|ing)?\b|succeed(?:s|ed)\b|clean(?:ly)?\b|green\b|successful(?:ly)?\b"
-    r"|(?:with\s+)?(?:exit\s+)?(?:code\s+|status\s+)?0\b|fine\b|happy\b"
-    r"|without\s+(?:any\s+)?(?:errors?|problems?|issues?|warnings?|failures?|complaints?|findings?)|(?:reports?"
-    r"|reported|shows?|showed|gives|gave|found|finds)\s+(?:no|zero|0)\s+\w+"
-    r"|fehlerfrei\b|ohne\s+(?:Fehler|Probleme|Warnungen|Befunde|Beanstandungen)|erfolgreich\b|sauber\b|grün\b"
-    r"|durch(?:gelaufen)?\b"
-    r"|mit\s+(?:dem\s+)?(?:Exit-?\s?Code|Rückgabewert|Status|Code)\s+0\b|(?:meldet|meldete|findet|fand|zeigt"
-    r"|zeigte)\s+(?:keine|null|0)\s+\w+)"
+    r"|" + _W.done_en + "|" + _W.done_de + r"))(?:\s*\(\d+\))?"
 )
 _OWN_C = r"(?P<code>\ue001+)"
 
@@ -199,87 +120,87 @@ def _all(*patterns: str) -> list[re.Pattern[str]]:
 
 
 _FILE = _all(
-    rf"\b{_HAVE}\s+(?:{_VERBS})\b{_WORDS_EN}{_LIST}",
-    rf"{_START}(?:(?:also|and|successfully|newly)\s+)?(?:{_VERBS})\b(?!\s+by\b){_WORDS_EN}{_LIST}",
-    rf"{_LIST}\)?\s+(?:(?:has|have)\s+(?:now\s+|also\s+|just\s+)?been|(?:was|were|is"
-    rf"|are)(?:\s+now)?)\s+(?:\w+ly\s+|now\s+|also\s+)*(?:{_DONE_EN})\b(?!\s+(?:by|in\s+\d|on\s+\w+day"
+    rf"\b{_W.have}\s+(?:{_W.verbs})\b{_W.words_en}{_W.list}",
+    rf"{_W.start}(?:(?:also|and|successfully|newly)\s+)?(?:{_W.verbs})\b(?!\s+by\b){_W.words_en}{_W.list}",
+    rf"{_W.list}\)?\s+(?:(?:has|have)\s+(?:now\s+|also\s+|just\s+)?been|(?:was|were|is"
+    rf"|are)(?:\s+now)?)\s+(?:\w+ly\s+|now\s+|also\s+)*(?:{_W.done_en})\b(?!\s+(?:by|in\s+\d|on\s+\w+day"
     rf"|automatically|from))",
-    rf"{_START}(?:the\s+|die\s+|file\s+|Datei\s+)*{_LIST}\)?\s*(?:[:–—(-]|→|->|=>)\s*(?:now\s+|neu\s+"
-    rf"|neue\s+)?(?:{_DONE_EN}|{_DONE_DE}|new|neu)\b",
-    rf"{_START}(?:(?:die|neue|Datei|Modul|Skript)\s+)*{_LIST}\s+(?:\w+\s+){{0,4}}(?:{_DONE_DE})\b",
-    rf"{_START}{_LABEL}\s*[:–—]\s*{_LIST}",
-    rf"\b{_ICH}\b{_WORDS_DE}{_LIST}[^?;\ue000]{{0,90}}?\b(?:{_DONE_DE})\b",
-    rf"\b{_ICH}\b[^?;]{{0,60}}\b(?:{_DONE_DE})\s*:\s*{_LIST}",
-    rf"{_START}(?:habe|hab|haben)\s+(?:ich\s+|wir\s+)?{_WORDS_DE}{_LIST}[^?;\ue000]{{0,90}}?\b(?:{_DONE_DE})\b",
-    rf"{_START}(?:die\s+|neue\s+|Datei\s+|Modul\s+)*{_LIST}\s*[:–—-]\s*(?:[\w-]+\s+){{0,5}}?(?:{_DONE_DE})\b",
-    rf"{_LIST}\)?\s+(?:habe\s+ich|haben\s+wir)\s+[^?;\ue000]{{0,70}}?\b(?:{_DONE_DE})\b",
-    rf"{_LIST}\)?\s+(?:wurden?|ist|sind)\s+(?!von\b)(?:\w+\s+){{0,5}}?(?:{_DONE_DE})\b",
+    rf"{_W.start}(?:the\s+|die\s+|file\s+|Datei\s+)*{_W.list}\)?\s*(?:[:–—(-]|→|->|=>)\s*(?:now\s+|neu\s+"
+    rf"|neue\s+)?(?:{_W.done_en}|{_W.done_de}|new|neu)\b",
+    rf"{_W.start}(?:(?:die|neue|Datei|Modul|Skript)\s+)*{_W.list}\s+(?:\w+\s+){{0,4}}(?:{_W.done_de})\b",
+    rf"{_W.start}{_LABEL}\s*[:–—]\s*{_W.list}",
+    rf"\b{_ICH}\b{_W.words_de}{_W.list}[^?;\ue000]{{0,90}}?\b(?:{_W.done_de})\b",
+    rf"\b{_ICH}\b[^?;]{{0,60}}\b(?:{_W.done_de})\s*:\s*{_W.list}",
+    rf"{_W.start}(?:habe|hab|haben)\s+(?:ich\s+|wir\s+)?{_W.words_de}{_W.list}[^?;\ue000]{{0,90}}?\b(?:{_W.done_de})\b",
+    rf"{_W.start}(?:die\s+|neue\s+|Datei\s+|Modul\s+)*{_W.list}\s*[:–—-]\s*(?:[\w-]+\s+){{0,5}}?(?:{_W.done_de})\b",
+    rf"{_W.list}\)?\s+(?:habe\s+ich|haben\s+wir)\s+[^?;\ue000]{{0,70}}?\b(?:{_W.done_de})\b",
+    rf"{_W.list}\)?\s+(?:wurden?|ist|sind)\s+(?!von\b)(?:\w+\s+){{0,5}}?(?:{_W.done_de})\b",
     rf"\bwurden?\s+(?:(?:\w+\s+){{0,2}}?(?:in|die|Datei|das"
-    rf"|Modul)\s+)?{_LIST}\)?\s+(?!von\b)(?:\w+\s+){{0,5}}?(?:{_DONE_DE})\b",
-    rf"\bin\s+{_LIST}\s+(?:wurden?|ist|sind)\s+[^?;\ue000]{{0,70}}?\b(?:{_DONE_DE})\b",
+    rf"|Modul)\s+)?{_W.list}\)?\s+(?!von\b)(?:\w+\s+){{0,5}}?(?:{_W.done_de})\b",
+    rf"\bin\s+{_W.list}\s+(?:wurden?|ist|sind)\s+[^?;\ue000]{{0,70}}?\b(?:{_W.done_de})\b",
 )
 #: Further files of a sentence that began with one's own work.
 _FURTHER = _all(
-    rf"(?:,|\band\b|&)\s+(?:and\s+|also\s+|then\s+|I\s+)*(?:{_VERBS})\b{_WORDS_EN}{_LIST}",
-    rf"(?:,|\bund\b|\bsowie\b)\s+(?:habe\s+)?{_WORDS_DE}{_LIST}[^?;\ue000]{{0,90}}?\b(?:{_DONE_DE})\b",
+    rf"(?:,|\band\b|&)\s+(?:and\s+|also\s+|then\s+|I\s+)*(?:{_W.verbs})\b{_W.words_en}{_W.list}",
+    rf"(?:,|\bund\b|\bsowie\b)\s+(?:habe\s+)?{_W.words_de}{_W.list}[^?;\ue000]{{0,90}}?\b(?:{_W.done_de})\b",
 )
-_OWN = re.compile(rf"\b(?:{_HAVE}|{_ICH})\b|{_START}(?:(?:{_VERBS})\b|habe\b)", re.IGNORECASE)
+_OWN = re.compile(rf"\b(?:{_W.have}|{_ICH})\b|{_W.start}(?:(?:{_W.verbs})\b|habe\b)", re.IGNORECASE)
 _TESTS_PASS = _all(
     rf"\b(?:(?P<count>\d{{1,6}})\s*(?:/|of|out\s+of|von)\s*(?P<total>\d{{1,6}}))\s+(?:of\s+the\s+"
-    rf"|der\s+)?{_TEST_ADJ}(?:{_TESTS}\s+)?{_BE}{_GREEN}\b",
-    rf"(?:\b{_ALL})?(?:(?:the|die|der|these|diese|my|meine|our"
-    rf"|unsere)\s+)?(?:\b(?P<count>{_N})\s+)?(?P<adj>{_TEST_ADJ})\b{_TESTS}\s+(?:in\s+\ue000+\s+)?{_BE}{_GREEN}\b",
+    rf"|der\s+)?{_W.test_adj}(?:{_W.tests}\s+)?{_W.be}{_W.green}\b",
+    rf"(?:\b{_W.all})?(?:(?:the|die|der|these|diese|my|meine|our"
+    rf"|unsere)\s+)?(?:\b(?P<count>{_N})\s+)?(?P<adj>{_W.test_adj})\b{_W.tests}\s+(?:in\s+\ue000+\s+)?{_W.be}{_W.green}\b",
     rf"\b(?:laufen|bestehen|sind|waren|liefen|gehen|gingen|läuft|ist|lief"
-    rf"|besteht)\s+(?:\w+\s+){{0,2}}?(?:{_ALL})?(?:die\s+)?(?:(?P<count>{_N})\s+)?(?P<adj>{_TEST_ADJ})\b"
-    rf"{_TESTS}\s+{_BE}{_GREEN}\b",
+    rf"|besteht)\s+(?:\w+\s+){{0,2}}?(?:{_W.all})?(?:die\s+)?(?:(?P<count>{_N})\s+)?(?P<adj>{_W.test_adj})\b"
+    rf"{_W.tests}\s+{_W.be}{_W.green}\b",
     rf"\bbestehen\s+(?:jetzt\s+|nun\s+|wieder\s+"
-    rf"|damit\s+)?(?:{_ALL})?(?:die\s+)?(?:(?P<count>{_N})\s+)?(?P<adj>{_TEST_ADJ})\b{_TESTS}\b",
-    rf"\b{_TESTS}\s*(?::|=>|→|->|–|—)\s*(?:(?P<count>\d{{1,6}})\s+)?(?:all\s+|alle\s+)?(?:{_GREEN}|ok)\b",
-    rf"\b(?P<count>\d{{1,6}})\s+(?:{_TESTS}\s+)?(?:passed|passing|bestanden)\b",
-    rf"\b{_TESTS}\b[^?;]{{0,40}}?\b(?:they|it|everything|alles)\s+{_BE}{_GREEN}\b",
+    rf"|damit\s+)?(?:{_W.all})?(?:die\s+)?(?:(?P<count>{_N})\s+)?(?P<adj>{_W.test_adj})\b{_W.tests}\b",
+    rf"\b{_W.tests}\s*(?::|=>|→|->|–|—)\s*(?:(?P<count>\d{{1,6}})\s+)?(?:all\s+|alle\s+)?(?:{_W.green}|ok)\b",
+    rf"\b(?P<count>\d{{1,6}})\s+(?:{_W.tests}\s+)?(?:passed|passing|bestanden)\b",
+    rf"\b{_W.tests}\b[^?;]{{0,40}}?\b(?:they|it|everything|alles)\s+{_W.be}{_W.green}\b",
     r"\b(?:no|zero|0)\s+(?:test\s+)?(?:failures|failing\s+tests|failed\s+tests|broken\s+tests)\b"
     r"|\bno\s+tests?\s+fail(?:ed|s)?\b",
     rf"\bkein(?:e|er|en)?\s+(?:der\s+)?(?:{_N}\s+)?(?:fehlgeschlagenen?\s+|roten?\s+)?(?:Tests?"
     rf"|Testfehler)\b(?:\s+(?:schlägt|schlug|ist|sind|schlagen)\s+(?:\w+\s+)?(?:fehl|rot|fehlgeschlagen))?",
 )  # fmt: skip
 _TESTS_RUN = _all(
-    rf"\b{_HAVE}\s+(?:re-?)?(?:ran|run|executed|launched|started)\s+(?:(?:all|the|my|of|our"
-    rf"|both)\s+)*(?:(?P<count>{_N})\s+)?{_TEST_ADJ}{_TESTS}\b",
-    rf"{_START}(?:re-?)?(?:ran|executed)\s+(?:(?:all|the|my|of|our"
-    rf"|both)\s+)*(?:(?P<count>{_N})\s+)?{_TEST_ADJ}{_TESTS}\b",
-    rf"\b{_TESTS}\s+(?:were|was|have\s+been|has\s+been)\s+(?:all\s+|now\s+|also\s+)?(?:re-?)?(?:run|executed)\b",
-    rf"\b{_ICH}\b[^?;\ue001]{{0,50}}?\b(?:(?P<count>{_N})\s+)?{_TEST_ADJ}{_TESTS}\b[^?;]{{0,40}}?\b{_RUN_DE}\b",
-    rf"{_START}(?:die\s+|alle\s+)*(?:(?P<count>{_N})\s+)?{_TEST_ADJ}{_TESTS}\s+(?:wurden\s+|wurde\s+"
-    rf"|sind\s+)?(?:\w+\s+){{0,2}}?{_RUN_DE}\b",
+    rf"\b{_W.have}\s+(?:re-?)?(?:ran|run|executed|launched|started)\s+(?:(?:all|the|my|of|our"
+    rf"|both)\s+)*(?:(?P<count>{_N})\s+)?{_W.test_adj}{_W.tests}\b",
+    rf"{_W.start}(?:re-?)?(?:ran|executed)\s+(?:(?:all|the|my|of|our"
+    rf"|both)\s+)*(?:(?P<count>{_N})\s+)?{_W.test_adj}{_W.tests}\b",
+    rf"\b{_W.tests}\s+(?:were|was|have\s+been|has\s+been)\s+(?:all\s+|now\s+|also\s+)?(?:re-?)?(?:run|executed)\b",
+    rf"\b{_ICH}\b[^?;\ue001]{{0,50}}?\b(?:(?P<count>{_N})\s+)?{_W.test_adj}{_W.tests}\b[^?;]{{0,40}}?\b{_W.run_de}\b",
+    rf"{_W.start}(?:die\s+|alle\s+)*(?:(?P<count>{_N})\s+)?{_W.test_adj}{_W.tests}\s+(?:wurden\s+|wurde\s+"
+    rf"|sind\s+)?(?:\w+\s+){{0,2}}?{_W.run_de}\b",
 )
 _COMMAND_PASSES = _all(
-    rf"{_OWN_C}\s*(?:[:–—(-]|→|->|=>)?\s*(?:it\s+|und\s+|and\s+)?{_COMMAND}",
-    rf"\b(?:{_HAVE}\s+(?:re-?)?(?:ran|run|executed)|{_START}(?:ran"
+    rf"{_OWN_C}\s*(?:[:–—(-]|→|->|=>)?\s*(?:it\s+|und\s+|and\s+)?{_W.command}",
+    rf"\b(?:{_W.have}\s+(?:re-?)?(?:ran|run|executed)|{_W.start}(?:ran"
     rf"|executed))\s+(?:the\s+)?(?:command\s+)?{_OWN_C}\s*[,:(]?\s*(?:and\s+)?(?:it\s+|which\s+"
-    rf"|everything\s+)?{_COMMAND}",
-    rf"\b{_ICH}\b[^?;\ue001]{{0,40}}?{_OWN_C}\s+(?:\w+\s+){{0,3}}?(?:erfolgreich|fehlerfrei|ohne\s+Fehler)\s+{_RUN_DE}",
+    rf"|everything\s+)?{_W.command}",
+    rf"\b{_ICH}\b[^?;\ue001]{{0,40}}?{_OWN_C}\s+(?:\w+\s+){{0,3}}?(?:erfolgreich|fehlerfrei|ohne\s+Fehler)\s+{_W.run_de}",
     rf"\b(?:erfolgreich|successfully)\s+(?:ran|executed|run|ausgeführt)\s*:?\s*{_OWN_C}",
 )
 _COMMAND_RUN = _all(
-    rf"\b{_HAVE}\s+(?:re-?)?(?:ran|run|executed)\s+(?:the\s+)?(?:command\s+|tests?\s+with\s+|suite\s+with\s+)?{_OWN_C}",
-    rf"{_START}(?:re-?)?(?:ran|executed)\s+(?:the\s+)?(?:command\s+)?{_OWN_C}",
+    rf"\b{_W.have}\s+(?:re-?)?(?:ran|run|executed)\s+(?:the\s+)?(?:command\s+|tests?\s+with\s+|suite\s+with\s+)?{_OWN_C}",
+    rf"{_W.start}(?:re-?)?(?:ran|executed)\s+(?:the\s+)?(?:command\s+)?{_OWN_C}",
     rf"{_OWN_C}\s+(?:was|has\s+been)\s+(?:re-?)?(?:run|executed)\b",
-    rf"\b{_ICH}\b[^?;\ue001]{{0,60}}?{_OWN_C}[^?;]{{0,50}}?\b{_RUN_DE}\b",
-    rf"{_START}{_OWN_C}\s+(?:wurde\s+)?{_RUN_DE}\b",
-    rf"\bwurde\s+(?:\w+\s+){{0,2}}?{_OWN_C}\s+(?:\w+\s+){{0,3}}?{_RUN_DE}\b",
+    rf"\b{_ICH}\b[^?;\ue001]{{0,60}}?{_OWN_C}[^?;]{{0,50}}?\b{_W.run_de}\b",
+    rf"{_W.start}{_OWN_C}\s+(?:wurde\s+)?{_W.run_de}\b",
+    rf"\bwurde\s+(?:\w+\s+){{0,2}}?{_OWN_C}\s+(?:\w+\s+){{0,3}}?{_W.run_de}\b",
 )
 _SOME_FILES = r"(?P<adj>(?:[\w-]+\s+){0,2}?)"
 _FILES = _all(
-    rf"\b{_HAVE}\s+(?:{_VERBS})\s+(?:a\s+total\s+of\s+|exactly\s+"
+    rf"\b{_W.have}\s+(?:{_W.verbs})\s+(?:a\s+total\s+of\s+|exactly\s+"
     rf"|in\s+total\s+)?(?P<count>{_N})\s+{_SOME_FILES}files\b",
-    rf"{_START}(?:{_VERBS})\s+(?:a\s+total\s+of\s+|exactly\s+)?(?P<count>{_N})\s+{_SOME_FILES}files\b",
-    rf"\b(?P<count>{_N})\s+{_SOME_FILES}files\s+(?:were\s+|have\s+been\s+)?(?:\w+ly\s+)?(?:{_DONE_EN})\b",
+    rf"{_W.start}(?:{_W.verbs})\s+(?:a\s+total\s+of\s+|exactly\s+)?(?P<count>{_N})\s+{_SOME_FILES}files\b",
+    rf"\b(?P<count>{_N})\s+{_SOME_FILES}files\s+(?:were\s+|have\s+been\s+)?(?:\w+ly\s+)?(?:{_W.done_en})\b",
     rf"\b{_ICH}\b(?:\s+(?:insgesamt|genau|dabei|dafür|dazu|nun|jetzt|hier"
-    rf"|also))*\s+(?P<count>{_N})\s+{_SOME_FILES}Dateien\b[^?;]{{0,50}}?\b(?:{_DONE_DE})\b",
+    rf"|also))*\s+(?P<count>{_N})\s+{_SOME_FILES}Dateien\b[^?;]{{0,50}}?\b(?:{_W.done_de})\b",
     rf"\b(?P<count>{_N})\s+{_SOME_FILES}Dateien\s+(?:(?:wurden|sind|habe\s+ich"
-    rf"|haben\s+wir)\s+)?(?:\w+\s+){{0,2}}?(?:{_DONE_DE})\b",
-    rf"{_START}(?:files?\s+(?:{_DONE_EN})|(?:geänderte|neue|angelegte|erstellte)\s+Dateien"
-    rf"|Dateien\s+(?:{_DONE_DE}))\s*[:=]\s*(?P<count>\d{{1,4}})(?!\w)",
+    rf"|haben\s+wir)\s+)?(?:\w+\s+){{0,2}}?(?:{_W.done_de})\b",
+    rf"{_W.start}(?:files?\s+(?:{_W.done_en})|(?:geänderte|neue|angelegte|erstellte)\s+Dateien"
+    rf"|Dateien\s+(?:{_W.done_de}))\s*[:=]\s*(?P<count>\d{{1,4}})(?!\w)",
 )
 #: Words between the number and "files" that leave it the number of all.
 _ANY_FILES = frozenset(
@@ -289,10 +210,10 @@ _SUBSET = re.compile(r"\b(?:new|added|other|remaining|neuen?|übrigen|anderen|un
 
 
 #: The line before a list of files that were made or changed.
-_IS_LABEL = re.compile(rf"{_START}{_LABEL}\s*:?\s*$|\b(?:{_DONE_EN}|{_DONE_DE}|{_VERBS})\b.*:$", re.IGNORECASE)
+_IS_LABEL = re.compile(rf"{_W.start}{_LABEL}\s*:?\s*$|\b(?:{_W.done_en}|{_W.done_de}|{_W.verbs})\b.*:$", re.IGNORECASE)
 #: A paragraph without one of these makes no claim.
 _HINT = re.compile(
-    rf"{_DONE_EN}|{_DONE_DE}|{_VERBS}|test|suite|spec|passed|passing|bestanden|`|neue? "
+    rf"{_W.done_en}|{_W.done_de}|{_W.verbs}|test|suite|spec|passed|passing|bestanden|`|neue? "
     rf"|new ",
     re.IGNORECASE,
 )

@@ -198,25 +198,8 @@ def _text(value: object) -> str:
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else ""
 
 
-_CONFIG = """\
-model = "{model}"
-model_provider = "helix"
-approval_policy = "never"
-check_for_update_on_startup = false
-web_search = "disabled"
-
-[analytics]
-enabled = false
-
-[model_providers.helix]
-name = "helix"
-base_url = "{url}"
-wire_api = "responses"
-env_key = "HELIX_AGENT_KEY"
-# Retries are the queue's: there they cost no slot. And a stream that begins again would say its first half twice.
-request_max_retries = 0
-stream_max_retries = 0
-"""
+#: Codex's own settings, with names in braces to be filled in.
+_CONFIG = Path(__file__).with_name("config.toml").read_text(encoding="utf-8")
 _PROGRAM = AgentProgram(
     program="codex",
     environment={"CODEX_HOME": "{home}/.codex", "HELIX_AGENT_KEY": "{key}"},

@@ -5,7 +5,6 @@ Ours are beside the runners; users write their own in YAML (docs/agents.md).
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from typing import Any, Literal, TypeVar
 from api_client.contract.declared import Invalid, Kind, each, mapping, one_of, record, word
 from api_client.contract.issues import HelixError
 from worker.enforcement.documents.frontmatter import read_yaml
+from worker.files.safe_io import read_changed
 
 #: The form in which an agent asks its model: where it asks below the base address, and the header with its key.
 Api = Literal["chat", "responses", "messages", "gemini"]
@@ -154,19 +154,4 @@ def load(path: Path, read: Callable[[str, str], T]) -> T:
     Raises:
         DeclarationError: it cannot be read, or is wrong.
     """
-    try:
-        facts = path.stat()
-        found: T = _load(path, read, facts.st_mtime_ns, facts.st_size)
-    except OSError as error:
-        raise DeclarationError(f"{path}: {error.strerror or error}") from error
-    return found
-
-
-@functools.lru_cache(maxsize=64)
-def _load(path: Path, read: Callable[[str, str], Any], _modified: int, size: int) -> Any:
-    if size > MAX_BYTES:
-        raise DeclarationError(f"{path}: larger than {MAX_BYTES} bytes")
-    try:
-        return read(path.read_text(encoding="utf-8"), str(path))
-    except UnicodeDecodeError as error:
-        raise DeclarationError(f"{path}: not UTF-8: {error}") from error
+    return read_changed(path, read, MAX_BYTES, DeclarationError)

@@ -16,6 +16,7 @@ import yaml
 
 from api_client.contract.declared import Findings, Kind, Problem, each, one_of, record, whole, yes
 from api_client.contract.issues import HelixError
+from worker.files.safe_io import read_changed
 from worker.runners.base import Emit, ErrorKind, Order, RunResult, Transcript, config_error, judge
 from worker.runners.guard.box import Bind
 from worker.runners.guard.footprint import Bounds
@@ -83,20 +84,7 @@ def load(path: Path) -> tuple[ScriptRule, ...]:
     Raises:
         ScriptError: it cannot be read or is wrong; says where.
     """
-    try:
-        facts = path.stat()
-        if facts.st_size > MAX_SCRIPT:
-            raise ScriptError(f"{path}: larger than {MAX_SCRIPT} bytes")
-        return _load(path, facts.st_mtime_ns, facts.st_size)
-    except OSError as error:
-        raise ScriptError(f"{path}: {error.strerror or error}") from error
-    except UnicodeDecodeError as error:
-        raise ScriptError(f"{path}: not UTF-8: {error}") from error
-
-
-@functools.lru_cache(maxsize=32)
-def _load(path: Path, _modified: int, _size: int) -> tuple[ScriptRule, ...]:
-    return parse(path.read_text(encoding="utf-8"), str(path))
+    return read_changed(path, parse, MAX_SCRIPT, ScriptError)
 
 
 def built_in() -> tuple[ScriptRule, ...]:
