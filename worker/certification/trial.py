@@ -80,10 +80,6 @@ def _open(name: str, *replies: StubReply, **more: Any) -> Situation:
     return Situation(name=name, truth="open", replies=replies, **more)
 
 
-def _at_signal(number: signal.Signals) -> Situation:
-    return _broken(f"{number.name} in mid-answer", _SLOW, signal=number)
-
-
 _SERVICE = [
     _whole("normal answer", _GOOD),
     _whole("slow answer", StubReply(pieces=_PIECES, delay=0.4)),
@@ -123,7 +119,10 @@ _SERVICE = [
 
 
 _PROCESS = [
-    *map(_at_signal, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)),
+    *(
+        _broken(f"{number.name} in mid-answer", _SLOW, signal=number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
+    ),
     _broken("frozen in mid-answer", _SLOW, signal=signal.SIGSTOP, idle=8.0),
     _broken("we stop it in mid-answer", _SLOW, stops=True),
     _broken("its time is up", _SLOW, seconds=10.0),

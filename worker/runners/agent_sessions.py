@@ -1,7 +1,7 @@
 """What a run goes on from: the agent session before it, and a person's answer; and keeping the session that it made.
 
-Each run has its own HOME, so no two runs share a file of a session, and nothing an agent wrote into its HOME reaches
-the next one but what is kept here: of a complete run one file, ``agent/<uuid>`` with the ending of its runner.
+Each run has its own HOME, so no two runs share a file of a session. Of a complete run one file is kept,
+``agent/<uuid>`` with the ending of its runner; nothing else an agent wrote into its HOME reaches the next one.
 """
 
 from __future__ import annotations

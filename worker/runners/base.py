@@ -293,7 +293,7 @@ def json_object(line: bytes) -> dict[str, Any] | None:
 
 
 def killed(code: int | None, who: str) -> tuple[Why, str] | None:
-    """Why the run of ``who`` is incomplete, and in words, where it left no exit code of its own; else None."""
+    """Why the run of ``who`` is incomplete, and in words, where a signal ended it, or nobody knows; else None."""
     if code is None:
         return Why.BROKE_OFF, f"nobody knows how {who} ended"
     return (Why.KILLED, f"{who} was killed by signal {-code}") if code < 0 else None

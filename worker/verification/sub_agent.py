@@ -432,10 +432,10 @@ class SubAgentVerifier:
         try:
             ran = self._run(phase, directory, on, nonce, passed)
         except SettingsError as error:
-            return _unverified(Ground.VERIFIER, f"the verifier is not set up: {error}", report)
+            return _unverified(f"the verifier is not set up: {error}", report)
         except Exception as error:
             log.exception("phase.verifier_failed", phase=phase.id, turn_id=on.turn_id)
-            return _unverified(Ground.VERIFIER, f"the verifier failed: {type(error).__name__}: {error}", report)
+            return _unverified(f"the verifier failed: {type(error).__name__}: {error}", report)
         result = _judged(ran, nonce, on.stop, self._settings.verifier_seconds)
         return replace(result, gates=report, checks_passed=[*passed, *result.checks_passed])
 
@@ -490,7 +490,8 @@ def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:
     """Return what the prompt shows, expected files first, and the text files that did not fit."""
     shown: dict[str, str] = {}
     unseen, left = [], MAX_SHOWN
-    for path in _in_order(tree, phase):
+    expected = [path for path in phase.output_files if path in tree.files]
+    for path in dict.fromkeys((*expected, *tree.files)):
         if tree.files[path] > left:
             unseen.append(path)
             continue
@@ -501,11 +502,6 @@ def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:
         shown[path] = text
         left -= len(text)
     return shown, unseen
-
-
-def _in_order(tree: Tree, phase: Phase) -> Iterator[str]:
-    yield from (path for path in phase.output_files if path in tree.files)
-    yield from (path for path in tree.files if path not in phase.output_files)
 
 
 def _judged(ran: RunResult, nonce: str, stop: Stop, seconds: float) -> VerificationResult:
@@ -533,5 +529,5 @@ def _unfinished(completion: Completion, seconds: float) -> str:
     return f"the verifier did not finish within {seconds:g} s" if late else f"the verifier did not finish: {reason}"
 
 
-def _unverified(ground: Ground, error: str, report: GateReport) -> VerificationResult:
-    return VerificationResult(False, None, [error], list(report.checks_passed), ground, report)
+def _unverified(error: str, report: GateReport) -> VerificationResult:
+    return VerificationResult(False, None, [error], list(report.checks_passed), Ground.VERIFIER, report)

@@ -22,8 +22,8 @@ from worker.enforcement.validators.codes import words
 
 REMOVED = "[removed]"
 
-#: How well-known secrets look, behind what is in every one of a kind: that is looked for first, because it takes a
-#: fraction of the pattern's time. Every quantifier is bounded and begins behind a literal, so that time stays linear.
+#: How well-known secrets look, behind the signs that every one of a kind has: looking for these first takes a fraction
+#: of the pattern's time. Every quantifier is bounded and begins behind a literal, so that time stays linear.
 _SECRETS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "private key": (
         ("-----BEGIN ",),
