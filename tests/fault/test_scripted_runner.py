@@ -218,9 +218,9 @@ def test_an_agent_does_not_outlive_the_lease(play: Play) -> None:
 
 
 def test_a_lease_that_is_extended_carries_the_agent_on(play: Play) -> None:
-    stop = Asked(lease_ends=time.monotonic() + 10)
+    stop = Asked(lease_ends=time.monotonic() + 5)
     run = play(
-        {"say": "x"}, {"wait": 10.2}, {"say": "y"}, stop=stop,
+        {"say": "x"}, {"wait": 5.2}, {"say": "y"}, stop=stop,
         when={"x": lambda: setattr(stop, "lease_ends", time.monotonic() + 60)},
     )  # fmt: skip
     assert run.verdict == "complete"

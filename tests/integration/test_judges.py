@@ -78,7 +78,7 @@ def test_a_validator_that_hangs_or_dies_is_blamed_and_the_others_are_heard(
     install: Callable[[str], None], body: str
 ) -> None:
     install(body)
-    judges = Judges(8.0)
+    judges = Judges(5.0)
     found = codes(judges, case("Ja.", "own", "step_marker"))
     assert sorted(found) == [("own", "VALIDATOR_ERROR"), ("step_marker", "MISSING_STEP_MARKER")]
     assert codes(judges, case("Ja.", "step_marker")) == [("step_marker", "MISSING_STEP_MARKER")]
