@@ -27,8 +27,8 @@ from tests.fault.staged.restore import DUMP, Forged, hostile, places, tree
 from tests.installation import Installation, asked, end_all, run
 from tests.ports import free_port
 from tests.support import wait_for, wait_until
-from worker.backup import backup, snapshot
-from worker.backup.snapshot import fitting_server
+from worker.backup import backup
+from worker.backup.backup import fitting_server
 from worker.processes.broker import EmbeddedBroker, Server, find_server
 
 #: A chat's agent that answers, and one of a phase that writes its file.
@@ -263,7 +263,7 @@ def test_a_server_that_reads_the_backup_and_fits_the_store_is_taken(private_sett
     broken.chmod(0o755)
     servers = [Server(broken, "9.9.9", "PATH"), find_server()]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(snapshot, "find_servers", lambda: iter(servers))
+        patched.setattr(backup, "find_servers", lambda: iter(servers))
         assert fitting_server(private_settings, b"REDIS0010") == servers[1]
         with pytest.raises(RestoreRefused, match=r"broken-server 9.9.9 does not read it.*on PATH"):
             fitting_server(private_settings, b"REDIS0099")

@@ -24,8 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, cast
 
-from api_client.contract.issues import RestoreRefused
-from worker.backup.snapshot import BackupFailed
+from api_client.contract.issues import HelixError, RestoreRefused
 
 FORMAT = "helix-turns.backup/1"
 _MANIFEST, _SEAL = "manifest.json", "manifest.sha256"
@@ -42,6 +41,12 @@ _MOST_MEMBERS, _NAME_BYTES, _PART_BYTES, _HEADER_BYTES, _FACTS_BYTES = 1_000_000
 _ENTRY_BYTES = 256
 _MOST_NUMBER = 2**63
 _PERMISSIONS = 0o777
+
+
+class BackupFailed(HelixError):
+    """The backup cannot be taken; nothing was written in the place of an archive."""
+
+    code = "backup_failed"
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,7 @@ from typing import Any, TypeVar
 
 import h11
 
-from worker.runners.guard.byte_stream import Stream
-from worker.runners.guard.outbound import MAX_HEAD, Outbound, Refused, Upstream
+from worker.runners.guard.outbound import MAX_HEAD, Outbound, Refused, Stream, Upstream
 from worker.runners.guard.witness import Framing, Listening, Record
 
 #: Connections of one run at a time; one more is closed at once.
