@@ -1,6 +1,7 @@
 """One run of an agent as a worker would order it, and what could be seen of it: what the tests of all agents share."""
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Callable
@@ -10,6 +11,9 @@ from typing import Any
 
 from tests.support import processes_with
 from worker.runners.base import AgentEvent, AsyncRunner, Order, RunResult
+from worker.runners.guard.launch import Hear, Launch, begin
+from worker.runners.guard.processes import Processes
+from worker.runners.guard.supervision import Ending
 
 
 @dataclass
@@ -18,6 +22,13 @@ class Asked:
 
     reason: str = ""
     lease_ends: float = math.inf
+
+
+def ended(agents: Processes, launch: Launch, order: Order, take_line: Hear = lambda _: ()) -> Ending:
+    """Run what is launched to the end, in this thread, with nobody who hears of it."""
+    with contextlib.ExitStack() as held:
+        begun = begin(agents, launch, order, Asked(), lambda _: None, take_line, held)
+        return begun if isinstance(begun, Ending) else begun.ended(begun.supervision.watch())
 
 
 class _Judged:

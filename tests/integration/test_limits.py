@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from api_client.contract.phases import Phase
-from tests.runs import Asked, order_in
+from tests.runs import ended, order_in
 from tests.support import wait_for
 from worker.runners.base import Completion, ErrorKind, Verdict
 from worker.runners.guard import box, footprint
 from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import OUR_CODE, Launch, run
+from worker.runners.guard.launch import OUR_CODE, Launch
 from worker.runners.guard.processes import Processes
 from worker.runners.guard.supervision import Ending, stopped
 from worker.verification import Fence, check
@@ -46,7 +46,7 @@ def runs(agents: Processes, tmp_path: Path, request: pytest.FixtureRequest) -> R
             box=request.param,
             bounds=Bounds(**{**_values(ENOUGH), **bounds}),
         )
-        ending = run(agents, launch, order, Asked(), lambda _: None, lambda _: [])
+        ending = ended(agents, launch, order)
         return ending, stopped(ending, order, ending.evidence)
 
     return play

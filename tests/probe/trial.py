@@ -14,14 +14,14 @@ from pathlib import Path
 from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
 from tests.probe.ways import WAYS
-from tests.runs import Asked, order_in
+from tests.runs import ended, order_in
 from tests.support import processes_with
 from worker.files.workspace import written_files
 from worker.runners.base import Transcript
 from worker.runners.claude.command import door_environment, outbound
 from worker.runners.guard.box import PORT, Bind
 from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import Launch, run
+from worker.runners.guard.launch import Launch
 from worker.runners.guard.processes import Processes
 from worker.verification import Fence, check
 
@@ -147,7 +147,7 @@ def _tried(folder: Path, agents: Processes, at: dict[str, str], box: str) -> dic
         bounds=Bounds(tmp_mb=16),
     )
     transcript = Transcript()
-    ending = run(agents, launch, order, Asked(), lambda _: None, transcript.take_line)
+    ending = ended(agents, launch, order, transcript.take_line)
     assert transcript.result, (ending.exit, ending.stderr)
     found: dict[str, bool] = json.loads(transcript.text)
     assert list(found) == list(WAYS)

@@ -124,20 +124,6 @@ def _on_stage(launch: Launch, stage: Staged) -> Launch:
 Hear = Callable[[bytes], Iterable[AgentEvent]]
 
 
-def run(agents: Processes, launch: Launch, order: Order, stop: Stop, emit: Emit, take_line: Hear) -> Ending:
-    """Run an agent to the end, in this thread; each line of its output becomes events.
-
-    One that cannot be started ends at once.
-    """
-    with contextlib.ExitStack() as held:
-        begun = begin(agents, launch, order, stop, emit, take_line, held)
-        if isinstance(begun, Ending):
-            return begun
-        ending = begun.supervision.run()
-        reach("agent.ended")
-        return begun.boxed(ending)
-
-
 @dataclass(frozen=True, slots=True)
 class Begun:
     """An agent that was started, and in what."""
@@ -156,13 +142,9 @@ class Begun:
         return self.door.seen(self.since) if self.door else None
 
     def ended(self, report: Exit) -> Ending:
-        """Return what ``watched`` saw. May block."""
+        """Return what the watch saw; with the box's own error where nothing but that came. May block."""
         ending = self.supervision.ending(report)
         reach("agent.ended")
-        return self.boxed(ending)
-
-    def boxed(self, ending: Ending) -> Ending:
-        """Return how it ended; with the box's own error where nothing but that came."""
         ending = replace(ending, box=self.level, witnessed=self.witnessed)
         if self.level.kind != "none" and not ending.bytes and (problem := box.failed(ending.stderr)):
             return replace(ending, exit=replace(ending.exit, error=problem))
@@ -375,13 +357,17 @@ class ProcessRunner:
 
     def run(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent once, in this thread. Every failure of it is a verdict."""
-        play = self.prepare(order)
-        if isinstance(play, RunResult):
-            return play
+        held = contextlib.ExitStack()
+        started = self._start(order, emit, stop, held)
+        if isinstance(started, RunResult):
+            return started
+        play, begun = started
         try:
-            return play.conclude(run(self._agents, play.launch, order, stop, emit, play.take_line), emit)
-        finally:
-            play.clear()
+            report = begun.supervision.watch() if isinstance(begun, Begun) else None
+        except BaseException:
+            _clear(play, held)
+            raise
+        return _concluded(play, begun, report, emit, held)
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """The same in the running loop, which reads the agent's pipes; what blocks before and after is in threads."""

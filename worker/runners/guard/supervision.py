@@ -137,16 +137,19 @@ class Supervision:
         self._give_up = float("inf")
 
     def run(self) -> Ending:
-        """Watch it to the end, in this thread. What ``on_line`` raises ends the agent, and goes on to the caller."""
+        """Watch it to the end, in this thread. Raises as ``watch``."""
+        return self.ending(self.watch())
+
+    def watch(self) -> Exit:
+        """As ``watched``, in this thread. What ``on_line`` raises ends the agent, and goes on to the caller."""
         try:
-            ended = self._watch()
+            return self._watch()
         except BaseException:
             self.end("failed", grace=0)
             while self.process.wait(PATIENCE) is None:
                 self._check_guard()
             self.process.close()
             raise
-        return self.ending(ended)
 
     def ending(self, ended: Exit) -> Ending:
         """The result of the watch. Looks at its folders: that may block.
