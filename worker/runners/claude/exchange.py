@@ -16,8 +16,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import structlog
-
 from api_client.contract.failpoints import reach
 from worker.files.recording import Finished, Recording, forget
 from worker.files.workspace import RESPONSE, written_files
@@ -41,6 +39,7 @@ from worker.runners.guard import marks, witness
 from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.launch import ended_before
+from worker.runners.guard.processes import recording_beside
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.witnessed import weigh
 
@@ -141,8 +140,6 @@ def evidence_of(
 # Each message has its own UUID, by which the CLI says when it took it and when it was done with it: what comes before
 # the first belongs to an earlier message, and nothing comes after the second. The proof needs no process: it is made
 # while that lives, when it was killed as soon as it had answered, and from the recording by who takes the turn over.
-
-log = structlog.get_logger()
 
 #: The first line of a message's recording: where its process had its files, and what it had heard before.
 _HEAD = "helix_message"
@@ -273,11 +270,7 @@ class ProcessFiles:
         facts += [self.asked, self.length, self.spent, self.calls, self.spare]
         head = json.dumps({_HEAD: facts}).encode() + b"\n"
         forget(order.directory)  # of a process that never took it
-        try:
-            return Recording(order.directory, head) if order.recorded else None
-        except OSError as error:
-            log.info("run.not_recorded", folder=str(order.directory), error=str(error))
-            return None
+        return recording_beside(order.directory, head) if order.recorded else None
 
     def judged(self, folder: Path, message: Exchange, ending: Ending, *, lives: bool) -> tuple[Completion, Left]:
         """The gate's verdict over a message whose files and marks are in a folder.

@@ -84,7 +84,7 @@ class Processes:
         """
         request: dict[str, Any] = {"do": "spawn", "mark": mark, "lease_ends": lease_ends, "open_files": open_files}
         request |= {"argv": list(argv), "env": {**env, marks.MARK: mark}, "cwd": str(cwd)}
-        recording = _recording(recorded) if recorded else None
+        recording = recording_beside(recorded) if recorded else None
         request |= {"record": recording.path if recording else "", "facts": dict(facts or {})}
         with contextlib.ExitStack() as theirs, contextlib.ExitStack() as ours:
             if recording:
@@ -236,9 +236,10 @@ class _Guard:
             return b""
 
 
-def _recording(folder: Path) -> Recording | None:
+def recording_beside(folder: Path, head: bytes = b"") -> Recording | None:
+    """Begin a recording; None, and logged, where it cannot be made."""
     try:
-        return Recording(folder)
+        return Recording(folder, head)
     except OSError as error:
         log.info("run.not_recorded", folder=str(folder), error=str(error))
         return None
