@@ -10,11 +10,7 @@ from api_client.contract.settings import Settings
 
 
 def find_program(settings: Settings) -> str:
-    """The path of the CLI.
-
-    Raises:
-        SettingsError: there is none.
-    """
+    """The path of the CLI. Raises ``SettingsError``: there is none."""
     found = shutil.which(str(Path(settings.claude_path).expanduser()))
     if found is None:
         raise SettingsError([f"HELIX_CLAUDE_PATH={settings.claude_path!r}: no such program; see docs/claude-cli.md"])

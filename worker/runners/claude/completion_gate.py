@@ -160,11 +160,7 @@ def obstacle(directory: Path) -> str:
 
 
 def parse_mark(content: bytes) -> Mark:
-    """One mark, as the hook wrote it.
-
-    Raises:
-        ValueError: it is not a mark.
-    """
+    """One mark, as the hook wrote it. Raises ``ValueError``: it is not a mark."""
     run, _, body = content.decode("utf-8", "replace").partition("\n")
     facts = json.loads(body)
     if not isinstance(facts, dict):

@@ -79,11 +79,7 @@ class Stream(asyncio.BufferedProtocol):
         return said[: found.end()]
 
     async def write(self, data: bytes) -> None:
-        """Send, as fast as the other side takes it.
-
-        Raises:
-            OSError: the connection broke off.
-        """
+        """Send, as fast as the other side takes it. Raises ``OSError``: the connection broke off."""
         self.send(data)
         if self._full:
             await asyncio.shield(self._full)
@@ -288,11 +284,7 @@ class Outbound:
         return cls(upstream=upstream, hosts=settings.box_hosts, proxy=proxy, ca=given.get("NODE_EXTRA_CA_CERTS", ""))
 
     def allowed(self, method: bytes, target: bytes) -> Upstream:
-        """The service, where a request to it may be passed on.
-
-        Raises:
-            Refused: it may not.
-        """
+        """The service, where a request to it may be passed on. Raises ``Refused``: it may not."""
         path = target.partition(b"?")[0].decode("ascii", "replace")
         if self.upstream is None or not self.upstream.passes(method, path):
             asked = f"{method.decode('ascii', 'replace')} {path}"[:200]
@@ -300,21 +292,13 @@ class Outbound:
         return self.upstream
 
     async def to_upstream(self, upstream: Upstream) -> Stream:
-        """A new connection to the service.
-
-        Raises:
-            Refused: it cannot be reached.
-        """
+        """A new connection to the service. Raises ``Refused``: it cannot be reached."""
         host, port = upstream.address
         context = _trusted(self.ca, _stamp(self.ca)) if upstream.tls else None
         return await self._connected(host, port, context, proxy=self.proxy if upstream.tls else "")
 
     async def to_host(self, target: str) -> Stream:
-        """A connection to a named host, ``name:port``.
-
-        Raises:
-            Refused: it is not named, or cannot be reached.
-        """
+        """A connection to a named host, ``name:port``. Raises ``Refused``: it is not named, or cannot be reached."""
         host, _, port = target.rpartition(":")
         host = host.strip("[]").lower().rstrip(".")
         named = next((entry for entry in self.hosts if _matches(entry, host, port)), None)
@@ -394,11 +378,7 @@ async def _resolved(host: str, port: int, named: str) -> str:
 
 
 async def _through(proxy: str, host: str, port: int) -> Stream:
-    """A connection through a proxy.
-
-    Raises:
-        OSError: the proxy cannot be reached, or refuses.
-    """
+    """A connection through a proxy. Raises ``OSError``: the proxy cannot be reached, or refuses."""
     parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
     loop = asyncio.get_running_loop()
     _, stream = await loop.create_connection(Stream, parts.hostname or "", parts.port or 3128)

@@ -227,11 +227,7 @@ class Framing:
         return self._left is None
 
     def take(self, raw: bytes) -> bytes:
-        """Return what of the body is in a piece.
-
-        Raises:
-            Broken: it is not framed as its head said.
-        """
+        """Return what of the body is in a piece. Raises ``Broken``: it is not framed as its head said."""
         if self._chunked:
             return b"".join(self._chunks(raw))
         if self._left is None:
