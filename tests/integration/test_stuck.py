@@ -124,14 +124,14 @@ def refuses(broker: EmbeddedBroker) -> bool:
 
 @contextmanager
 def loading(folder: Path) -> Iterator[str]:
-    """A server that reads its data for minutes; yields its address."""
+    """A server that reads its data for a minute, and answers about every 1,000 keys; yields its address."""
     source = folder / "full"
     with EmbeddedBroker(source) as broker, redis.Redis.from_url(broker.url) as server:
         for part in range(100):
-            server.eval("for i = 1, 3000 do redis.call('set', ARGV[1] .. i, 'x') end", 0, f"key-{part}-")
+            server.eval("for i = 1, 5000 do redis.call('set', ARGV[1] .. i, 'x') end", 0, f"key-{part}-")
     socket = folder / "slow.sock"
     command = [find_server().path, "--port", "0", "--unixsocket", socket, "--dir", source, "--appendonly", "yes"]
-    slow = ["--save", "", "--key-load-delay", "250", "--loading-process-events-interval-bytes", "1024"]
+    slow = ["--save", "", "--key-load-delay", "50", "--loading-process-events-interval-bytes", "1024"]
     process = subprocess.Popen([*map(str, command), *slow], stdout=subprocess.DEVNULL, stderr=sys.stderr)
     try:
         wait_for(socket.exists)
