@@ -299,6 +299,9 @@ class OpenEnum(StrEnum):
         unknown._name_, unknown._value_ = value, value
         return unknown
 
+    def __reduce_ex__(self, _protocol: object) -> tuple[type[Self], tuple[str]]:
+        return type(self), (self._value_,)  # before 3.11.4 by its name, which an unknown word has not
+
 
 # Tables of words: one TOML file beside the module that reads it, with each sentence in German and English.
 

@@ -1,6 +1,8 @@
 """Turn ids, requests and records as they are stored."""
 
+import copy
 import json
+import pickle
 from dataclasses import fields
 
 import pytest
@@ -244,3 +246,9 @@ def test_a_report_of_another_version_is_read_with_what_fits() -> None:
 def test_garbage_is_refused(garbage: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         WorkerReport.from_json("w", garbage)
+
+
+@pytest.mark.parametrize("word", [Outcome.PASSED, Outcome("later")])
+def test_a_word_of_a_later_version_can_be_copied_and_sent_to_another_process(word: Outcome) -> None:
+    for found in (copy.copy(word), copy.deepcopy(word), pickle.loads(pickle.dumps(word))):
+        assert (found, type(found), found.value) == (word, Outcome, word.value)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
-from urllib.parse import unquote, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from api_client.contract.keys import NONE, SHIPPED
 from api_client.contract.notices import KINDS
@@ -76,17 +76,18 @@ class Cluster:
         Raises:
             ValueError: it names no node, or a database: a cluster has one.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in {"redis+cluster", "rediss+cluster"}:
+        scheme, _, rest = url.partition("://")
+        if scheme.lower() not in {"redis+cluster", "rediss+cluster"}:
             return None
-        login, at, hosts = parts.netloc.rpartition("@")
-        nodes = tuple(
-            (node.hostname or "", node.port or 6379) for node in (urlsplit(f"//{h}") for h in hosts.split(","))
-        )
-        if not all(host for host, _ in nodes) or parts.path not in {"", "/", "/0"}:
+        # Not by urlsplit: newer releases of Python refuse hosts before one in brackets.
+        where, behind, options = re.split(r"([/?#]|$)", rest, maxsplit=1)
+        login, at, several = where.rpartition("@")
+        hosts = several.split(",")
+        first = urlsplit(f"{scheme[: -len('+cluster')]}://{login}{at}{hosts[0]}{behind}{options}")
+        nodes = tuple((node.hostname or "", node.port or 6379) for node in (urlsplit(f"//{host}") for host in hosts))
+        if not all(host for host, _ in nodes) or first.path not in {"", "/", "/0"}:
             raise ValueError("must look like redis+cluster://host:6379,host:6379 (rediss+cluster:// for TLS)")
-        first = parts._replace(scheme=parts.scheme.removesuffix("+cluster"), netloc=login + at + hosts.split(",")[0])
-        return cls(nodes, urlunsplit(first), unquote(login.partition(":")[2]))
+        return cls(nodes, first.geturl(), unquote(login.partition(":")[2]))
 
 
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
