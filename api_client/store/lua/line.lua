@@ -99,6 +99,11 @@ local function line_up(id, of, message)
   put(place, time_of(place))
 end
 
+-- Where nobody waits any longer, all clocks begin again.
+local function begin_again()
+  if is_empty() then redis.call('DEL', LINE, FIRST, SECOND) end
+end
+
 -- Take a turn out of the line: it ends.
 local function leave(id)
   local place = place_of(id)
@@ -106,6 +111,7 @@ local function leave(id)
   redis.call('HDEL', LINE, id)
   remove(place.at)
   put(place, time_of(place))
+  begin_again()
 end
 
 -- A turn takes no place of its owner any longer.
@@ -201,7 +207,7 @@ local function release_one(without_message)
   if place.most > 0 then redis.call('ZADD', AT_WORK, 0, place.owner .. '|' .. id) end
   put(place, at + 1 / place.weight)
   redis.call('ZREMRANGEBYSCORE', owners, AWAY, AWAY + clock) -- their time is over: they would begin now anyway
-  if is_empty() then redis.call('DEL', LINE, FIRST, SECOND) end -- all clocks begin again
+  begin_again()
   redis.call('ZADD', DUE, before(place.deadline_at, NOW + ANNOUNCE_MS), id)
   if COUNTED == 1 then redis.call('ZADD', LET_GO, NOW, id) end
   if is_pushed then queued = redis.call('LPUSH', QUEUE, message) end

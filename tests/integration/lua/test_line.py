@@ -199,6 +199,13 @@ async def test_cancelled_turns_leave_the_line_and_cost_their_owner_nothing(line:
     assert line.order() == ["b"] * 19
 
 
+async def test_the_last_turn_that_leaves_the_line_leaves_nothing_of_it(line: Line) -> None:
+    ids = await line.submit("a", AHEAD + 1)
+    await line.client.canceller.cancel(ids[-1])
+    assert line.order() == ["a"] * AHEAD
+    assert not line.store.exists(line.keys.places, line.keys.turns_of("interactive"))
+
+
 async def test_a_cancelled_turn_whose_message_waits_lets_the_next_one_go(line: Line) -> None:
     ids = await line.submit("a", 5)
     for turn_id in ids[:AHEAD]:
