@@ -237,7 +237,7 @@ PAUSES = Noun[Pause](
             lambda each, sight: (
                 f"{each.errors} errors in a row"
                 if each.what == BREAKER
-                else f"said {each.errors} times"
+                else f"said {each.errors} time{'s' * (each.errors != 1)}"
                 if each.what == LIMIT
                 else sight.named(each.by)
             ),

@@ -285,7 +285,8 @@ def why(row: Row, head: str, facts: Facts) -> Wait | None:
     at = facts.at
     if row.held:
         if facts.refusal is None and (facts.is_gone(row.worker) or 0 < row.lease_until <= at * 1000):
-            return Wait(reason=Reason.LOST, at=at, subject=row.worker, until=row.lease_until / 1000)
+            left = row.lease_until / 1000 if row.lease_until > at * 1000 else 0.0
+            return Wait(reason=Reason.LOST, at=at, subject=row.worker, until=left)
         return None
     if row.state is TurnState.PARKED:
         return Wait(reason=Reason.PERSON, at=at, until=row.decide_by / 1000)

@@ -34,7 +34,7 @@ HEALTHY = {
     'helix_turns{state="parked"}': "1x240",
     'helix_turns{state="queued"}': "4x240",
     "helix_oldest_waiting_seconds": "3x240",
-    "helix_oldest_parked_seconds": "0+15x240",
+    "helix_oldest_parked_seconds": "0+3x240",
     'helix_waits{reason="unfit"}': "0x240",
     'helix_waits{reason="session"}': "3x240",
     "helix_stuck_turns": "0x240",

@@ -159,8 +159,8 @@ async def no_worker_can(site: Site) -> None:
 
 
 async def needs_a_person(site: Site) -> None:
-    """For more than an hour."""
-    site.store.hincrby(Keys(site.settings.namespace).turn(await site.park()), "parked_at", -4_000_000)
+    """For more than a quarter of an hour."""
+    site.store.hincrby(Keys(site.settings.namespace).turn(await site.park()), "parked_at", -1_000_000)
 
 
 async def kills_the_worker(site: Site) -> None:

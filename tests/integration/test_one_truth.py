@@ -319,4 +319,4 @@ async def compared(trouble: Trouble, installation: Installation) -> None:
         assert found, [each["check"] for each in doctor]
         assert any(plain(of_all) in plain(each["message"]) for each in found), found
     assert {code, trouble.check} & set(seen["readyz"]["why"]), seen["readyz"]
-    assert ("nothing is stuck" in seen["overview"]) == (code in {"session", "delay", "slot"})
+    assert ("nothing is stuck" in seen["overview"]) == (code in {"session", "delay", "slot", "pause", "budget"})

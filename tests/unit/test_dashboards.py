@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from api_client.contract.counters import BOUNDS_MS, COUNTERS
 from api_client.contract.tasks import QUEUES
+from api_client.contract.tool_calls import ToolRule
 from api_client.contract.turn import Outcome, TurnState
 from api_client.pauses import BREAKER, LIMIT, WHATS
 from api_client.web.routes.exposition import Vitals, exposition, metric_name
@@ -204,3 +205,8 @@ def test_units_are_the_base_units_of_prometheus() -> None:
 def test_losses_and_errors_are_shown_before_the_first_one_so_that_prometheus_sees_it() -> None:
     zero = {(s.name, *s.labels.values()) for family in FAMILIES for s in family.samples if s.value == 0}
     assert {("helix_delivery_lost_total", "running"), ("helix_http_responses_total", "503")} <= zero
+
+
+def test_the_alert_about_a_person_comes_before_the_question_is_answered_no() -> None:
+    [rule] = [each for group in ALERTS["groups"] for each in group["rules"] if each["alert"] == "HelixPersonNeeded"]
+    assert float(rule["expr"].rpartition(">")[2]) + 60 < ToolRule().wait_seconds

@@ -170,6 +170,14 @@ def reason(row: Row, known: Facts, head: str = "") -> str:
     return found.reason.value if found else ""
 
 
+@pytest.mark.parametrize(("seconds", "when"), [(5, "takes over in 5 s"), (0, "takes over"), (-60, "takes over")])
+def test_the_time_of_a_takeover_is_told_only_while_it_is_to_come(seconds: int, when: str) -> None:
+    held = turn(held=True, worker="worker-9-1@gone", lease_until=(NOW + seconds) * 1000)
+    found = why(held, "", facts(ended=frozenset({"worker-9-1@gone"})))
+    assert found
+    assert found.words().endswith(when)
+
+
 SICK = replace(WELL, name="worker-8-1@i", host="i", sick="no room", free=0)
 FULL = replace(WELL, name="worker-9-1@j", free=0)
 OTHERS = replace(WELL, name="worker-6-1@k", models=("haiku",))

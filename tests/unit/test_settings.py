@@ -41,6 +41,10 @@ def test_an_unknown_name_is_refused_with_the_likely_one() -> None:
     ]
 
 
+def test_what_the_examples_read_may_be_exported_beside_the_settings() -> None:
+    assert load({"HELIX_URL": "http://127.0.0.1:8765", "HELIX_KEY": "k"}) == load({})
+
+
 def test_a_key_for_the_real_agent_makes_it_the_first_model_unless_models_are_named() -> None:
     key = {"HELIX_CLAUDE_API_KEY": "sk"}
     assert load(key).models == {"helix-consultant": "claude_cli", "scripted": "scripted"}

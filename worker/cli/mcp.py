@@ -238,7 +238,7 @@ def mcp(url: str, key: str, model: str, wait: float, patience: float) -> None:
     if not url.startswith(("http://", "https://")):
         raise click.UsageError(f"--url must begin with http:// or https://, not {url!r}")
     if find_spec("mcp") is None:
-        raise click.UsageError("the MCP SDK is not installed: pip install 'helix-turns[mcp]'")
+        raise click.UsageError("the MCP SDK is not installed: pip install '.[mcp]' in the checkout")
     serve(TurnTools(RelayAccess(url.rstrip("/"), key, patience), model, wait), version("helix-turns"))
 
 

@@ -422,7 +422,8 @@ def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) ->
 
 def refused(said: str, evidence: dict[str, Any], *, filtered: bool) -> Completion:
     """The verdict where the provider says that the model refused, in its own words, or that a filter stopped it."""
-    reason = f"the service's filter stopped the answer: {said}" if filtered else f"the model refused: {said}"
+    by = "the service's filter stopped the answer" if filtered else "the model refused"
+    reason = f"{by}: {said}" if said.strip() else by
     why = Why.FILTERED if filtered else Why.REFUSED
     return Completion(verdict=Verdict.REFUSED, why=why, reason=" ".join(reason.split())[:300], evidence=evidence)
 

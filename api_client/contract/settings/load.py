@@ -71,8 +71,8 @@ _CONSULTANT = {"helix-consultant": "claude_cli", "scripted": "scripted"}
 _LLM_FLOW = "HELIX_USE_LLM_FLOW"
 #: Who sets one of these does not ask the broker that `turns up` runs here.
 STORES = ("REDIS_URL", "REDIS_URL_FILE", "HELIX_BROKER_URL", "HELIX_STORE_URL")
-#: Read elsewhere: the failpoint of a process under test (``failpoints.py``), the constants of one.
-_OF_TESTS = frozenset({"HELIX_FAILPOINT", CONSTANTS})
+#: Read elsewhere: by a process under test (its failpoint and constants), and by clients of the relay (docs/examples).
+_READ_ELSEWHERE = frozenset({"HELIX_FAILPOINT", CONSTANTS, "HELIX_URL", "HELIX_KEY"})
 
 
 def load(environ: Mapping[str, str] | None = None) -> Settings:
@@ -182,7 +182,7 @@ def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
                 f"[flow.{flow}]: HELIX_FLOW_VERSION has no such version ({versions}); {flow}=0 keeps it off"
             )
     if settings.files and find_spec("obstore") is None:
-        problems.append('HELIX_FILES: obstore is not installed; pip install "helix-turns[s3]"')
+        problems.append('HELIX_FILES: obstore is not installed; pip install ".[s3]" in the checkout')
     problems += _cluster_problems(settings)
     if settings.open_broker != "allowed":
         problems += open_brokers(settings.broker_url, settings.store_url)
@@ -226,7 +226,7 @@ def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
             f"{_LLM_FLOW}: only true; the flow before ADR-034 is not here. HELIX_FLOW_VERSION compares flows"
         )
     for name in environ:
-        if name in known or name == _LLM_FLOW or name in _OF_TESTS:
+        if name in known or name == _LLM_FLOW or name in _READ_ELSEWHERE:
             continue
         if not name.startswith("HELIX_") or name.startswith("HELIX_AGENT_"):
             continue
