@@ -197,8 +197,10 @@ def _message(
     known, images = len(problems.found), tuple[Image, ...]()
     if not isinstance(given, str):
         given, images = _content(given, f"{name}.content", rules, problems, new=last)
-    if len(given) > rules.chars:
-        raise _too_long(f"{name}.content", len(given), rules.chars)
+    # An answer that was delivered may come back in the history, so only the whole conversation bounds it.
+    most = MAX_TEXT_CHARS if role == "assistant" else rules.chars
+    if len(given) > most:
+        raise _too_long(f"{name}.content", len(given), most)
     if last and role != "user" and not (rules.go_on and role == "assistant"):
         message = f"{name}.role: the last message must be the user's; got {shown(role)}"
         raise bad_request(message, param=f"{name}.role", code="last_message_not_user")

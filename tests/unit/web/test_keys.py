@@ -194,6 +194,15 @@ async def test_limits_of_a_conversation_are_settings(turns: FakeTurns) -> None:
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)
 
 
+async def test_an_answer_that_was_delivered_may_come_back_in_the_history(turns: FakeTurns) -> None:
+    """An answer has 2 MiB at most (`worker/files/workspace.py`), one message of a user fewer characters."""
+    history = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b" * 2 * 2**20}]
+    async with caller(app_with(turns)) as http:
+        messages = [*history, {"role": "user", "content": "And now?"}]
+        answer = await http.post("/v1/turns", json={"model": "scripted", "messages": messages})
+    assert answer.status_code == 202
+
+
 def run(path: Path, *arguments: str) -> Result:
     environ = {"HELIX_KEYS_FILE": str(path), "HELIX_ROOT": str(path.parents[1]), "REDIS_URL": ""}
     return CliRunner(env=environ).invoke(command, list(arguments))
