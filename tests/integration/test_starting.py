@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import socketserver
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +75,48 @@ def test_a_broker_that_does_not_answer_is_named_where_it_is_another_server(tmp_p
     short = {CONSTANTS: json.dumps({"store_wait_seconds": "0.2"})}
     given = environ(tmp_path, HELIX_STORE_URL=settings.store_url, HELIX_BROKER_URL=NOWHERE, **short)
     assert f"waited 0.2 s for the broker at {NOWHERE}" in refused(["up"], given)[-1]
+
+
+class OldServer(socketserver.StreamRequestHandler):
+    """Answers as a server of another release: ``version`` is its own, ``hello`` its answer to HELLO."""
+
+    version, hello = b"6.2.14", b"%1\r\n+proto\r\n:3\r\n"
+
+    def handle(self) -> None:
+        while head := self.rfile.readline():
+            words = [self.rfile.read(int(self.rfile.readline()[1:]) + 2)[:-2] for _ in range(int(head[1:]))]
+            told = b"redis_version:" + self.version + b"\r\n"
+            answers = {b"HELLO": self.hello, b"PING": b"+PONG\r\n", b"INFO": b"$%d\r\n%s\r\n" % (len(told), told)}
+            self.wfile.write(answers.get(words[0].upper(), b"+OK\r\n"))
+
+
+@contextlib.contextmanager
+def answering(**changes: bytes) -> Iterator[str]:
+    """The address of an ``OldServer``."""
+    handler = type("Changed", (OldServer,), changes)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"redis://127.0.0.1:{server.server_address[1]}/0"
+        server.shutdown()
+
+
+@COMMANDS
+@pytest.mark.parametrize("name", ["store", "broker"])
+def test_a_server_that_is_too_old_is_refused_before_anything_runs(
+    tmp_path: Path, settings: Settings, command: list[str], name: str
+) -> None:
+    with answering() as url:
+        broker = {"HELIX_STORE_URL": settings.store_url, "HELIX_BROKER_URL": url}
+        [line] = refused(command, environ(tmp_path, **({"REDIS_URL": url} if name == "store" else broker)))
+    assert line == f"turns: the {name}: redis 6.2.14 is too old; use Valkey, or Redis 7.0 or newer [invalid_settings]"
+
+
+@COMMANDS
+def test_a_server_that_speaks_an_older_protocol_is_told_at_once(tmp_path: Path, command: list[str]) -> None:
+    with answering(hello=b"-ERR unknown command 'HELLO'\r\n") as url:
+        [line] = refused(command, environ(tmp_path, REDIS_URL=url))
+    assert "must speak RESP3" in line
 
 
 @COMMANDS

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -76,12 +77,16 @@ def await_server(name: str, settings: Settings, stopping: threading.Event) -> No
         while not stopping.is_set():
             try:
                 server.ping()
+                require_version(name, server)
                 return
             except (RedisError, OSError) as error:
                 refusal = refusal_of(error)
                 if refusal and refusal.word in _FOR_GOOD:
                     raise StoreUnavailable(str(error), refusal) from error
                 reason = str(error) or type(error).__name__
+                if "HELLO" in reason:
+                    fix = "the server, or a proxy before it, must speak RESP3 (the command HELLO): Redis 7.0 or newer"
+                    raise SettingsError([f"the {name} at {where}: {reason}; {fix}"]) from error
                 if not announced:
                     said = refusal.message if refusal else f"it does not answer ({reason})"
                     click.echo(f"waiting for the {name} at {where}: {said}", err=True)
@@ -92,6 +97,24 @@ def await_server(name: str, settings: Settings, stopping: threading.Event) -> No
                     waited = f"waited {settings.store_wait_seconds:g} s for the {name} at {where}"
                     raise StoreUnavailable(f"{waited} ({reason}); start it, or correct REDIS_URL") from error
             stopping.wait(_PAUSE_SECONDS)
+
+
+def require_version(name: str, server: Any) -> None:
+    """Refuse a server that is too old for our commands; one that does not tell its version is taken.
+
+    Raises:
+        SettingsError: as ``turns doctor`` says it.
+    """
+    from redis.exceptions import ResponseError
+
+    from worker.cli.checks.store import version
+
+    try:
+        found = version(name, server.info("server"))
+    except ResponseError:  # this user may not ask
+        return
+    if found.state == "wrong":
+        raise SettingsError([f"the {name}: {found.message}; {found.fix}"])
 
 
 @contextlib.contextmanager
