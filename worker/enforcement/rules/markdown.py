@@ -283,7 +283,13 @@ def _lines(path: Path) -> int | None:
 
 # The answer is written in the language that the rule wants.
 
-_NAMES = {"de": "Deutsch", "en": "English", "es": "español", "fr": "français", "it": "italiano", "nl": "Nederlands"}
+_TAGS = ("de", "en", "es", "fr", "it", "nl")
+_NAMES = {
+    "de": dict(
+        zip(_TAGS, ("Deutsch", "Englisch", "Spanisch", "Französisch", "Italienisch", "Niederländisch"), strict=True)
+    ),
+    "en": dict(zip(_TAGS, ("German", "English", "Spanish", "French", "Italian", "Dutch"), strict=True)),
+}
 #: How much more often the found language's words must stand there than the wanted language's.
 _CLEARLY = 1.5
 
@@ -309,7 +315,8 @@ class Language(Rule):
         if found in ("", self.expect) or counts[found] < _CLEARLY * counts[self.expect]:
             return []
         locale = self.words_in(context)
-        return [rule_issue("WRONG_LANGUAGE", locale, wanted=_NAMES[self.expect], found=_NAMES[found])]
+        names = _NAMES.get(locale, _NAMES["en"])
+        return [rule_issue("WRONG_LANGUAGE", locale, wanted=names[self.expect], found=names[found])]
 
 
 # Links lead only where they may. Nothing is opened: the rule reads addresses, it needs no network.

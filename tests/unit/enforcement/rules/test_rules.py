@@ -256,3 +256,10 @@ PIECES = [
 @given(st.lists(st.sampled_from(PIECES) | st.text(max_size=10), max_size=20).map("".join))
 def test_no_text_makes_a_rule_raise(text: str) -> None:
     assert "VALIDATOR_ERROR" not in [issue.code for issue in examine(text, ALL)]
+
+
+@pytest.mark.parametrize(("locale", "said"), [("en", "written in English"), ("de", "auf Englisch geschrieben")])
+def test_languages_are_named_in_the_language_of_the_message(locale: str, said: str) -> None:
+    [found] = Language(expect="de").validate(ENGLISH * 2, {"locale": locale})
+    assert said in found.message
+    assert ("German" if locale == "en" else "Deutsch") in (found.fix_hint or "")
