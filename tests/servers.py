@@ -20,7 +20,10 @@ _FOLDER = Path(".helix-tools", "servers").absolute()
 _TESTS = (
     "tests/contract",
     "tests/integration/lua",
-    *(f"tests/integration/test_{name}.py" for name in ("engine", "golden_records", "main_path", "shards", "backup")),
+    *(
+        f"tests/integration/test_{name}.py"
+        for name in ("engine", "from_nothing", "golden_records", "main_path", "shards", "backup")
+    ),
 )
 #: The version of Debian that a server comes from, and its package there; Debian's releases, as its archive names them.
 _OF_DEBIAN = {"redis-7": ("bookworm", "redis"), "redis-8": ("trixie", "redis"), "valkey-8": ("trixie", "valkey")}

@@ -144,8 +144,8 @@ class _Open:
     day: int
     at: float
     amount: int
-    runs: int = 0
-    guessed: bool = False
+    runs: int
+    guessed: bool
 
 
 class Spending:
@@ -178,9 +178,11 @@ class Spending:
         await self.settle()
         now = await self._store.clock_ms() / 1000
         day = day_of(now)
-        said, *details = await self._store.run(_RESERVE, self._names(day), [json.dumps(turns), day, _KEEP_MS])
-        if said == b"reserved":
-            return True
+        said = b""
+        with self._store.housekeeping("reservation"):
+            said, *details = await self._store.run(_RESERVE, self._names(day), [json.dumps(turns), day, _KEEP_MS])
+        if said in {b"", b"reserved"}:
+            return bool(said)
         scope = details[0].decode()
         spent, aside, ahead, limit = (int(amount) / MICRO for amount in details[1:])
         log.warning("budget.exceeded", scope=scope, spent_usd=spent, set_aside_usd=aside, limit_usd=limit)
@@ -209,21 +211,24 @@ class Spending:
         if not names or (len(names) > _MANY and time.monotonic() - self._settled_at < 1.0):
             return
         self._settled_at = time.monotonic()
-        opened = [_read(raw.decode(), text.decode()) for raw, text in names.items()]
-        pipe = self._store.redis.pipeline(transaction=False)
-        for each in opened:
-            record = keys_of(self._store.namespace, each.turn_id).turn(each.turn_id)
-            pipe.hmget(record, "state", "cost_used", "attempt", "outcome")
-        records = await self._store.ask(pipe.execute())
+        opened, pipe = list[_Open](), self._store.redis.pipeline(transaction=False)
+        for raw, text in names.items():
+            with self._store.housekeeping(f"settlement of {(turn_id := raw.decode())}"):
+                record = keys_of(self._store.namespace, turn_id).turn(turn_id)
+                opened.append(_read(turn_id, text.decode()))
+                pipe.hmget(record, "state", "cost_used", "attempt", "outcome")
+        records = await self._store.ask(pipe.execute(raise_on_error=False))
         now = await self._store.clock_ms() / 1000
-        for each, (state, cost, attempt, outcome) in zip(opened, records, strict=True):
-            used, runs = int(cost or 0), max(1, int(attempt or 1))
-            if state == _FINISHED:
-                await self._charge(each, used, 1, -(-used // runs) if used or outcome in _TELLING else "")
-            elif state is None and now - each.at > _STORED_WITHIN_SECONDS:
-                await self._charge(each, 0, "")
-            elif used > each.amount or (each.guessed and used):
-                await self._charge(each, max(used, each.runs * used // runs), 0)
+        for each, record in zip(opened, records, strict=True):
+            with self._store.housekeeping(f"settlement of {each.turn_id}"):
+                state, cost, attempt, outcome = record  # an error is none of four
+                used, runs = int(cost or 0), max(1, int(attempt or 1))
+                if state == _FINISHED:
+                    await self._charge(each, used, 1, -(-used // runs) if used or outcome in _TELLING else "")
+                elif state is None and now - each.at > _STORED_WITHIN_SECONDS:
+                    await self._charge(each, 0, "")
+                elif used > each.amount or (each.guessed and used):
+                    await self._charge(each, max(used, each.runs * used // runs), 0)
 
     async def today(self) -> list[Spent]:
         """Every budget and what was spent of it today, the most used first."""
@@ -247,5 +252,5 @@ def _most(request: TurnRequest) -> dict[str, int]:
 
 def _read(turn_id: str, text: str) -> _Open:
     data: dict[str, Any] = json.loads(text)
-    known = {name: data[name] for name in ("runs", "guessed") if name in data}
-    return _Open(turn_id, text, int(data["day"]), float(data["at"]), int(data["amount"]), **known)
+    amount, runs = int(data["amount"]), int(data["runs"])
+    return _Open(turn_id, text, int(data["day"]), float(data["at"]), amount, runs, bool(data.get("guessed")))

@@ -9,6 +9,9 @@
 -- runs: how many it may have  cap: what it may have spent before its last one, 0: no limit
 -- answers {'reserved'} | {'over', scope, spent, set aside, of that for the turns before in ARGV[1], limit}
 
+local function whole(number)
+  return string.format('%.0f', math.max(-2 ^ 53, math.min(2 ^ 53, math.floor(number + 0.5))))
+end
 local turns = {}
 for _, each in ipairs(cjson.decode(ARGV[1])) do
   if redis.call('HEXISTS', KEYS[2], each.id) == 0 then turns[#turns + 1] = each end
@@ -24,8 +27,7 @@ for at, each in ipairs(turns) do
     local ahead = more[scope[1]] or 0
     if spent + ahead >= scope[2] then
       local aside = tonumber(redis.call('HGET', KEYS[1], 'aside|' .. scope[1]) or '0')
-      local text = function(number) return string.format('%.0f', number) end
-      return { 'over', scope[1], text(spent - aside), text(aside + ahead), text(ahead), text(scope[2]) }
+      return { 'over', scope[1], whole(spent - aside), whole(aside + ahead), whole(ahead), whole(scope[2]) }
     end
     left = math.min(left or scope[2], scope[2] - spent - ahead)
   end
@@ -41,10 +43,10 @@ for at, each in ipairs(turns) do
   for _, scope in ipairs(each.scopes) do more[scope[1]] = (more[scope[1]] or 0) + each.amount end
 end
 for scope, amount in pairs(more) do
-  redis.call('HINCRBY', KEYS[1], scope, string.format('%.0f', amount))
-  redis.call('HINCRBY', KEYS[1], 'aside|' .. scope, string.format('%.0f', amount))
+  redis.call('HINCRBY', KEYS[1], scope, whole(amount))
+  redis.call('HINCRBY', KEYS[1], 'aside|' .. scope, whole(amount))
 end
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
+redis.call('PEXPIRE', KEYS[1], whole(math.max(1, tonumber(ARGV[3]))))
 local now = tonumber(redis.call('TIME')[1])
 for _, each in ipairs(turns) do
   local scopes = {}

@@ -8,14 +8,17 @@
 -- answers 1 when it was charged
 
 if redis.call('HGET', KEYS[2], ARGV[1]) ~= ARGV[2] then return 0 end
+-- HINCRBY takes no '-0'.
+local function whole(number)
+  return string.format('%.0f', math.max(-2 ^ 53, math.min(2 ^ 53, math.floor(number + 0.5))))
+end
 local reserved = cjson.decode(ARGV[2])
 local cost = tonumber(ARGV[3])
-local more = string.format('%.0f', cost - reserved.amount)
--- What an earlier version set aside was not counted apart.
-local aside = reserved.runs and string.format('%.0f', ARGV[4] == '0' and cost - reserved.amount or -reserved.amount)
+local more = whole(cost - reserved.amount)
+local aside = whole(ARGV[4] == '0' and cost - reserved.amount or -reserved.amount)
 for _, scope in ipairs(reserved.scopes) do
   redis.call('HINCRBY', KEYS[1], scope, more)
-  if aside then redis.call('HINCRBY', KEYS[1], 'aside|' .. scope, aside) end
+  redis.call('HINCRBY', KEYS[1], 'aside|' .. scope, aside)
 end
 if ARGV[4] == '0' then
   reserved.amount = cost
@@ -27,6 +30,6 @@ redis.call('HDEL', KEYS[2], ARGV[1])
 if ARGV[5] ~= '' then -- one dear run is forgotten little by little
   local known = tonumber(redis.call('HGET', KEYS[3], reserved.model) or '0')
   local price = math.max(tonumber(ARGV[5]), math.floor(known * 0.95))
-  redis.call('HSET', KEYS[3], reserved.model, string.format('%.0f', price))
+  redis.call('HSET', KEYS[3], reserved.model, whole(price))
 end
 return 1

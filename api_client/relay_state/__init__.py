@@ -79,10 +79,12 @@ class Allowances:
 
         Turns whose ids are known are noted as unfinished at once; for others use ``note`` when they are stored.
         """
-        refusal = await self._take(owner, limits, turn_ids, count, size, cost)
-        if refusal and refusal.limit == "unfinished":
-            await self._forget_ended(owner)  # if nothing is left to forget, another may just have done so
+        refusal = None
+        with self._store.housekeeping("allowance"):
             refusal = await self._take(owner, limits, turn_ids, count, size, cost)
+            if refusal and refusal.limit == "unfinished":
+                await self._forget_ended(owner)  # if nothing is left to forget, another may just have done so
+                refusal = await self._take(owner, limits, turn_ids, count, size, cost)
         return refusal
 
     async def note(self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str]) -> None:

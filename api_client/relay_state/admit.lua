@@ -26,13 +26,15 @@ if most > 0 then
   if there + tonumber(ARGV[6]) > most then return { 'unfinished', there } end
 end
 
+-- A life as the server takes it: whole, above 0, and not beyond all times.
+local function life(ms) return string.format('%.0f', math.max(1, math.min(2 ^ 53, math.ceil(ms)))) end
 local function keep(key, full)
-  if full > now then redis.call('SET', key, string.format('%.0f', full), 'PX', string.format('%.0f', full - now)) end
+  if full > now then redis.call('SET', key, string.format('%.0f', full), 'PX', life(full - now)) end
 end
 if holds_rate > 0 then keep(KEYS[1], rate) end
 if holds_bytes > 0 then keep(KEYS[2], bytes) end
 if most > 0 and #ARGV > 7 then
   for place = 8, #ARGV do redis.call('ZADD', KEYS[3], now, ARGV[place]) end
-  redis.call('PEXPIRE', KEYS[3], ARGV[7])
+  redis.call('PEXPIRE', KEYS[3], life(tonumber(ARGV[7])))
 end
 return { 'admitted', 0 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pkgutil import resolve_name
 from typing import Any
@@ -216,20 +216,10 @@ def socket_of(connection: Any) -> Any:
 
 log = ModuleLog(__name__)
 
-#: The field of ``Keys.installation`` that has the number, and the most that HELIX_SHARDS can be.
-FIELD, MOST = "shards", 1024
+#: The field of ``Keys.installation`` that has the number.
+FIELD = "shards"
 #: The field that says which backup the store is being restored from (``worker.backup``): nothing starts meanwhile.
 RESTORING = "restoring"
-
-
-def traces(namespace: str) -> list[tuple[str, str]]:
-    """Two keys per shard: one of them is there as soon as a turn was ever submitted to it."""
-    return [(keys.totals, keys.pending) for keys in (Keys(namespace, shard) for shard in range(MOST))]
-
-
-def number_used(exists: Sequence[int], asked: int) -> int:
-    """The number of a store that does not name it yet: as many as its keys show (``traces``), at least ``asked``."""
-    return max([asked, *(shard + 1 for shard, there in enumerate(exists) if there)])
 
 
 def require_same(stored: int, asked: int, namespace: str) -> None:
@@ -250,10 +240,7 @@ async def number_of(redis: Any, settings: Settings) -> int:
     """The number of the store, which the first process writes there. Raises ``RedisError``."""
     key = Keys(settings.namespace).installation
     if (stored := await redis.hget(key, FIELD)) is None:
-        pipe = redis.pipeline(transaction=False)
-        for trace in traces(settings.namespace):
-            pipe.exists(*trace)
-        await redis.hsetnx(key, FIELD, str(number_used(await pipe.execute(), settings.shards)))
+        await redis.hsetnx(key, FIELD, settings.shards)
         stored = await redis.hget(key, FIELD)
     return int(stored)
 
@@ -269,7 +256,7 @@ async def stored_shards(settings: Settings) -> int:
             if await store.hexists(Keys(settings.namespace).installation, RESTORING):
                 raise SettingsError(["the store is half restored: run the same `turns restore` again, then start"])
             return await number_of(store, settings)
-    except RedisError as error:
+    except (RedisError, ValueError) as error:
         log.warning("store.shards_unknown", error=type(error).__name__)
         return 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import Counter, deque
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -23,6 +23,7 @@ from api_client.contract.worker_reports import WorkerReport
 from api_client.store import connecting
 from api_client.store.commands import Script, Word, load_script, queue_in, turn_keys
 from api_client.store.connecting import NOT_YET, Opened, open_store
+from api_client.store.module_log import ModuleLog
 
 # One connection to the store for a whole event loop: commands that are asked for at the same time leave together.
 #
@@ -282,6 +283,8 @@ class Subscription(asyncio.Protocol):
                 self._connection.close()
 
 
+log = ModuleLog(__name__)
+
 #: A caller learns within two seconds that the store is down; repeats are harmless, see ``Submitter.submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
 #: How long until a command is sent again, in seconds, and after which errors: its reply may be lost, its master gone.
@@ -310,7 +313,7 @@ class Store:
 
     Attributes:
         settings: with a store set. redis: the connections for the rest, for ``ask``.
-        shards: the keys of every shard.
+        shards: the keys of every shard. troubles: housekeeping that failed when it was last tried -> why.
     """
 
     def __init__(self, settings: Settings, one: OneConnection | None = None) -> None:
@@ -323,6 +326,7 @@ class Store:
         )
         self._connection = one or Connection(settings, connect_seconds=connect, answer_seconds=answer)
         self.shards = tuple(Keys(settings.namespace, shard) for shard in range(settings.shards))
+        self.troubles = dict[str, str]()
         self._known_shards, self._asking_shards = False, asyncio.Lock()
         self._queue = queue_in(settings)
 
@@ -352,6 +356,22 @@ class Store:
                 return await answer
         except (RedisError, OSError, TimeoutError) as error:
             raise unavailable(error) from error
+
+    @contextlib.contextmanager
+    def housekeeping(self, what: str) -> Iterator[None]:
+        """Let the housekeeping of a submit fail: the submit goes on. The next one tries it again, and so does doctor.
+
+        Raises ``StoreUnavailable``: the store does not answer.
+        """
+        self.troubles.pop(what, None)
+        try:
+            yield
+        except (StoreUnavailable, ResponseError, ValueError, TypeError, KeyError) as error:
+            cause = error.__cause__ if isinstance(error, StoreUnavailable) else error
+            if not isinstance(cause, ResponseError | ValueError | TypeError | KeyError):
+                raise
+            self.troubles[what] = f"{type(cause).__name__}: {str(cause)[:160]}"
+            log.error("housekeeping.failed", what=what, error=self.troubles[what])
 
     async def memory(self) -> dict[str, Any]:
         """The memory figures of the server (``INFO memory``).
@@ -389,9 +409,10 @@ class Store:
                 await self._ask_shards()
 
     async def _ask_shards(self) -> None:
-        stored = await self.ask(connecting.number_of(self.redis, self.settings))
-        connecting.require_same(stored, self.settings.shards, self.namespace)
-        self._known_shards = True
+        with self.housekeeping("number of shards"):
+            stored = await self.ask(connecting.number_of(self.redis, self.settings))
+            connecting.require_same(stored, self.settings.shards, self.namespace)
+            self._known_shards = True
 
     def command(self, path: Path) -> Script:
         """The Lua command in this file, for ``change``."""

@@ -7,10 +7,8 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.issues import SettingsError
-from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
-from api_client.store.connecting import FIELD, stored_shards
 from tests.installation import Installation, asked, run
 
 
@@ -37,18 +35,6 @@ async def test_another_number_of_shards_is_refused_with_what_to_do(settings: Set
     told = run(other, "doctor")
     assert "shards: HELIX_SHARDS" in told.stdout
     assert told.returncode == 1
-
-
-async def test_the_number_of_a_store_that_names_none_follows_from_its_turns(settings: Settings) -> None:
-    four = replace(settings, shards=4)
-    await submit(four, 20)
-    store = redis.Redis.from_url(settings.redis_url)
-    store.delete(Keys(settings.namespace).installation)  # as versions before this left it
-    with pytest.raises(SettingsError, match="over 4 shards"):
-        await submit(settings, 1)
-    store.delete(Keys(settings.namespace).installation)
-    assert await stored_shards(settings) == 4, "a worker sees it as well"
-    assert store.hget(Keys(settings.namespace).installation, FIELD) == b"4"
 
 
 async def test_turns_of_every_shard_are_carried_out(installation: Installation) -> None:

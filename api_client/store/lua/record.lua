@@ -102,7 +102,7 @@ local function count(name) count_lines(name .. '\t1') end
 
 -- Note that something took ms milliseconds: their sum, and one more in the right bucket. labels: '' or '|LABEL'
 local function took(name, ms, labels)
-  if ms < 0 then ms = 0 end
+  ms = math.max(0, math.floor(ms)) -- who folds counters reads whole numbers
   local bucket = 'inf'
   for _, bound in ipairs(BOUNDS_MS()) do
     if ms <= bound then

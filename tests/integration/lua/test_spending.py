@@ -1,7 +1,6 @@
 """A day's budgets on a real store: what is set aside, charged once, and when new turns are refused."""
 
 import asyncio
-import json
 from dataclasses import replace
 from typing import Any
 
@@ -170,16 +169,6 @@ async def test_a_repeat_with_its_key_finds_its_turn_behind_a_budget_without_room
     with pytest.raises(BudgetExceeded):
         await client.submitter.submit(asked)
     assert await client.submitter.submit(asked, idempotency_key="k") == turn_id
-
-
-@pytest.mark.usefixtures("priced")
-async def test_what_an_earlier_version_set_aside_is_charged_as_before(client: TurnsClient, store: redis.Redis) -> None:
-    keys, day = Keys(client.settings.namespace), 1_700_006_400
-    old = {"day": str(day), "at": 0, "amount": 300_000, "model": "scripted", "scopes": ["all"]}
-    store.hset(keys.reservations, new_turn_id(), json.dumps(old))
-    store.hset(keys.spending(day), "all", 300_000)
-    await client.spending.settle()
-    assert store.hgetall(keys.spending(day)) == {b"all": b"0"}
 
 
 async def test_settling_at_the_same_time_charges_once(settings: Settings, client: TurnsClient, ledger: Ledger) -> None:

@@ -381,3 +381,19 @@ def test_a_store_that_is_away_is_a_finding_and_the_json_stays_json(tmp_path: Pat
     wrong = {finding["check"] for finding in json.loads(done.stdout)["findings"] if finding["state"] == "wrong"}
     assert wrong == {"store"}  # that the workers cannot be looked at follows from it
     assert done.stderr == ""
+
+
+def test_a_hole_in_the_append_only_file_is_wrong_and_one_that_may_be_elsewhere_a_warning(tmp_path: Path) -> None:
+    refused = {"errorstat_MISCONF": {"count": 3}}
+    file = tmp_path / "appendonlydir" / "a.2.incr.aof"
+    file.parent.mkdir()
+    for content, info, directory, state in (
+        (b"*1\r\n$4\r\nPING\r\n", refused, str(tmp_path), ""),  # ours looks after its file itself
+        (b"*1\r\n$4\r\nPING\r\n\0\0*1\r\n$4\r\nPING\r\n", {}, str(tmp_path), "wrong"),
+        (b"", refused, None, "warning"),
+        (b"", {}, None, ""),
+    ):
+        file.write_bytes(content)
+        found = list(store.append_only_files("store", directory, info))
+        assert [each.state for each in found] == ([state] if state else [])
+        assert all(each.fix for each in found)

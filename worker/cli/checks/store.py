@@ -7,6 +7,7 @@ import string
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,11 +17,15 @@ from api_client.contract.issues import HelixError, SettingsError
 from api_client.contract.keys import UNTRUSTED_PROXY
 from api_client.contract.notices import Entry
 from api_client.contract.settings import Settings, masked
+from api_client.relay_state import OwnerLimits
 from api_client.snapshots import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects
 from api_client.store.cluster import slot_of
+from api_client.store.commands import CANCEL
+from api_client.store.connecting import require_shards
 from worker.cli.checks.finding import Finding
 from worker.cli.terminal import asked, number_of
 from worker.notices import NotSent, addresses, targets
+from worker.processes.append_only_file import files_in, without_holes
 
 # The broker and the store: do they answer, what are they, and do they keep what they are given.
 
@@ -55,7 +60,7 @@ def brokers(settings: Settings) -> Iterator[Finding]:
     found = [*server("store", settings)]
     yield from found
     if found[0].state == "ok":
-        yield number_of_shards(settings)
+        yield from submits(settings)
     if settings.broker_url != settings.store_url:
         yield from server("broker", replace(settings, store_url=settings.broker_url))
 
@@ -77,6 +82,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
             try:
                 info: Info = redis.info()
                 asked = {each: _setting(redis, each) for each in _ASKED}
+                directory = _setting(redis, "dir") if _is_embedded(settings) else None
                 least, synced = asked["min-replicas-to-write"], asked["appendfsync"]
                 yield from fail_over(name, asked["cluster-node-timeout"], settings)
                 yield from unread(name, asked)
@@ -96,6 +102,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
     yield version(name, info)
     yield from replication(name, info, settings.durability, least, copies=settings.replicas, priority=priority)
     yield persistence(name, info)
+    yield from append_only_files(name, directory, info)
     yield from power(name, synced, settings)
     yield eviction(name, info)
     if info.get("role", "master") != "master":
@@ -120,15 +127,44 @@ def unread(name: str, asked: Mapping[str, str | None]) -> Iterator[Finding]:
         yield Finding(f"{name} settings", "ok", f"not read, CONFIG GET is refused: {', '.join(silent)}")
 
 
-def number_of_shards(settings: Settings) -> Finding:
-    """Return whether HELIX_SHARDS is the number over which the store's turns are spread."""
-    from api_client.store.connecting import require_shards
+def submits(settings: Settings) -> Iterator[Finding]:
+    """Yield whether the store carries out what a submit asks of it, by the same commands on keys of the same kinds."""
+
+    async def tried(client: TurnsClient) -> dict[str, str]:
+        await client.store.require_shards()
+        cancel, of_none = client.store.command(CANCEL), client.submitter.new_id("doctor")
+        await client.store.change(cancel, of_none, "doctor", {"owner": "", "reason": "cancelled"})
+        await client.allowances.take("doctor", OwnerLimits(per_minute=1, unfinished=1, stored_bytes=1), cost=0.001)
+        await client.spending.settle()
+        return client.store.troubles
 
     try:
         require_shards(settings)
+        troubles = asked(settings, tried)
     except SettingsError as error:
-        return Finding("shards", "wrong", error.problems[0], "see docs/settings.md, Deprecated")
-    return Finding("shards", "ok", f"{number_of(settings.shards, 'shard')}, as the store says")
+        yield Finding("shards", "wrong", error.problems[0], "see docs/settings.md, Deprecated")
+        return
+    except HelixError as error:
+        yield Finding("submit", "wrong", f"the store takes no turn: {error}", "see `turns explain store_unavailable`")
+        return
+    for what, why in troubles.items():
+        fix = "turns are taken all the same; look at the relay's log (housekeeping.failed), and report it"
+        yield Finding("housekeeping", "wrong", f"{what} fails: {why}", fix)
+    yield Finding("submit", "ok", "the store carries out what a submit asks of it")
+
+
+def append_only_files(name: str, directory: str | None, info: Info) -> Iterator[Finding]:
+    """Yield whether a full disk has left a hole in the append-only file; elsewhere, whether it may."""
+    check, refused = f"{name} append-only file", info.get("errorstat_MISCONF", {}).get("count", 0)
+    if directory and any(without_holes(text := each.read_bytes()) != text for each in files_in(Path(directory))):
+        fix = "make room on its disk: it is rewritten then, and else repaired when `turns up` starts again"
+        yield Finding(check, "wrong", "a full disk left a hole in it: no server reads it so", fix)
+    elif refused and not directory:
+        fix = (
+            "run BGREWRITEAOF on the server before it restarts, then CONFIG RESETSTAT (docs/operations.md, A full disk)"
+        )
+        said = f"the server refused {number_of(refused, 'write')} because of its disk: its file may have a hole"
+        yield Finding(check, "warning", said, fix)
 
 
 def mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
@@ -237,13 +273,16 @@ def persistence(name: str, info: Info) -> Finding:
     return Finding(check, "ok", f"append-only file, {int(info.get('aof_current_size', 0)) / 2**20:.1f} MiB")
 
 
+def _is_embedded(settings: Settings) -> bool:
+    return settings.store_url.startswith("unix://") and settings.store_url.endswith("/valkey.sock")
+
+
 def power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding]:
     """Yield whether what was acknowledged survives the server's end (docs/reliability.md). Pure.
 
     ``synced`` is the server's appendfsync. The embedded broker has ``no``, and a process beside it syncs each second.
     """
-    embedded = settings.store_url.startswith("unix://") and settings.store_url.endswith("/valkey.sock")
-    if settings.durability == "power" or embedded or synced not in {"everysec", "no"}:
+    if settings.durability == "power" or _is_embedded(settings) or synced not in {"everysec", "no"}:
         return
     lost = {
         "everysec": "a server that is killed while it syncs loses acknowledged turns",

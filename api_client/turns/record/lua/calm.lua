@@ -20,5 +20,5 @@ end
 if not seen or not since or set_back or now - seen > tonumber(ARGV[1]) then since = now end
 redis.call('HSET', KEYS[1], 'seen', int(now), 'calm_since', int(since), 'by', ARGV[2])
 -- After a longer pause it would say nothing anyway.
-redis.call('PEXPIRE', KEYS[1], int(tonumber(ARGV[1]) * 10))
+redis.call('PEXPIRE', KEYS[1], int(math.max(1, math.min(2 ^ 53, tonumber(ARGV[1]) * 10))))
 return { int(now), int(since), 1, set_back and 1 or 0 }

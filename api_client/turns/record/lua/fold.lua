@@ -20,7 +20,7 @@ for place = 4, #KEYS do
     added[#added + 1] = string.format('%.0f', (tonumber(stored[i - first + 1] or '0') or 0) + tonumber(ARGV[i + many]))
   end
   redis.call('HSET', KEYS[place], unpack(added))
-  if life > 0 then redis.call('EXPIRE', KEYS[place], life) end
+  if life > 0 then redis.call('EXPIRE', KEYS[place], math.ceil(math.min(life, 2 ^ 43))) end
   at = at + 2 + 2 * many
 end
 local clock = redis.call('TIME')
