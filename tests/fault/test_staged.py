@@ -5,7 +5,7 @@ import pytest
 from tests.fault.staged import STAGES, stage_of
 
 #: Their clients meet servers that are frozen or killed, and give them up as others do.
-IMPATIENT = {"second_fault", "disk_full"}
+IMPATIENT = {"second_fault", "disk_full", "rewritten_file"}
 EACH = [pytest.param(name, marks=pytest.mark.impatient if name in IMPATIENT else ()) for name in STAGES]
 
 

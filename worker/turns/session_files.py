@@ -8,6 +8,7 @@ uploader held the turn, and what happens between two lines leaves at most an obj
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ log = structlog.get_logger()
 
 #: A late holder may take away files that were just brought: so often it is tried again.
 _TRIES = 3
+#: Seconds until an object store that was away is asked again: the first time, and the longest.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 
 
 class SessionFiles(Protocol):
@@ -47,6 +50,9 @@ class SessionFiles(Protocol):
 
     async def save(self, lease: Lease, *, bounded: bool = True) -> str:
         """Keep what the folder holds now. Returns the snapshot to store with the move; empty: there is none.
+
+        What a turn goes on with (``bounded``) is paid for: it is kept until the object store is back, as long as this
+        worker may hold the turn.
 
         Raises:
             SessionTooLarge: of files, or ``bounded`` of bytes. OSError, FilesUnavailable: as ``restore``.
@@ -118,9 +124,26 @@ class SnapshotStore:
         if lease.snapshot is None:  # a phase, or what lies here is not the session
             return ""
         most_bytes = self._settings.files_max_bytes if bounded else 0
-        with self._noting():
-            await self._threads.transfers(self._save, lease, lease.snapshot, most_bytes)
-        return str(lease.snapshot.pointer or "")
+        while True:
+            if bounded:
+                await self._await_store(lease)
+            try:
+                with self._noting():
+                    await self._threads.transfers(self._save, lease, lease.snapshot, most_bytes)
+                return str(lease.snapshot.pointer or "")
+            except FilesUnavailable:
+                if not bounded or lease.reason:
+                    raise
+
+    async def _await_store(self, lease: Lease) -> None:
+        """Wait until a store that was away takes objects again. Raises ``FilesUnavailable``: the turn may not wait."""
+        pause = _FIRST_PAUSE
+        while why := await self._threads.transfers(self.trouble):
+            log.warning("session.waits", error=why[:200], reason=lease.reason)
+            if lease.reason:
+                raise FilesUnavailable(why)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     @contextmanager
     def _noting(self) -> Iterator[None]:

@@ -36,6 +36,10 @@ STAGES: dict[str, str] = {
     "agent_oom": "agents killed from outside on one host cost no turn an attempt, and the host draws no work",
     "uneven_hosts": "a set-up error of one host ends no turn",
     "other_root": "phases run on a worker that has their folder",
+    "rewritten_file": "what is acknowledged around a full disk is kept after the broker has rewritten its file",
+    "new_cluster": "a new installation on an empty Redis Cluster takes turns and ends them, and doctor agrees",
+    "any_settings": "any allowed settings take turns: no bookkeeping refuses a submit",
+    "files_away": "a finished run is kept while the object store is away",
     "frozen_engine": "a run that finished while its engine was frozen is not paid for again",
 }
 

@@ -330,9 +330,12 @@ def given_back(turn: Turn, link: Link, reason: str) -> Move:
 
 
 def without_files(turn: Turn, link: Link, reason: str) -> Move:
-    """The object store did not give or take the session's files: the link is delivered again, each time later."""
+    """The object store did not give or take the session's files: the link is delivered again, each time later.
+
+    A run that has ended is paid for: it waits as long as its turn may.
+    """
     number = turn.handed_over + 1
-    if number > MOST_HAND_OVERS:
+    if number > MOST_HAND_OVERS and turn.state is TurnState.RUNNING:
         return cannot_judge(link, reason, "files_unavailable")
     delay_ms = int(1000 * hand_over_delay(number))
     return replace(given_back(turn, link, "files"), fields=progress(handed_over=number), delay_ms=delay_ms)
