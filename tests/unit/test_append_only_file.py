@@ -36,6 +36,8 @@ WHOLE = {
     "zeros at the end": [SET, ZEROS],
     "zeros within a command": [SET[:9], ZEROS, SET[9:], SET],
     "zeros before what is none": [SET, ZEROS, b"SET a 1\r\n"],
+    "zeros before a damaged command": [SET, ZEROS, SET.replace(b"$3", b"$4"), SET],
+    "zeros before a star that begins none": [SET, ZEROS, b"*x" + SET],
     "a damaged command before it": [SET.replace(b"$3", b"$4"), ZEROS, SET],
     "zeros behind a command without its end": [SET[:-2], ZEROS, SET],
     "a cut command": [SET, LONG[:-9]],
