@@ -203,6 +203,14 @@ class Stop(Protocol):
         ...
 
 
+def stop_reason(stop: Stop) -> str:
+    """Return why a run under a guard must stop; empty also while only the store knows whose turn it is.
+
+    Its guard suspends the agent meanwhile. A runner without a guard reads ``stop.reason``, which does not wait.
+    """
+    return "" if getattr(stop, "in_doubt", False) else stop.reason
+
+
 Emit = Callable[[AgentEvent], None]
 
 

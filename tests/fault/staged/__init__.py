@@ -37,6 +37,7 @@ STAGES: dict[str, str] = {
     "uneven_hosts": "a set-up error of one host ends no turn",
     "other_root": "phases run on a worker that has their folder",
     "frozen_engine": "a run that finished while its engine was frozen is not paid for again",
+    "frozen_host": "a host that was frozen goes on with its runs where no other took them, and only there",
 }
 
 

@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from api_client.contract.completion import KILLED_BY, OTHERS
-from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict, Why
+from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict, Why, stop_reason
 from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.footprint import Bounds, Footprint
+from worker.runners.guard.guard import DOUBT_SECONDS
 from worker.runners.witnessed import Witnessed
 
 #: How often ``stop`` is looked at, in seconds.
@@ -29,6 +30,8 @@ MAX_LINE = 16 * 2**20
 MAX_OUTPUT = 256 * 2**20
 #: Exit codes of a process that a SIGKILL ended, itself or in a box.
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+#: A round of looks that comes so late was held up: this process was frozen, or its agent suspended. In seconds.
+_HELD_UP = 1.0
 #: A guard that has not ended an agent so long after it should have is itself ended.
 _GUARD_PATIENCE = 12.0
 
@@ -132,7 +135,8 @@ class Supervision:
         self._forgot = False
         self._bytes = 0
         self._rest = bytearray()
-        self._heard = time.monotonic()
+        self._heard = self._checked = time.monotonic()
+        self._doubts = 0
         self._lease_ends = 0.0
         self._give_up = float("inf")
 
@@ -237,13 +241,16 @@ class Supervision:
 
     def check(self) -> None:
         """Look at stop requests, times and the lease. To be called every ``PATIENCE``; never blocks for long."""
-        now = time.monotonic()
-        if self._stop.reason == "fenced" and self._cause != "fenced":
+        now, reason = time.monotonic(), self._reason()
+        if self._doubts or now - self._checked > _HELD_UP:
+            self._heard += now - self._checked  # nobody could hear it
+        self._checked = now
+        if reason == "fenced" and self._cause != "fenced":
             self._cause = ""
             self.end("fenced", grace=0)
         elif not self._cause:
-            if self._stop.reason:
-                self.end(self._stop.reason)
+            if reason:
+                self.end(reason)
             elif now >= self._limits.deadline:
                 self.end("deadline")
             elif now - self._heard >= self._limits.idle_seconds:
@@ -253,6 +260,12 @@ class Supervision:
             self._lease_ends = lease_ends
             self.process.extend(lease_ends)
         self._check_guard()
+
+    def _reason(self) -> str:
+        """Return why it must stop. As long as a guard suspends an agent, the store may still say whose turn it is."""
+        self._doubts = self._doubts + 1 if getattr(self._stop, "in_doubt", False) else 0
+        # Rounds, not seconds: a freeze takes no time from the store's answer.
+        return self._stop.reason if self._doubts * PATIENCE > 2 * DOUBT_SECONDS else stop_reason(self._stop)
 
     def end(self, cause: str, grace: float | None = None) -> None:
         """End it for a cause; the first one counts."""
