@@ -254,7 +254,7 @@ def _literal(value: object) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
-@lru_cache(maxsize=4096)  # the same for each command of a turn
+@lru_cache(maxsize=256)  # the same for each command of a turn: as `keys_of`
 def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") -> tuple[str, ...]:
     """KEYS[1..20] of every command, in the order ``lua/record.lua`` and ``lua/line.lua`` name them.
 

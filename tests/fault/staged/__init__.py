@@ -38,6 +38,7 @@ STAGES: dict[str, str] = {
     "other_root": "phases run on a worker that has their folder",
     "frozen_engine": "a run that finished while its engine was frozen is not paid for again",
     "frozen_host": "a host that was frozen goes on with its runs where no other took them, and only there",
+    "twin_workers": "workers of containers with the same host name and process ids count one by one",
 }
 
 
