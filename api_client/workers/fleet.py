@@ -127,9 +127,8 @@ def alerts(
 
 
 def _of_builds(facts: Facts) -> Iterator[Alert]:
-    there = (each for each in facts.reports if each.version and facts.at - each.at < HEARD_SECONDS)
-    builds = {each.version: each.worker for each in there}
-    if len(builds) > 1:
+    there = [each for each in facts.reports if each.version and facts.at - each.at < HEARD_SECONDS]
+    if len(builds := {each.version: each.worker for each in there}) > 1:
         said = "; ".join(f"{version}, such as {name}" for version, name in sorted(builds.items()))
         fix = "let each worker be replaced; an older one leaves what it does not know to the others (docs/deploying.md)"
         yield Alert("builds", f"workers of {len(builds)} builds are at work: {said}", fix, "warning")

@@ -123,8 +123,7 @@ async def _lengths(broker: Redis, settings: Settings) -> dict[str, int]:
 
 # All that a worker process keeps of itself in the store: its report, that it lives, and what operators order it.
 
-#: Reports of workers that are gone stay for this long, in seconds, and no more of them than this: a container that
-#: starts again and again has a new name each time.
+#: Reports of workers that are gone stay for this long, in seconds, and at most this number of them.
 _FORGET_SECONDS, _REMEMBERED = 86_400.0, 1000
 
 

@@ -96,7 +96,7 @@ def _share(slots: int, number: int, place: int) -> int:
     return slots // number + (place < slots % number)
 
 
-#: Drawn once a process: four letters that make no word.
+#: Tells containers apart that share a host's name and have the same process ids.
 _START = "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(4))
 
 
@@ -110,10 +110,7 @@ def worker_command(share: Settings, number: int) -> list[str]:
 
 
 def worker_name(number: int) -> str:
-    """The name of this supervisor's worker of this number: in Flower, logs, pages and records, on every host.
-
-    Containers may share a host's name, and have the same process ids: ``_START`` tells them apart.
-    """
+    """The name of this supervisor's worker of this number: in Flower, logs, pages and records, on every host."""
     return f"worker-{os.getpid()}-{_START}-{number}@{socket.gethostname()}"
 
 

@@ -58,8 +58,6 @@ log = structlog.get_logger(__name__)
 
 #: Between two looks at its programs: until all are up for the first time, while one is not, and while all work.
 _START_TICK_SECONDS, _TICK_SECONDS, _QUIET_SECONDS = 0.02, 0.05, 0.5
-#: A look that comes so late was held up.
-_HELD_UP = 5.0
 FIRST_DELAY_SECONDS = 0.2
 LAST_DELAY_SECONDS = 5.0
 #: How often a supervisor shows that all its programs work.
@@ -271,7 +269,7 @@ class Supervisor:
 
     def _tick(self) -> None:
         now = time.monotonic()
-        if (late := now - self._ticked_at) > _HELD_UP:  # the machine was frozen: nobody could renew a mark
+        if (late := now - self._ticked_at) > SHOW_SECONDS:  # the machine was frozen: nobody could renew a mark
             for child in self._children.values():
                 child.started_at, child.marked_at = child.started_at + late, child.marked_at + late
         self._ticked_at = now

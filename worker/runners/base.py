@@ -204,10 +204,7 @@ class Stop(Protocol):
 
 
 def stop_reason(stop: Stop) -> str:
-    """Return why a run under a guard must stop; empty also while only the store knows whose turn it is.
-
-    Its guard suspends the agent meanwhile. A runner without a guard reads ``stop.reason``, which does not wait.
-    """
+    """Return why an agent must end; empty also while its guard suspends it: only the store knows whose turn it is."""
     return "" if getattr(stop, "in_doubt", False) else stop.reason
 
 

@@ -476,8 +476,7 @@ class TurnService:
 
         That one has ``claude_warm_patience`` to claim it; the store counts them, and no other gets the turn before.
         """
-        lack = await self._lack(turn_id, link) if link.task in _OF_PHASES else ""
-        lack = lack or self._unknown.get(turn_id) or ""
+        lack = (link.task in _OF_PHASES and await self._lack(turn_id, link)) or self._unknown.get(turn_id) or ""
         models, rung, pause = self.parts.ability.labels, "", _FIRST_PAUSE
         while True:
             task = visit.report.task_id

@@ -44,12 +44,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_PAUSE = 0.005
 #: Errors of a machine that is short of something: another time it works.
 _PASSING = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-#: So long an agent whose lease is over waits, suspended, for its worker to say that it holds the turn, where this
-#: process saw that too late: the machine was frozen. Where it did not, the worker is frozen: others take the turn soon,
-#: and find its recording only once the agent has ended. Seconds in which this process ran.
-DOUBT_SECONDS, _ON_TIME_SECONDS = 5.0, 0.5
-#: So late it was frozen; and so often it looks at processes that are suspended. In seconds.
-_LATE, _DOUBT_LOOK = 0.3, 0.2
+#: An agent whose lease is over waits so long, suspended, for its worker's word: where this process was late (``_LATE``)
+#: the machine was frozen; where it was not, the worker is, and others adopt the run only once the agent has ended.
+DOUBT_SECONDS, _ON_TIME_SECONDS, _LATE, _DOUBT_LOOK = 5.0, 0.5, 0.3, 0.2
 #: So long after SIGKILL a process that is still there hangs in the kernel: it is reported, not waited for.
 _GIVE_UP = 10.0
 
@@ -64,7 +61,6 @@ class _Agent:
     cause: str = ""
     held: list[int] = field(default_factory=list)  # suspended: whose turn it is, only the store knows
     hold_for: float = 0.0
-    looked_at: float = 0.0
     seen: set[int] = field(default_factory=set)
     kept: Kept | None = None
     noted: bool = False
@@ -74,11 +70,6 @@ class _Agent:
     @property
     def running(self) -> bool:
         return self.process.returncode is None
-
-    @property
-    def look_at(self) -> float:
-        """When its lease is over, or it is looked at again because that is over."""
-        return self.looked_at + _DOUBT_LOOK if self.held else self.lease_ends
 
 
 class Guard:
@@ -222,17 +213,18 @@ class Guard:
     def _extend(self, agent: _Agent, lease_ends: float) -> None:
         agent.lease_ends = lease_ends
         if agent.held and lease_ends > time.monotonic():
-            marks.resume(agent.held)
+            while agent.held:  # children before their parents
+                marks.kill(agent.held.pop(), signal.SIGCONT)
             _signal_group(agent.process.pid, signal.SIGCONT)
-            agent.held = []
 
     def _hold(self, agent: _Agent, now: float) -> None:
         """Suspend an agent whose lease is over; kill it when its worker does not say that the turn is still theirs."""
+        late = now - agent.lease_ends
         if agent.held:
-            agent.hold_for -= min(now - agent.looked_at, 2 * _DOUBT_LOOK)
+            agent.hold_for -= _DOUBT_LOOK + min(late, _DOUBT_LOOK)
         else:
-            agent.hold_for = DOUBT_SECONDS if now - agent.lease_ends > _LATE else _ON_TIME_SECONDS
-        agent.looked_at = now
+            agent.hold_for = DOUBT_SECONDS if late > _LATE else _ON_TIME_SECONDS
+        agent.lease_ends = now + _DOUBT_LOOK  # the next look
         if agent.cause or agent.hold_for <= 0:
             self._kill(agent, "lease ended")
         else:
@@ -242,7 +234,6 @@ class Guard:
     def _kill(self, agent: _Agent, cause: str) -> None:
         agent.cause = agent.cause or cause
         agent.kill_at = agent.lease_ends = math.inf
-        agent.held = []
         agent.give_up_at = min(agent.give_up_at, time.monotonic() + _GIVE_UP)
         if agent.running:
             _signal_group(agent.process.pid, signal.SIGKILL)
@@ -281,7 +272,7 @@ class Guard:
                 self._sweep(agent, now)
             elif now >= agent.give_up_at:
                 self._finish(agent, left=[agent.process.pid])
-            elif now >= agent.look_at:
+            elif now >= agent.lease_ends:
                 self._hold(agent, now)
             elif now >= agent.kill_at:
                 self._kill(agent, "terminated")
@@ -359,7 +350,7 @@ class Guard:
         """Return how long nothing has to be done, in seconds; None means until somebody writes or a child ends."""
         if any(not agent.running for agent in self._agents.values()):
             return _SWEEP_PAUSE
-        ends = [min(a.look_at, a.kill_at, a.give_up_at) for a in self._agents.values()]
+        ends = [min(a.lease_ends, a.kill_at, a.give_up_at) for a in self._agents.values()]
         wake = min(ends, default=math.inf)
         if self._outbox:
             wake = min(wake, time.monotonic() + 0.1)

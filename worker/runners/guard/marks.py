@@ -10,15 +10,12 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 #: The environment name of the mark; its value is ``<turn>.<attempt>.<delivery>``.
 MARK = "HELIX_AGENT_MARK"
 
 _PREFIX = f"{MARK}=".encode()
-#: States of processes that run nothing: stopped, traced, ended. And so often an agent's processes are looked at.
-_AT_REST = ([b"T"], [b"t"], [b"Z"], [b"X"], [])
-_LOOKS = 5
 
 
 def marks() -> Iterator[tuple[int, str]]:
@@ -99,28 +96,18 @@ def of_agent(first: int, mark: str) -> set[int]:
 def suspend(first: int, mark: str) -> list[int]:
     """Stop the running processes of an agent (``of_agent``), and return them. Who is stopped starts no further ones."""
     stopped: list[int] = []
-    for _ in range(_LOOKS):
-        found = [pid for pid in sorted(of_agent(first, mark)) if _stat(pid)[:1] not in _AT_REST]
+    for _ in range(5):
+        found = [pid for pid in sorted(of_agent(first, mark)) if (_stat(pid) or [b"X"])[0] not in b"TtZX"]
         for pid in found:
-            _send(pid, signal.SIGSTOP)
+            kill(pid, signal.SIGSTOP)
         stopped += [pid for pid in found if pid not in stopped]
         if not found:
             break
     return stopped
 
 
-def resume(pids: Sequence[int]) -> None:
-    """Let suspended processes go on, children before their parents."""
-    for pid in reversed(pids):
-        _send(pid, signal.SIGCONT)
-
-
-def kill(pid: int) -> None:
-    """SIGKILL to one process; one that is gone or out of reach is left alone."""
-    _send(pid, signal.SIGKILL)
-
-
-def _send(pid: int, number: int) -> None:
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to one process; one that is gone or out of reach is left alone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 

@@ -30,8 +30,6 @@ MAX_LINE = 16 * 2**20
 MAX_OUTPUT = 256 * 2**20
 #: Exit codes of a process that a SIGKILL ended, itself or in a box.
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
-#: A round of looks that comes so late was held up: this process was frozen, or its agent suspended. In seconds.
-_HELD_UP = 1.0
 #: A guard that has not ended an agent so long after it should have is itself ended.
 _GUARD_PATIENCE = 12.0
 
@@ -242,8 +240,8 @@ class Supervision:
     def check(self) -> None:
         """Look at stop requests, times and the lease. To be called every ``PATIENCE``; never blocks for long."""
         now, reason = time.monotonic(), self._reason()
-        if self._doubts or now - self._checked > _HELD_UP:
-            self._heard += now - self._checked  # nobody could hear it
+        if self._doubts or now - self._checked > 10 * PATIENCE:  # it was suspended, or we were frozen
+            self._heard += now - self._checked
         self._checked = now
         if reason == "fenced" and self._cause != "fenced":
             self._cause = ""
@@ -262,9 +260,8 @@ class Supervision:
         self._check_guard()
 
     def _reason(self) -> str:
-        """Return why it must stop. As long as a guard suspends an agent, the store may still say whose turn it is."""
+        """Return why it must stop. Waits rounds, not seconds, for the store's word: a freeze takes none of them."""
         self._doubts = self._doubts + 1 if getattr(self._stop, "in_doubt", False) else 0
-        # Rounds, not seconds: a freeze takes no time from the store's answer.
         return self._stop.reason if self._doubts * PATIENCE > 2 * DOUBT_SECONDS else stop_reason(self._stop)
 
     def end(self, cause: str, grace: float | None = None) -> None:
