@@ -133,9 +133,9 @@ class WorkerProcess:
         return found
 
     def named(self, name: str) -> int | None:
-        """The process id of its process of that name (``worker-12-1@host``); None for a name of another worker."""
-        supervisor, _, number = name.partition("@")[0].removeprefix("worker-").partition("-")
-        return self.children().get(number) if supervisor == str(self.pid) else None
+        """The process id of its process of that name; None for a name of another worker (``worker-12-bcdf-1@host``)."""
+        process = name.partition("@")[0].removeprefix("worker-")
+        return self.children().get(process.rpartition("-")[2]) if process.startswith(f"{self.pid}-") else None
 
     def kill(self, number: signal.Signals = signal.SIGKILL) -> None:
         """Send a signal to the supervisor; after SIGKILL nothing of it may survive."""

@@ -203,7 +203,7 @@ def shard_for(text: str, shards: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:4], "big") % shards
 
 
-@lru_cache(maxsize=4096)  # asked for again with each command of a turn
+@lru_cache(maxsize=256)  # asked for again with each command of a turn in flight: a process works on fewer
 def keys_of(namespace: str, turn_id: str) -> Keys:
     """The keys of the shard a turn lives in. Raises ``ValueError``: not a turn id."""
     return _of_shard(namespace, shard_of(turn_id))
@@ -217,7 +217,7 @@ _of_shard = lru_cache(maxsize=1024)(Keys)
 _SAFE_NAME = re.compile(r"[A-Za-z0-9._-]{1,100}", re.ASCII)
 
 
-@lru_cache(maxsize=1024)  # asked several times in each run
+@lru_cache(maxsize=256)  # asked several times in each run
 def session_directory(sessions_dir: Path, session_id: str) -> Path:
     """The session's folder. An id that is not a plain name is hashed: it never leads elsewhere."""
     plain = _SAFE_NAME.fullmatch(session_id) and not session_id.startswith(".")

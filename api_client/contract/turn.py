@@ -329,7 +329,7 @@ class Progress:
         retries: attempts after a rejection.
         transients, handed_over, unverified: passing errors, hand-overs and fruitless verifications of this attempt.
         avoid: words, parted by spaces. A worker whose name, with ``$`` behind it, has one of them leaves the turn to
-            others for some seconds. ``@HOST$`` is a machine, ``worker-PID-`` a worker with all its processes.
+            others for some seconds. ``@HOST$`` is a machine, ``worker-PID-START-`` a worker with all its processes.
         best: the attempt that a fallback repairs, or a person accepts; 0 for none.
         tokens_used, cost_used: used by all attempts so far, in tokens and millionths of a US dollar.
         allowed: attempts by now; 0: as requested.

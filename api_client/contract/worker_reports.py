@@ -63,7 +63,7 @@ class WorkerReport:
 
     @property
     def worker(self) -> str:
-        """The `turns worker` that it is a process of: ``worker-12@host`` of ``worker-12-1@host``."""
+        """The `turns worker` that it is a process of: ``worker-12-bcdf@host`` of ``worker-12-bcdf-1@host``."""
         return worker_of(self.name)
 
     def free_of(self, queue: str) -> int:

@@ -132,6 +132,11 @@ class StoredPolicies:
         """The text of the turn's session template that was loaded, empty for none; None: the store has it no more."""
         return "" if turn.request.template == NONE else self._templates.get(turn.request.template)
 
+    def problem(self, turn: Turn) -> str:
+        """Return why a policy that was loaded for a turn cannot be read here; empty where it can, or was not loaded."""
+        found = self._read.get(turn.request.applied.hash) if turn.request.applied else None
+        return found if isinstance(found, str) else ""
+
     def known(self, turn: Turn) -> PolicyFile | None:
         """The policy of a turn that was loaded; None for a turn without one.
 

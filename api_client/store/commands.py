@@ -38,6 +38,8 @@ RESUME_SECONDS = 600.0
 
 #: A longer text of a turn is stored apart from its record, once.
 SHORT_BYTES = 16_384
+#: The form of a turn's record. A worker leaves turns of a later form to later workers.
+RECORD_FORM = 2
 #: How long those whom a turn avoids leave it to others, once it may be claimed, in ms.
 ELSEWHERE_MS = 5_000
 
@@ -221,6 +223,7 @@ def _constants(settings: Settings) -> str:
         "RESUME_MS": int(RESUME_SECONDS * 1000),
         "LEASE_MS": int(settings.lease_seconds * 1000),
         "STRIKES": settings.strikes,
+        "RECORD_FORM": RECORD_FORM,
         "ELSEWHERE_MS": ELSEWHERE_MS,
         "SHORT_BYTES": SHORT_BYTES,
         "QUEUED": int(settings.has_queues),
@@ -254,7 +257,7 @@ def _literal(value: object) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
-@lru_cache(maxsize=4096)  # the same for each command of a turn
+@lru_cache(maxsize=256)  # the same for each command of a turn: as `keys_of`
 def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") -> tuple[str, ...]:
     """KEYS[1..20] of every command, in the order ``lua/record.lua`` and ``lua/line.lua`` name them.
 

@@ -32,7 +32,7 @@ class LogOutline:
 
 
 #: Ends that are known to be confirmed.
-_MOST_CONFIRMED = 4096
+_MOST_CONFIRMED = 256
 _OUTLINE, _PLACE = (Path(__file__).with_name("lua") / name for name in ("outline.lua", "place.lua"))
 
 

@@ -166,12 +166,12 @@ class Facts:
         left = [each for each in self.reports if self.at - each.at < HEARD_SECONDS and queue in each.queues]
         if not left:
             return self._wait(Reason.NO_WORKER)
-        if queue == RUN_QUEUE:
-            whys = {each.name: each.cannot_run(model) or _lacking(lacks).get(each.worker, "") for each in left}
-            if all(whys.values()):
-                said = "; ".join(f"{name}: {text}" for name, text in sorted(whys.items())[:4])
-                return self._wait(Reason.UNFIT, f"model {model}", said)
-            left = [each for each in left if not whys[each.name]]
+        runs, lacking = queue == RUN_QUEUE, _lacking(lacks)
+        whys = {each.name: (runs and each.cannot_run(model)) or lacking.get(each.worker, "") for each in left}
+        if all(whys.values()):
+            said = "; ".join(f"{name}: {text}" for name, text in sorted(whys.items())[:4])
+            return self._wait(Reason.UNFIT, f"model {model}", said)
+        left = [each for each in left if not whys[each.name]]
         if all(each.sick for each in left):
             hosts = {each.host: str(each.sick) for each in left}
             said = "; ".join(f"{host}: {text}" for host, text in sorted(hosts.items()))

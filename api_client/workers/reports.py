@@ -123,8 +123,8 @@ async def _lengths(broker: Redis, settings: Settings) -> dict[str, int]:
 
 # All that a worker process keeps of itself in the store: its report, that it lives, and what operators order it.
 
-#: Reports of workers that are gone stay for this long, in seconds.
-_FORGET_SECONDS = 86_400.0
+#: Reports of workers that are gone stay for this long, in seconds, and at most this number of them.
+_FORGET_SECONDS, _REMEMBERED = 86_400.0, 1000
 
 
 class OwnReport:
@@ -152,7 +152,9 @@ class OwnReport:
         if time.monotonic() - self._kept_at > _FORGET_SECONDS / 24:
             for key in (self._keys.workers, self._keys.ended_workers):
                 listed: Mapping[bytes, bytes] = await self._redis.hgetall(key)
-                if gone := [name for name, text in listed.items() if report.at - _reported_at(text) > _FORGET_SECONDS]:
+                since = {name: _reported_at(text) for name, text in listed.items()}
+                newest = sorted(since, key=since.__getitem__, reverse=True)
+                if gone := [n for n in newest if report.at - since[n] > _FORGET_SECONDS] or newest[_REMEMBERED:]:
                     await self._redis.hdel(key, *gone)
             await self._redis.expire(self._keys.workers, int(_FORGET_SECONDS))
             self._kept_at = time.monotonic()

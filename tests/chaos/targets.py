@@ -49,7 +49,7 @@ def target(pid: int, role: str) -> Target | None:
 
 
 def names(targets: Iterable[Target]) -> list[str]:
-    """The names of the worker processes among them, without their host: ``worker-12-1``."""
+    """The names of the worker processes among them, without their host: ``worker-12-bcdf-1``."""
     found = []
     for each in targets:
         words = _words(each.pid) if each.role == "engine" else []

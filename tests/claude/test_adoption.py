@@ -7,7 +7,8 @@ so.
 import contextlib
 import os
 import signal
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnRequest
 from tests.claude.stub import Stub, calls, says, told
 from tests.fault.matrix import guard_of
-from tests.installation import WorkerProcess
+from tests.installation import WorkerProcess, children_of
 from tests.support import alive, processes_with, put, wait_until
 from worker.runners.guard import box
 from worker.runners.guard.marks import number_inside
@@ -53,9 +54,16 @@ class Stage:
         ]
         return pid
 
+    def processes(self) -> Iterator[int]:
+        """The worker with all that it started."""
+        found = [self._started.pid]
+        while found:
+            yield (pid := found.pop())
+            found += children_of(pid)
+
     async def carry_out(self, disturb: Callable[[], Any] | None = None) -> tuple[Turn, list[AttemptRecord]]:
         """The turn and its attempts; ``disturb`` is awaited while it runs."""
-        self._worker(settings=self.settings)
+        self._started = self._worker(settings=self.settings)
         async with TurnsClient(self.settings) as client:
             messages = ({"role": "user", "content": "Baue einen Zähler"},)
             turn_id = await client.submitter.submit(
@@ -171,6 +179,30 @@ async def test_what_a_frozen_worker_did_not_read_is_in_the_recording_too(stage: 
     assert len(stage.stub.requests) == 2
     assert (turn.outcome, first.text) == (Outcome.PASSED_AFTER_RETRY, FIRST)
     assert first.completion["evidence"]["adopted"] == 1
+
+
+@pytest.mark.parametrize("seconds", [3.0, 12.0])
+async def test_a_host_that_was_frozen_goes_on_with_its_agent(seconds: float, stage: Stage) -> None:
+    stage.stub.replies = [says("Wel", "chen", "?", delay=2.0), says(SECOND)]
+
+    def signal_all(pids: list[int], number: signal.Signals) -> None:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    async def freeze() -> None:
+        await wait_until(lambda: stage.stub.requests)
+        pids = list(stage.processes())
+        assert stage.cli() in pids
+        signal_all(pids, signal.SIGSTOP)
+        over = time.monotonic() + seconds
+        await wait_until(lambda: time.monotonic() > over)
+        signal_all(pids, signal.SIGCONT)
+
+    turn, (first, second) = await stage.carry_out(freeze)
+    assert (turn.outcome, turn.delivery, len(stage.stub.requests)) == (Outcome.PASSED_AFTER_RETRY, 2, 2)
+    assert (first.text, second.text) == (FIRST, SECOND)
+    assert second.completion["evidence"].get("start", "warm") == "warm", "its process was kept"
 
 
 @only_kept

@@ -6,6 +6,9 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
@@ -102,3 +105,28 @@ async def test_an_answer_whose_stream_broke_is_passed_whole_to_every_reader(
     assert turn.response == attempt.text == shown == "".join(pieces)
     assert attempt.completion["evidence"]["text_from"] == "transcript"
     assert (claude_settings.sessions_dir / "s/output/response.md").read_text() == turn.response
+
+
+@pytest.mark.parametrize("kept", [{}, {"claude_warm_seconds": 60.0, "claude_spares": 1}], ids=["cold", "kept"])
+async def test_a_first_message_that_was_edited_is_in_no_later_request_to_the_model(
+    kept: dict[str, Any], claude_settings: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    settings = replace(claude_settings, **kept)
+    stub.replies = [says(GOOD)] * 5
+    worker_process(settings=settings)
+
+    async def asks(client: TurnsClient, *texts: str) -> tuple[bool, bool]:
+        """Whether the words of the two branches are in what the model got."""
+        messages = [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
+        turn = await client.reader.result(await client.submitter.submit(request(*messages)), timeout=90)
+        assert turn.outcome is Outcome.PASSED
+        whole = json.dumps(stub.requests[-1])
+        return "WORT-EINS" in whole, "WORT-ZWEI" in whole
+
+    async with TurnsClient(settings) as client:
+        assert await asks(client, "WORT-EINS baue") == (True, False)
+        assert await asks(client, "WORT-ZWEI baue") == (False, True)
+        assert await asks(client, "WORT-ZWEI baue", GOOD, "und weiter") == (False, True)
+        assert await asks(client, "WORT-EINS baue", GOOD, "andere Frage") == (True, False), "back to the other branch"
+        assert await asks(client, "WORT-EINS baue", GOOD, "andere Frage", GOOD, "noch eine") == (True, False)
+    assert len(stub.requests) == 5

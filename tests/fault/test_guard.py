@@ -18,7 +18,8 @@ import pytest
 from tests.support import WAIT_SECONDS, alive, processes_with, wait_for
 from worker.runners.guard import processes
 from worker.runners.guard.agent_process import AgentProcess, Exit
-from worker.runners.guard.marks import MARK, marks, parent_of
+from worker.runners.guard.guard import DOUBT_SECONDS
+from worker.runners.guard.marks import MARK, is_stopped, marks, parent_of
 from worker.runners.guard.processes import SOURCE_ROOT, Processes
 
 #: Marks are found on the whole machine: each run of these tests has its own.
@@ -440,6 +441,80 @@ def test_a_frozen_workers_agent_is_gone_once_its_lease_has_ended(
     finally:
         process.send_signal(signal.SIGCONT)
     assert "cause='lease ended'" in reads(process)
+
+
+#: Prints without end, and so does a child of it in a session of its own, with no mark.
+COUNTS = """
+import os, time
+child = os.fork()
+if child == 0:
+    os.setsid()
+    os.execve("/bin/sh", ["sh", "-c", "while :; do echo child; sleep 0.02; done"], {})
+print(child, flush=True)
+while True:
+    print("agent", flush=True)
+    time.sleep(0.02)
+"""
+
+
+def heard(agent: AgentProcess, *words: bytes) -> None:
+    found: set[bytes] = set()
+    wait_for(lambda: found.update((agent.read(0.1) or b"").split()) or found >= set(words))
+
+
+def test_an_agent_whose_lease_is_over_is_suspended_with_all_it_started_and_goes_on_where_the_lease_does(
+    start: Callable[..., AgentProcess],
+) -> None:
+    agent = start(COUNTS)
+    child = int(line(agent).split()[0])
+    agent.extend(time.monotonic() - 1.0)  # as after a freeze
+    wait_for(lambda: is_stopped(agent.pid) and is_stopped(child))
+    while agent.read(0):
+        pass
+    agent.extend(time.monotonic() - 1.0)  # what comes too late brings nothing back
+    assert not agent.read(0.3)
+    agent.extend(math.inf)
+    heard(agent, b"agent", b"child")
+    agent.terminate(0)
+    assert end(agent).cause == "terminated"
+    assert not alive(child)
+
+
+@pytest.mark.parametrize("order", ["cancelled", "no word", "worker died"])
+def test_a_suspended_agent_is_ended_by_an_order_and_where_no_word_comes(
+    order: str, start: Callable[..., AgentProcess], agents: Processes
+) -> None:
+    agent = start(COUNTS)
+    child = int(line(agent).split()[0])
+    agent.extend(time.monotonic() - 1.0)
+    wait_for(lambda: is_stopped(agent.pid) and is_stopped(child))
+    if order == "cancelled":
+        agent.terminate(600.0)
+    elif order == "worker died":
+        agents.stop()
+    ended = {"cancelled": "terminated", "no word": "lease ended", "worker died": "guard died"}
+    assert end(agent).cause == ended[order]
+    wait_for(lambda: not alive(child))
+
+
+def test_after_a_freeze_of_the_whole_machine_the_worker_has_as_long_as_ever_to_say_whose_turn_it_is(
+    start: Callable[..., AgentProcess], agents: Processes
+) -> None:
+    agent = start(COUNTS)
+    guard, child = guard_of(agents), int(line(agent).split()[0])
+    agent.extend(time.monotonic() + 1.0)
+    for _ in range(2):
+        for pid in (guard, agent.pid, child):
+            os.kill(pid, signal.SIGSTOP)
+        over = time.monotonic() + DOUBT_SECONDS + 2.0
+        wait_for(lambda over=over: time.monotonic() > over)  # type: ignore[misc]
+        for pid in (child, agent.pid, guard):
+            os.kill(pid, signal.SIGCONT)
+        wait_for(lambda: is_stopped(agent.pid))
+    agent.extend(math.inf)
+    heard(agent, b"agent", b"child")
+    agent.terminate(0)
+    assert end(agent).cause == "terminated"
 
 
 def test_orphans_of_an_agent_become_the_guards(agents: Processes, start: Callable[..., AgentProcess]) -> None:

@@ -139,7 +139,7 @@ async def test_a_worker_that_ends_finishes_its_run_and_leaves_the_next_attempt_t
         turn = await client.reader.result(turn_id, timeout=120)
         attempts = await client.reader.attempts(turn_id)
     assert (turn.outcome, turn.strikes, turn.delivery) == (Outcome.PASSED_AFTER_RETRY, 0, 2)
-    assert [worker_of(each.worker).partition("@")[0] for each in attempts] == [
+    assert [worker_of(each.worker).rpartition("-")[0] for each in attempts] == [
         f"worker-{each.pid}" for each in (first, second)
     ]
     assert set(Runs(stage).starts.values()) == {2}, "one for each attempt"

@@ -6,8 +6,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -216,6 +218,27 @@ def test_a_frozen_program_is_ended_too(tmp_path: Path) -> None:
     with Supervisor([program(tmp_path, "one", grace_seconds=0.3)]) as supervisor:
         pid = supervisor.kill("one", signal.SIGSTOP)
     assert not alive(pid)
+
+
+def test_a_mark_that_nobody_could_renew_in_a_freeze_of_the_machine_is_not_stale(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ahead, monotonic = [0.0], time.monotonic
+    clock = SimpleNamespace(**vars(time) | {"monotonic": lambda: monotonic() + ahead[0]})
+    monkeypatch.setattr("worker.processes.supervisor.time", clock)
+    looks = itertools.count()
+
+    class Watched(Supervisor):
+        def _tick(self) -> None:
+            super()._tick()
+            self.looked = next(looks)
+
+    with Watched([program(tmp_path, "one", stale_seconds=60.0)]) as supervisor:
+        pid = supervisor.pid("one")
+        for _ in range(2):
+            ahead[0], seen = ahead[0] + 100.0, supervisor.looked
+            wait_for(lambda seen=seen: supervisor.looked > seen + 2)  # type: ignore[misc]
+        assert (supervisor.pid("one"), alive(pid)) == (pid, True)
 
 
 def test_a_program_with_a_lock_runs_once(tmp_path: Path) -> None:

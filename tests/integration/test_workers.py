@@ -6,17 +6,19 @@ import signal
 import subprocess
 from typing import Any
 
+import pytest
 from celery import Celery
 
 from api_client import api_keys as keys
 from api_client.broker import celery_settings
 from api_client.client import TurnsClient
+from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest, TurnState
-from api_client.contract.worker_reports import WorkerOrder
+from api_client.contract.worker_reports import WorkerOrder, WorkerReport
 from api_client.web.app import create_app
 from api_client.workers.fleet import WorkerLine
-from api_client.workers.reports import read_exits
+from api_client.workers.reports import OwnReport, read_exits
 from tests.installation import Installation, WorkerProcess, command, environ_of, turns
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
@@ -141,6 +143,52 @@ async def test_a_quiet_worker_takes_nothing_new_until_it_is_resumed_and_a_draine
 
 async def states_are(client: TurnsClient, wanted: set[str]) -> bool:
     return {line.state for line in await listed_workers(client)} == wanted
+
+
+@pytest.mark.skipif(
+    subprocess.run(["unshare", "-p", "-f", "--mount-proc", "true"], check=False).returncode != 0,
+    reason="no process ids of its own can be given to a process here",
+)
+async def test_workers_of_containers_with_one_host_name_and_the_same_process_ids_are_two(
+    installation: Installation,
+) -> None:
+    installation.play(SLOW, "slow", run_slots=1)
+    for _ in range(2):
+        installation.worker(within=["unshare", "-p", "-f", "--mount-proc", "--kill-child"])
+    client = installation.client
+
+    async def both() -> Any:
+        return len(found := await listed_workers(client)) > 1 and found
+
+    lines = await wait_until(both)
+    assert len({(line.pid, line.host) for line in lines}) == 1
+    standing = await client.workers.standing()
+    assert (len(standing.heard), standing.fleet.slots) == (2, 2)
+    ids = [await client.submitter.submit(asked(f"s{number}", "slow")) for number in range(2)]
+    for turn_id in ids:
+        await wait_until(lambda turn_id=turn_id: is_in(client, turn_id, TurnState.RUNNING))
+    assert {(await client.reader.get(turn_id)).worker for turn_id in ids} == {line.name for line in lines}
+    drained, other = (line.name for line in lines)
+    assert command(installation.settings, "workers", "drain", drained).returncode == 0
+
+    async def states() -> bool:
+        return {line.name: line.state for line in await listed_workers(client)}[drained] != "at work"
+
+    await wait_until(states)
+    assert {line.name: line.state for line in await listed_workers(client)}[other] == "at work"
+
+
+async def test_reports_of_workers_that_are_gone_are_bounded(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("api_client.workers.reports._REMEMBERED", 3)
+    store, keys_ = installation.client.store.redis, Keys(installation.settings.namespace)
+    for key in (keys_.workers, keys_.ended_workers):
+        for number in range(9):
+            await store.hset(key, f"worker-{number}-bcdf-1@h", WorkerReport(at=1000.0 + number).to_json())
+    await OwnReport(installation.settings, "worker-9-bcdf-1@h", store).write(WorkerReport(at=1009.0))
+    assert sorted(await store.hkeys(keys_.workers)) == [f"worker-{n}-bcdf-1@h".encode() for n in (7, 8, 9)]
+    assert sorted(await store.hkeys(keys_.ended_workers)) == [f"worker-{n}-bcdf-1@h".encode() for n in (6, 7, 8)]
 
 
 async def test_workers_are_shown_and_ordered_over_http_by_operators_alone(installation: Installation) -> None:

@@ -237,7 +237,7 @@ _IN_LINES = json.JSONEncoder(ensure_ascii=False, separators=(",\n  ", ": "))
 
 
 def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools: bool = True) -> None:
-    """Bring a session's folder up to date for a run; what the session is called and was asked first stays.
+    """Bring a session's folder up to date for a run. The original request is the first message of the present history.
 
     A turn's further attempts find what this process wrote for its first one: then nothing is written, unless somebody
     changed a file since. The session's further turns find its CLAUDE.md in the same way. ``template`` is the text of
@@ -254,7 +254,7 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
     old = {} if holder.new else _read_status(session)
     status = {**_new_status(turn), **old, **_turn_facts(turn)}
     with made(session, "input", missing=holder.new) as folder:
-        if "original_request" not in old or not identity("request.md", folder)[1]:
+        if old.get("original_request") != status["original_request"] or not identity("request.md", folder)[1]:
             holder.replace("request.md", _bytes(str(status["original_request"])), folder, durable=False)
         for image in turn.request.images:
             holder.replace(image.name, image.content, folder, durable=False)
@@ -384,13 +384,15 @@ def read_status(workdir: Path) -> dict[str, Any]:
 
 
 #: What this process last prepared in each session's folder: for which turn, and how the files were then.
-_versions = Recent[Path, Version](most=1024)
+_versions = Recent[Path, Version](most=256)
 
 
 def _turn_facts(turn: Turn) -> dict[str, Any]:
-    return {"turn_id": turn.turn_id, "message_count": len(turn.request.messages), "flow": turn.flow} | (
-        {"prompt_template": turn.request.template} if turn.request.template else {}
-    )
+    facts = {"turn_id": turn.turn_id, "message_count": len(turn.request.messages), "flow": turn.flow}
+    # A first message that its user has changed is withdrawn: no later one is answered with it in sight.
+    first = extract_state_from_messages(turn.request.messages)["original_request"] if not turn.request.phase else ""
+    mays = {"prompt_template": turn.request.template, "original_request": first}
+    return facts | {name: value for name, value in mays.items() if value}
 
 
 def _new_status(turn: Turn) -> dict[str, Any]:

@@ -63,7 +63,7 @@ HELD = ".held"
 #: A holder that is just awake may still put files into its folder while it is cleared away: so often it is tried.
 _TRIES = 20
 #: Of the places that this process made, whether nothing that was removed is in them. Nobody else writes there.
-_holds_drafts_only = Recent[str, bool](most=4096)
+_holds_drafts_only = Recent[str, bool](most=256)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,10 @@ def _share(slots: int, number: int, place: int) -> int:
     return slots // number + (place < slots % number)
 
 
+#: Tells containers apart that share a host's name and have the same process ids.
+_START = "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(4))
+
+
 def worker_command(share: Settings, number: int) -> list[str]:
     """One process of a worker, with its share of the slots. Its name is unique on this host."""
     # -P keeps the working directory, where agents may write, off the import path.
@@ -107,7 +111,7 @@ def worker_command(share: Settings, number: int) -> list[str]:
 
 def worker_name(number: int) -> str:
     """The name of this supervisor's worker of this number: in Flower, logs, pages and records, on every host."""
-    return f"worker-{os.getpid()}-{number}@{socket.gethostname()}"
+    return f"worker-{os.getpid()}-{_START}-{number}@{socket.gethostname()}"
 
 
 def noting_exits(settings: Settings) -> Callable[[Program, int, int], None]:

@@ -126,6 +126,7 @@ class Supervisor:
         self._changed = threading.Condition()
         self._failure: Exception | None = None
         self._show, self._show_seconds, self._shown_at = show, show_seconds, -math.inf
+        self._ticked_at = math.inf
         self._on_exit = on_exit
         # A daemon: should the interpreter end without stop(), the kernel ends the children.
         self._thread = threading.Thread(target=self._watch, name="supervisor", daemon=True)
@@ -267,6 +268,11 @@ class Supervisor:
                 self._set(child, process=None, ready=False)
 
     def _tick(self) -> None:
+        now = time.monotonic()
+        if (late := now - self._ticked_at) > SHOW_SECONDS:  # the machine was frozen: nobody could renew a mark
+            for child in self._children.values():
+                child.started_at, child.marked_at = child.started_at + late, child.marked_at + late
+        self._ticked_at = now
         for group in self._groups():
             for child in group:
                 self._look_after(child)
@@ -315,14 +321,14 @@ class Supervisor:
             child.proven = True
             child.ask()
             self._set(child, process=child.process, ready=True)
-        elif time.monotonic() - child.started_at > program.ready_seconds:
+        elif self._ticked_at - child.started_at > program.ready_seconds:
             self.kill(program.name)
             if not child.proven:
                 raise NotReady(f"{program.name} was not ready after {program.ready_seconds:g} s{self._tail(program)}")
 
     def _check_works(self, child: _Child) -> None:
         """End a program that is up and works no longer: asked first, then killed. It is started again as any other."""
-        program, now = child.program, time.monotonic()
+        program, now = child.program, self._ticked_at
         if child.kill_at:
             if now >= child.kill_at:
                 self.kill(program.name)

@@ -203,6 +203,11 @@ class Stop(Protocol):
         ...
 
 
+def stop_reason(stop: Stop) -> str:
+    """Return why an agent must end; empty also while its guard suspends it: only the store knows whose turn it is."""
+    return "" if getattr(stop, "in_doubt", False) else stop.reason
+
+
 Emit = Callable[[AgentEvent], None]
 
 

@@ -231,7 +231,7 @@ def _not_of(own: Written, files: Mapping[str, str]) -> dict[str, str]:
 
 
 #: Deliveries that were over and had written nothing: nobody looks there again.
-_wrote_nothing = Recent[str, bool](most=4096)
+_wrote_nothing = Recent[str, bool](most=256)
 
 
 def _delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Written:

@@ -31,6 +31,7 @@ from api_client.contract.failpoints import arrive
 from api_client.contract.issues import HelixError, SettingsError, error_codes
 from api_client.contract.messages import handed_over
 from api_client.contract.phases import PhaseError
+from api_client.contract.policy import offered_validators
 from api_client.contract.record import AttemptRecord
 from api_client.contract.tasks import (
     CHECK_QUEUE,
@@ -54,6 +55,7 @@ from api_client.store.commands import TO_ANNOUNCE
 from api_client.turns.record.changes import Claim, Committed, Fenced, JudgingPaused, Refusal
 from api_client.turns.record.encoding import Move
 from worker.files.snapshots import SessionTooLarge
+from worker.files.workspace import Recent
 from worker.turns import folders, links
 from worker.turns.leases.lease import Lease
 from worker.turns.links import at_once
@@ -307,6 +309,8 @@ class TurnService:
 
     def __init__(self, parts: EngineParts) -> None:
         self.parts = parts
+        #: Turns that this worker has met, and what of them it does not know: a later version may.
+        self._unknown = Recent[str, str](most=256)
 
     async def carry_out(
         self,
@@ -472,7 +476,7 @@ class TurnService:
 
         That one has ``claude_warm_patience`` to claim it; the store counts them, and no other gets the turn before.
         """
-        lack = await self._lack(turn_id, link) if link.task in _OF_PHASES else ""
+        lack = (link.task in _OF_PHASES and await self._lack(turn_id, link)) or self._unknown.get(turn_id) or ""
         models, rung, pause = self.parts.ability.labels, "", _FIRST_PAUSE
         while True:
             task = visit.report.task_id
@@ -519,7 +523,7 @@ class TurnService:
         """The move; a link that a wrong set-up of this worker would end as an error is left to others, if any can.
 
         Each worker that can takes it once: then what is wrong is the turn's, or everybody's. A model that no worker can
-        run, and a phase whose folder no worker has, wait until one can, or has it.
+        run, a phase whose folder no worker has, and a rule that this worker does not know, wait until one can.
         """
         turn, link = lease.claim.turn, lease.claim.link
         cannot = await self.parts.threads.files(self.parts.ability.look)
@@ -527,11 +531,19 @@ class TurnService:
         here = (model in cannot and QUEUES[link.task] == RUN_QUEUE) or (
             link.task in _OF_PHASES and bool(await self._lack(turn.turn_id, link))
         )
-        if not here and not await self._who_can(link, turn.turn_id):
+        if unknown := self._unknown_of(turn):
+            self._unknown.put(turn.turn_id, unknown)
+        elif not here and not await self._who_can(link, turn.turn_id):
             return move
         log.error("turn.not_here", link=str(link), error=failing.reason[:200])
         name = self.parts.ledger.worker
         return elsewhere(turn, given_back(turn, link, "set_up"), f"{worker_of(name).partition('@')[0]}-")
+
+    def _unknown_of(self, turn: Turn) -> str:
+        """Return which rule of a turn this worker does not know; empty where it knows all."""
+        named = () if turn.request.applied else turn.request.validators
+        strange = [name for name in named if name not in offered_validators()]
+        return self.parts.policies.problem(turn) or (f"it has no validator {strange[0]!r}" if strange else "")
 
     async def _go_on(self, claim: Claim, move: Move, done: Committed) -> None:
         """Announce the next link to Celery. Not vital: a reaper announces what this misses."""

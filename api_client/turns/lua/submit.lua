@@ -32,7 +32,7 @@ if double_text == 'reject' and position > 0 then
   return { 'busy', 0, redis.call('LINDEX', SESSION, 0) }
 end
 
-for name, value in pairs({ v = 2, id = ID, epoch = epoch, state = 'queued', next = first_link, owner = owner,
+for name, value in pairs({ v = RECORD_FORM, id = ID, epoch = epoch, state = 'queued', next = first_link, owner = owner,
   locale = locale, session_id = session_id, attempt = 1, created_at = NOW,
   deadline_at = from_claim == '1' and 0 or NOW + deadline_ms, deadline_ms = deadline_ms, announced = 1,
   replay_of = replay_of, double_text = double_text, token_budget = token_budget, cost_budget = cost_budget,

@@ -72,7 +72,22 @@ def _break_beats() -> None:
     beats.script_text = lambda: whole.replace(guard, "elseif false then")
 
 
-if BREAK in _LUA:
+def _break_older() -> None:
+    """An older worker: it has one validator less, and one step of a script."""
+    from api_client.contract import policy
+
+    policy.BUILT_IN = tuple(name for name in policy.BUILT_IN if name != "file_existence")  # type: ignore[misc, assignment]
+    from worker.runners.scripted import runner
+
+    runner._STEPS = {name: step for name, step in runner._STEPS.items() if name != "note"}  # type: ignore[misc]
+    from api_client import build_identity
+
+    build_identity.build_identity = lambda: "0.1.0+older"  # type: ignore[assignment]
+
+
+if BREAK == "older":
+    _break_older()
+elif BREAK in _LUA:
     _break_lua(_LUA[BREAK])
     if BREAK == "fencing":
         _break_beats()

@@ -41,6 +41,8 @@ STAGES: dict[str, str] = {
     "any_settings": "any allowed settings take turns: no bookkeeping refuses a submit",
     "files_away": "a finished run is kept while the object store is away",
     "frozen_engine": "a run that finished while its engine was frozen is not paid for again",
+    "frozen_host": "a host that was frozen goes on with its runs where no other took them, and only there",
+    "twin_workers": "workers of containers with the same host name and process ids count one by one",
 }
 
 

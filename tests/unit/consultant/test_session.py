@@ -1,5 +1,6 @@
 """The session folder of ADR-034: written whole, once, in the old format; its step never steers anything."""
 
+import itertools
 import json
 import re
 from base64 import b64encode
@@ -84,21 +85,70 @@ def test_what_users_write_cannot_leave_its_code_block() -> None:
         assert not [line for line in inside if line.strip().startswith(last)]
 
 
-def test_only_the_first_request_is_the_original_one(workdir: Path, tmp_path: Path) -> None:
-    prepare(workdir, turn(), tmp_path)
-    created = status(workdir)["created_at"]
-    prepare(workdir, turn({"role": "user", "content": "Etwas anderes"}), tmp_path)
-    assert (workdir / "input/request.md").read_text(encoding="utf-8") == "Baue einen Zähler"
-    assert (status(workdir)["original_request"], status(workdir)["created_at"]) == ("Baue einen Zähler", created)
+def spoken(*texts: str) -> tuple[dict[str, str], ...]:
+    """A conversation: user and agent in turns; one in brackets is the system's."""
+    roles = itertools.cycle(("user", "assistant"))
+    return tuple(
+        {"role": "system", "content": text} if text.startswith("(") else {"role": next(roles), "content": text}
+        for text in texts
+    )
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+@pytest.mark.parametrize(
+    ("first", "then", "original"),
+    [
+        (["A"], ["A"], "A"),  # regenerated
+        (["A"], ["B"], "B"),  # edited
+        (["A"], ["A", "a", "B"], "A"),
+        (["A", "a", "B"], ["A", "a", "C"], "A"),  # a later one edited
+        (["A", "a", "B"], ["C"], "C"),
+        (["B"], ["A", "a", "C"], "A"),  # back to the branch before the edit
+        (["(sys)", "A"], ["(other)", "A"], "A"),
+        (["(sys)", "A"], ["(sys)", "B"], "B"),
+        (["A"], ["(sys)"], "A"),  # nobody asks anything: what is known stays
+        (["A"], ["A "], "A "),
+        (["A" * 70_000], ["B"], "B"),
+    ],
+)
+def test_the_original_request_is_the_first_message_of_the_present_history(
+    first: list[str], then: list[str], original: str, accepted: bool, workdir: Path, tmp_path: Path
+) -> None:
+    prepare(workdir, turn(*spoken(*first)), tmp_path)
+    created, before = status(workdir)["created_at"], (workdir / "CLAUDE.md").read_text()
+    if accepted:
+        accept(workdir, turn(*spoken(*first)), ANSWER)
+    again = replace(turn(*spoken(*then)), turn_id="t0-2")
+    for _ in range(2):  # a further attempt finds the same
+        prepare(workdir, again, tmp_path)
+        assert (workdir / "input/request.md").read_text(encoding="utf-8") == original
+        assert (status(workdir)["original_request"], status(workdir)["created_at"]) == (original, created)
+        told = (workdir / "CLAUDE.md").read_text()
+        assert (told == before) == (session_first(first) == original.strip())
+        assert fenced(original) in told
+        assert json.loads((workdir / "context/messages.json").read_text()) == list(spoken(*then))
+    accept(workdir, again, ANSWER)
+    assert status(workdir)["original_request"] == original
+
+
+def session_first(texts: list[str]) -> str:
+    return next(text for text in texts if not text.startswith("("))
+
+
+def test_an_answer_of_an_agent_without_files_is_noted_with_the_present_request(workdir: Path) -> None:
+    accept(workdir, turn(*spoken("A")), ANSWER)
+    accept(workdir, turn(*spoken("B")), ANSWER)
+    assert status(workdir)["original_request"] == "B"
 
 
 def test_a_session_of_the_old_code_goes_on(workdir: Path, tmp_path: Path) -> None:
     old = {"session_id": "conv-1", "status": "ready", "step": "execute", "created_at": "2025-01-01T00:00:00",
            "original_request": "Alt", "project_name": "p", "extra": [1]}  # fmt: skip
     (workdir / "status.json").write_text(json.dumps(old))
-    prepare(workdir, turn(), tmp_path)
+    on = turn({"role": "user", "content": "Alt"})
+    prepare(workdir, on, tmp_path)
     assert status(workdir).items() >= old.items()
-    accept(workdir, turn(), ANSWER)
+    accept(workdir, on, ANSWER)
     assert status(workdir).items() >= (old | {"step": "what", "step_source": "marker"}).items()
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -17,7 +18,8 @@ from worker.agents import Ability, build_runner
 from worker.runners.base import MOST_CHARS, Completion, Sent, Verdict
 from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level
-from worker.runners.guard.supervision import Ending, LimitReached, Supervision
+from worker.runners.guard.guard import DOUBT_SECONDS
+from worker.runners.guard.supervision import PATIENCE, Ending, LimitReached, Supervision
 
 
 def test_a_name_gives_a_runner_and_no_option() -> None:
@@ -181,6 +183,50 @@ def test_an_agent_that_had_finished_when_it_was_to_be_stopped_was_not_ended_if_a
 def test_an_agent_that_did_not_finish_by_itself_was_ended_for_the_reason_it_was_to_be_ended(exit_: Exit) -> None:
     cause, _ = watched(exit_, [b"one\n"], "fenced")
     assert cause == "fenced"
+
+
+@dataclass
+class Doubtful(Asked):
+    in_doubt: bool = True
+
+
+def test_an_agent_whose_lease_is_in_doubt_is_not_ended_until_the_store_has_said_or_says_nothing() -> None:
+    process, stop = Ended(Exit(), []), Doubtful("fenced")
+    supervision = Supervision(cast("AgentProcess", process), Limits(), stop, lambda _: None)
+    for _ in range(3):
+        supervision.check()
+    assert "terminate 0" not in process.asked
+    stop.in_doubt = False
+    supervision.check()
+    assert process.asked[-1] == "terminate 0"
+    silent = Ended(Exit(), [])
+    supervision = Supervision(cast("AgentProcess", silent), Limits(), Doubtful("fenced"), lambda _: None)
+    rounds = int(2 * DOUBT_SECONDS / PATIENCE)
+    for _ in range(rounds):
+        supervision.check()
+    assert "terminate 0" not in silent.asked
+    supervision.check()
+    assert silent.asked[-1] == "terminate 0", "a guard that is frozen suspends nobody"
+
+
+@pytest.mark.parametrize("doubtful", [True, False])
+def test_time_in_which_nobody_could_hear_an_agent_is_not_its_silence(
+    doubtful: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("worker.runners.guard.supervision.time", SimpleNamespace(monotonic=lambda: now[0]))
+    process, stop = Ended(Exit(), []), Doubtful("", in_doubt=doubtful)
+    limits = Limits(idle_seconds=10.0)
+    supervision = Supervision(cast("AgentProcess", process), limits, stop, lambda _: None)
+    for step in [0.5] * 100 if doubtful else [60.0]:
+        now[0] += step
+        supervision.check()
+    assert process.asked == ["extend"]
+    stop.in_doubt = False
+    for _ in range(21):
+        now[0] += 0.5
+        supervision.check()
+    assert process.asked == ["extend", "terminate 5"]
 
 
 def test_an_agent_over_a_limit_is_heard_no_more_however_well_it_ends() -> None:

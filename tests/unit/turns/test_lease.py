@@ -95,6 +95,18 @@ def test_the_deadline_stops_a_run_and_the_next_link_has_what_is_left_of_it(clock
     assert held.reason == "expired"
 
 
+def test_a_lease_that_only_the_clock_ended_is_in_doubt_until_the_store_has_said(clock: Clock) -> None:
+    held = lease(clock)
+    assert not held.in_doubt
+    clock.now += 0.76 * SECONDS
+    assert held.in_doubt
+    held.acknowledge(clock.now)
+    assert (held.in_doubt, held.reason) == (False, ""), "the turn was nobody's meanwhile"
+    clock.now += SECONDS
+    held.stop("fenced")
+    assert (held.in_doubt, held.reason) == (False, "fenced")
+
+
 async def test_after_a_freeze_the_store_is_asked_before_anything_is_touched_and_not_otherwise(clock: Clock) -> None:
     held, store = lease(clock), Store(clock)
     ledger: Any = store

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import click
 
-import api_client
+from api_client.build_identity import build_identity
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings, load
 from worker.cli.checks.finding import Finding, report
@@ -54,7 +54,7 @@ def examine() -> Iterator[Finding]:
         for problem in error.problems:
             yield Finding("settings", "wrong", problem, "see `turns config` and docs/settings.md")
         return
-    yield Finding("settings", "ok", f"helix-turns {api_client.__version__}, HELIX_ROOT is {settings.root}")
+    yield Finding("settings", "ok", f"helix-turns {build_identity()}, HELIX_ROOT is {settings.root}")
     for warning in settings.warnings:
         yield Finding("settings", "warning", warning, "take it out")
     yield from machine(settings)

@@ -27,7 +27,7 @@ from worker.files.safe_io import SHORT_OF
 from worker.files.session import KEPT
 from worker.runners import idle_agents
 from worker.runners.agent_sessions import TRANSCRIPTS, session_of
-from worker.runners.base import AgentEvent, Emit, ErrorKind, Order, RunResult, Stop, not_begun
+from worker.runners.base import AgentEvent, Emit, ErrorKind, Order, RunResult, Stop, not_begun, stop_reason
 from worker.runners.claude import command
 from worker.runners.claude.command import (
     READING_TOOLS,
@@ -261,7 +261,7 @@ class ClaudeLiving:
         reach("agent.ended")
         files = self._files
         supervision = begun.supervision
-        if stop.reason or not supervision.at_line_end:
+        if stop_reason(stop) or not supervision.at_line_end:
             return None
         said = supervision.heard
         ending = Ending(exit=Exit(pid=self._process.pid), bytes=said, box=files.level, witnessed=begun.witnessed)
@@ -313,7 +313,7 @@ class ClaudeLiving:
         One that was complete beyond doubt before its process was killed is complete.
         """
         files, ending = self._files, begun.ended(report)
-        if not message.taken_at and files.was_there and not ending.cause and not stop.reason:
+        if not message.taken_at and files.was_there and not ending.cause and not stop_reason(stop):
             return None
         killed = ending.exit.code != 0 and not ending.cause and not message.crowded
         proven = files.proven(files.work, message, ending) if killed else None

@@ -3,7 +3,8 @@
 ``python -m worker.runners.guard.guard FD PID`` with one end of a SOCK_SEQPACKET pair and the worker's process id.
 Why a separate process: PR_SET_PDEATHSIG fires when the *thread* that spawned dies, so a pool thread must not spawn;
 and a worker that is frozen, or killed, cannot stop its agents (measured: the Claude CLI lives on for seconds and writes
-its files beside the redelivered attempt).
+its files beside the redelivered attempt). An agent whose lease is over is suspended first: where the whole machine was
+frozen, its worker asks the store, and a turn that nobody took goes on.
 
 Each message is one JSON object in one packet. Requests: ``spawn`` (with stdin, stdout and stderr as passed descriptors,
 and those of its recording), ``record`` (with those of another recording), ``extend``, ``terminate``, ``unrecorded``.
@@ -43,6 +44,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_PAUSE = 0.005
 #: Errors of a machine that is short of something: another time it works.
 _PASSING = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+#: An agent whose lease is over waits so long, suspended, for its worker's word: where this process was late (``_LATE``)
+#: the machine was frozen; where it was not, the worker is, and others adopt the run only once the agent has ended.
+DOUBT_SECONDS, _ON_TIME_SECONDS, _LATE, _DOUBT_LOOK = 5.0, 0.5, 0.3, 0.2
 #: So long after SIGKILL a process that is still there hangs in the kernel: it is reported, not waited for.
 _GIVE_UP = 10.0
 
@@ -55,6 +59,8 @@ class _Agent:
     kill_at: float = math.inf
     give_up_at: float = math.inf
     cause: str = ""
+    held: list[int] = field(default_factory=list)  # suspended: whose turn it is, only the store knows
+    hold_for: float = 0.0
     seen: set[int] = field(default_factory=set)
     kept: Kept | None = None
     noted: bool = False
@@ -133,7 +139,7 @@ class Guard:
             case "spawn":
                 self._spawn(request, fds)
             case "extend" if agent := self._agents.get(request["mark"]):
-                agent.lease_ends = request["lease_ends"]
+                self._extend(agent, request["lease_ends"])
             case "terminate" if agent := self._agents.get(request["mark"]):
                 self._terminate(agent, request["grace"])
             case "record":
@@ -197,12 +203,33 @@ class Guard:
         self._reap()  # one that has ended by itself by now was not ended by this
         if not agent.running:
             return
-        if grace <= 0:
+        if grace <= 0 or agent.held:  # one that is suspended hears no signal
             self._kill(agent, "terminated")
             return
         agent.cause = agent.cause or "terminated"
         agent.kill_at = min(agent.kill_at, time.monotonic() + grace)
         _signal_group(agent.process.pid, signal.SIGTERM)
+
+    def _extend(self, agent: _Agent, lease_ends: float) -> None:
+        agent.lease_ends = lease_ends
+        if agent.held and lease_ends > time.monotonic():
+            while agent.held:  # children before their parents
+                marks.kill(agent.held.pop(), signal.SIGCONT)
+            _signal_group(agent.process.pid, signal.SIGCONT)
+
+    def _hold(self, agent: _Agent, now: float) -> None:
+        """Suspend an agent whose lease is over; kill it when its worker does not say that the turn is still theirs."""
+        late = now - agent.lease_ends
+        if agent.held:
+            agent.hold_for -= _DOUBT_LOOK + min(late, _DOUBT_LOOK)
+        else:
+            agent.hold_for = DOUBT_SECONDS if late > _LATE else _ON_TIME_SECONDS
+        agent.lease_ends = now + _DOUBT_LOOK  # the next look
+        if agent.cause or agent.hold_for <= 0:
+            self._kill(agent, "lease ended")
+        else:
+            agent.held += [pid for pid in marks.suspend(agent.process.pid, agent.mark) if pid not in agent.held]
+            agent.held = agent.held or [agent.process.pid]
 
     def _kill(self, agent: _Agent, cause: str) -> None:
         agent.cause = agent.cause or cause
@@ -237,13 +264,16 @@ class Guard:
 
     def _look_after_agents(self) -> None:
         now = time.monotonic()
+        for agent in self._agents.values():
+            if agent.running and now >= agent.lease_ends:  # all of them at once, then all that belongs to each
+                _signal_group(agent.process.pid, signal.SIGSTOP)
         for agent in list(self._agents.values()):
             if not agent.running:
                 self._sweep(agent, now)
             elif now >= agent.give_up_at:
                 self._finish(agent, left=[agent.process.pid])
             elif now >= agent.lease_ends:
-                self._kill(agent, "lease ended")
+                self._hold(agent, now)
             elif now >= agent.kill_at:
                 self._kill(agent, "terminated")
 

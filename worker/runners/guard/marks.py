@@ -93,10 +93,23 @@ def of_agent(first: int, mark: str) -> set[int]:
     return found
 
 
-def kill(pid: int) -> None:
-    """SIGKILL to one process; one that is gone or out of reach is left alone."""
+def suspend(first: int, mark: str) -> list[int]:
+    """Stop the running processes of an agent (``of_agent``), and return them. Who is stopped starts no further ones."""
+    stopped: list[int] = []
+    for _ in range(5):
+        found = [pid for pid in sorted(of_agent(first, mark)) if (_stat(pid) or [b"X"])[0] not in b"TtZX"]
+        for pid in found:
+            kill(pid, signal.SIGSTOP)
+        stopped += [pid for pid in found if pid not in stopped]
+        if not found:
+            break
+    return stopped
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to one process; one that is gone or out of reach is left alone."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, signal.SIGKILL)
+        os.kill(pid, number)
 
 
 def sweep(mark: str) -> tuple[int, ...]:

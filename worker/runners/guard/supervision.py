@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from api_client.contract.completion import KILLED_BY, OTHERS
-from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict, Why
+from worker.runners.base import Completion, ErrorKind, Order, Stop, Verdict, Why, stop_reason
 from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.footprint import Bounds, Footprint
+from worker.runners.guard.guard import DOUBT_SECONDS
 from worker.runners.witnessed import Witnessed
 
 #: How often ``stop`` is looked at, in seconds.
@@ -132,7 +133,8 @@ class Supervision:
         self._forgot = False
         self._bytes = 0
         self._rest = bytearray()
-        self._heard = time.monotonic()
+        self._heard = self._checked = time.monotonic()
+        self._doubts = 0
         self._lease_ends = 0.0
         self._give_up = float("inf")
 
@@ -237,13 +239,16 @@ class Supervision:
 
     def check(self) -> None:
         """Look at stop requests, times and the lease. To be called every ``PATIENCE``; never blocks for long."""
-        now = time.monotonic()
-        if self._stop.reason == "fenced" and self._cause != "fenced":
+        now, reason = time.monotonic(), self._reason()
+        if self._doubts or now - self._checked > 10 * PATIENCE:  # it was suspended, or we were frozen
+            self._heard += now - self._checked
+        self._checked = now
+        if reason == "fenced" and self._cause != "fenced":
             self._cause = ""
             self.end("fenced", grace=0)
         elif not self._cause:
-            if self._stop.reason:
-                self.end(self._stop.reason)
+            if reason:
+                self.end(reason)
             elif now >= self._limits.deadline:
                 self.end("deadline")
             elif now - self._heard >= self._limits.idle_seconds:
@@ -253,6 +258,11 @@ class Supervision:
             self._lease_ends = lease_ends
             self.process.extend(lease_ends)
         self._check_guard()
+
+    def _reason(self) -> str:
+        """Return why it must stop. Waits rounds, not seconds, for the store's word: a freeze takes none of them."""
+        self._doubts = self._doubts + 1 if getattr(self._stop, "in_doubt", False) else 0
+        return self._stop.reason if self._doubts * PATIENCE > 2 * DOUBT_SECONDS else stop_reason(self._stop)
 
     def end(self, cause: str, grace: float | None = None) -> None:
         """End it for a cause; the first one counts."""

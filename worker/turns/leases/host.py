@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib.metadata
 import os
 import secrets
 import socket
@@ -24,6 +23,7 @@ from typing import Any
 import structlog
 from redis.exceptions import RedisError, ResponseError
 
+from api_client.build_identity import build_identity
 from api_client.contract.counters import label
 from api_client.contract.policy import offered_validators
 from api_client.contract.settings import Settings
@@ -170,15 +170,6 @@ class Host:
 
 #: Longest time between two beats, between two reports to operators, and between two looks at the queues, in seconds.
 _BEAT_SECONDS, _REPORT_SECONDS, _QUEUES_SECONDS = 2.0, 5.0, 15.0
-
-
-def _version() -> str:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version("helix-turns")
-    return ""
-
-
-_VERSION = _version()
 
 
 @dataclass(slots=True)
@@ -341,7 +332,7 @@ class WorkerHeartbeat:
             started_at=self._by_the_store(self._started),
             host=socket.gethostname(),
             pid=os.getpid(),
-            version=_VERSION,
+            version=build_identity(),
             queues=self._work.queues,
             slots=self._work.slots(RUN_QUEUE),
             free=free[RUN_QUEUE],

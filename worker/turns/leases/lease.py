@@ -3,7 +3,9 @@
 One thread per process keeps all leases in one command, over its own connection with short time-outs and no resends: a
 store that hangs cannot hold it up beyond the leases, and a busy main loop fences nobody. It fences itself by its own
 clock: without an acknowledged beat in time the run must stop before the lease ends, because after that another worker
-may take the turn. A main loop that has stopped turning keeps no lease either (``LOOP_SECONDS``).
+may take the turn. An agent is only suspended then, by its guard, until the store has said whose turn it is: a machine
+that was frozen goes on with what nobody took. A main loop that has stopped turning keeps no lease either
+(``LOOP_SECONDS``).
 """
 
 from __future__ import annotations
@@ -63,6 +65,11 @@ class Lease:
     def lapsed(self) -> bool:
         """True when only the store knows the turn's holder."""
         return time.monotonic() > self._acknowledged + self._held_seconds
+
+    @property
+    def in_doubt(self) -> bool:
+        """True when the clock says that the lease is over, and the store has not said whose turn it is."""
+        return not self._reason and self.lapsed
 
     @property
     def reason(self) -> str:
@@ -172,6 +179,9 @@ class LeaseKeeper:
             self._beats.open()
         planned = time.monotonic() + self._period
         while not self._closing.wait(max(0.0, planned - time.monotonic())):
+            late = time.monotonic() - planned
+            if late > self._period and self._turned_at is not None:  # this process was frozen, and its loop with it
+                self._turned_at += late
             if not (held := self._held()) or not self._loop_turns():
                 self._answered = True  # nobody was asked
             else:

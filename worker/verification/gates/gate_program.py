@@ -134,6 +134,10 @@ class _Either:
     def lease_ends(self) -> float:
         return self.outer.lease_ends
 
+    @property
+    def in_doubt(self) -> bool:
+        return not self.own and getattr(self.outer, "in_doubt", False)
+
 
 async def in_thread(work: Callable[[Stop], T], stop: Stop | None = None) -> T:
     """Do blocking work in a thread; when this is cancelled, ask the work to stop and wait until it has.

@@ -38,6 +38,9 @@ end
 if turn.state == 'queued' and models ~= '' and not string.find(models, '\n' .. works() .. '\n', 1, true) then
   return { 'refused', 'elsewhere' }
 end
+if number('v') > RECORD_FORM then
+  lack = 'it is older than the turn, whose record has form ' .. turn.v .. '; it knows ' .. RECORD_FORM
+end
 if lack ~= '' then
   local known = #(turn.lacks or '') < 4000 and cjson.decode((turn.lacks or '') ~= '' and turn.lacks or '{}') or {}
   known[(string.gsub(worker, '%-%d+@', '@', 1))] = lack
