@@ -381,3 +381,33 @@ def test_a_store_that_is_away_is_a_finding_and_the_json_stays_json(tmp_path: Pat
     wrong = {finding["check"] for finding in json.loads(done.stdout)["findings"] if finding["state"] == "wrong"}
     assert wrong == {"store"}  # that the workers cannot be looked at follows from it
     assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "refused", "said"),
+    [
+        ("--unshare-user", "nothing", "from further user namespaces: bubblewrap is before 0.8"),
+        ("--unshare-user --disable-userns", "--disable-userns", "user namespaces: bubblewrap cannot make better ones"),
+        ("--unshare-user --disable-userns", "--unshare-user", "the keyring of the worker's user"),
+        ("--unshare-user --disable-userns", "nothing", ""),
+    ],
+)
+def test_a_box_that_is_weaker_than_others_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, refused: str, said: str
+) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in *--help*) echo "{options}";; *{refused}*) echo bwrap: no >&2; exit 1;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    finding = box(Settings(root=tmp_path, models={"m": "claude_cli"}))
+    assert (finding.state, said in finding.message) == ("warning" if said else "ok", True)
+
+
+def test_a_machine_whose_system_calls_are_unknown_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.runners.guard.box.filter_path", lambda: "")
+    monkeypatch.setattr("worker.runners.guard.box.obstacle", lambda: "")
+    monkeypatch.setattr("worker.runners.guard.box.network_obstacle", lambda: "")
+    finding = box(Settings(root=tmp_path))
+    assert (finding.state, "no filter of system calls is known" in finding.message) == ("warning", True)
