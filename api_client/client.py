@@ -165,11 +165,12 @@ async def act(
     """
     before = await client.reader.get(turn_id, owner=owner)
     detail = ", ".join(filter(None, (detail, str(change))))
-    async with client.audit.noted(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail):
+    async with client.audit.noted(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail) as order:
         if action == "cancel":
             after = await client.canceller.cancel(turn_id, owner=owner)
             if before.state is TurnState.FINISHED:
-                return Done(turn_id, False, f"was already finished: {before.outcome}")
+                order.refused = f"was already finished: {before.outcome}"
+                return Done(turn_id, False, order.refused)
             return Done(turn_id, True, after.outcome.value if after.outcome else "stopping")
         if action == "replay":
             known = bool(await client.lists.read([replay_id(turn_id, change.model, change.prompt)]))
@@ -182,10 +183,10 @@ async def act(
 
 
 async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by: str, detail: str = "") -> str:
-    """Order a worker, then write the audit line with its whole name, which is returned. Raises as ``Workers.order``."""
-    whole = await client.workers.order(name, order)
-    await client.audit.note(f"worker {order.value}", by=by, detail=" ".join(filter(None, (whole, detail))))
-    return whole
+    """Write the audit line with a worker's whole name, which is returned, and order it. Raises as ``Workers.order``."""
+    whole = await client.workers.find(name)
+    async with client.audit.noted(f"worker {order.value}", by=by, detail=" ".join(filter(None, (whole, detail)))):
+        return await client.workers.order(whole, order)
 
 
 async def act_on_all(

@@ -120,7 +120,6 @@ class Notices:
         Raises ``BadRequest``: one was not given up.
         """
         entries = await self._chosen(notice_ids)
-        await self._audit.note("resend notices", by=by, detail=" ".join(notice_ids) or "all")
         now = time.time()
         pipe = self._store.redis.pipeline(transaction=True)
         for entry in entries:
@@ -128,18 +127,19 @@ class Notices:
             pipe.hset(self._keys.notices, entry.notice_id, fresh.stored())
             pipe.zrem(self._keys.notices_dead, entry.notice_id)
             pipe.zadd(self._keys.notices_due, {entry.notice_id: int(now * 1000)})
-        await self._store.ask(pipe.execute())
+        async with self._audit.noted("resend notices", by=by, detail=" ".join(notice_ids) or "all"):
+            await self._store.ask(pipe.execute())
         return [entry.notice_id for entry in entries]
 
     async def drop(self, notice_ids: Sequence[str] = (), *, by: str) -> list[str]:
         """Take notices that were given up off the list; all where none is named. As ``send_again``."""
         entries = await self._chosen(notice_ids)
-        await self._audit.note("drop notices", by=by, detail=" ".join(notice_ids) or "all")
         pipe = self._store.redis.pipeline(transaction=True)
         for entry in entries:
             pipe.zrem(self._keys.notices_dead, entry.notice_id)
             pipe.hdel(self._keys.notices, entry.notice_id)
-        await self._store.ask(pipe.execute())
+        async with self._audit.noted("drop notices", by=by, detail=" ".join(notice_ids) or "all"):
+            await self._store.ask(pipe.execute())
         return [entry.notice_id for entry in entries]
 
     async def may_send(self) -> bool:

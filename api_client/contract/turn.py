@@ -100,7 +100,7 @@ _LATER = frozenset(
 #: How a request is written; made once, because ``json.dumps`` makes one for each text.
 _REQUEST_JSON = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=asdict)
 
-_TURN_ID = re.compile(r"t(\d{1,4})-([0-9a-f]{32})")
+_TURN_ID = re.compile(r"t([0-9]{1,4})-([0-9a-f]{32})")
 
 
 class TurnState(OpenEnum):

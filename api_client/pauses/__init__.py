@@ -149,8 +149,8 @@ class Pauses:
             raise BadRequest(f"reason must be one line of at most {_LONGEST_REASON} characters", param="reason")
         if pause.until and not now < pause.until <= now + _LONGEST_SECONDS:
             raise BadRequest("until must be in the future, and within a year", param="until")
-        await self._audit.note("pause", by=pause.by, detail=f"{pause.title}: {pause.reason}")
-        await self._write({pause.field: pause.stored()})
+        async with self._audit.noted("pause", by=pause.by, detail=f"{pause.title}: {pause.reason}"):
+            await self._write({pause.field: pause.stored()})
         log.info("pause.began", what=pause.what, name=pause.name, until=pause.until, reason=pause.reason)
         return pause
 
@@ -163,11 +163,12 @@ class Pauses:
             check_place("owner", name, self._store.settings)
         else:
             check_place(what, name, self._store.settings)
-        await self._audit.note("resume", by=by, detail=f"{what} {name}".rstrip())
         ends = [Pause(what=each, name=name) for each in ((what, BREAKER, "errors") if what == "model" else (what,))]
         if what == "model":
             ends.append(Pause(what=LIMIT, name=self._store.settings.upstream_of(name)))
-        ended = await self._write({each.field: "" for each in ends})
+        async with self._audit.noted("resume", by=by, detail=f"{what} {name}".rstrip()) as order:
+            ended = await self._write({each.field: "" for each in ends})
+            order.refused = "" if ended else "it was not paused"
         if ended:
             log.info("pause.ended", what=what, name=name)
         return ended

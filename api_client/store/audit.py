@@ -46,6 +46,13 @@ class AuditLine:
     refused: str = ""
 
 
+@dataclass(slots=True)
+class Order:
+    """An order at work; ``refused``: why it was not done, where nothing raises. Empty: it was."""
+
+    refused: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditGroup:
     """Lines of one bulk action, or one line by itself.
@@ -93,15 +100,23 @@ class Audit:
     @asynccontextmanager
     async def noted(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
-    ) -> AsyncIterator[None]:
-        """Write a line before an action; should the action be refused, that is noted with it."""
-        line = await self.note(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail)
+    ) -> AsyncIterator[Order]:
+        """Write a line before an action. If that raises, or its order is marked, the line says why it was not done."""
+        line, order = await self.note(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail), Order()
         try:
-            yield
-        except HelixError as error:
-            if not isinstance(error, StoreUnavailable):  # then nobody knows
-                await self._write({"of": line, "refused": str(error)[:500]})
+            yield order
+        except Exception as error:
+            await self.refuse(line, error)
             raise
+        if order.refused:
+            await self.refuse(line, order.refused)
+
+    async def refuse(self, line: str, why: str | Exception) -> None:
+        """Add to a line, by its id, why its action was not done. Where the store did not answer, nobody knows."""
+        if isinstance(why, StoreUnavailable):
+            return
+        name = "" if isinstance(why, str | HelixError) else f"{type(why).__name__}: "
+        await self._write({"of": line, "refused": f"{name}{why}"[:500]})
 
     async def _write(self, line: dict[Any, Any]) -> str:
         oldest = f"{int((time.time() - self._keep) * 1000)}-0"

@@ -444,17 +444,23 @@ class Workers:
         ``name`` is its name or the beginning of it; the whole name is returned. Raises ``BadRequest``: no worker's name
         begins like this, or several do. ``StoreUnavailable``: the store does not answer.
         """
+        whole = await self.find(name)
         known = [each.name for each in await self.reported()]
-        meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
-        if len(meant) != 1:
-            why = f"several workers begin with {name!r}" if meant else f"no worker {name!r}"
-            raise BadRequest(f"{why}; there are: {', '.join(meant or known) or 'none'}", param="name")
         keys = Keys(self._store.namespace)
         ordered = await self._store.ask(self._store.redis.hkeys(keys.orders))
         if left := [raw for raw in ordered if raw.decode() not in known]:  # of workers that are gone for good
             await self._store.ask(self._store.redis.hdel(keys.orders, *left))
         if what is WorkerOrder.RESUME:
-            await self._store.ask(self._store.redis.hdel(keys.orders, meant[0]))
+            await self._store.ask(self._store.redis.hdel(keys.orders, whole))
         else:
-            await self._store.ask(self._store.redis.hset(keys.orders, meant[0], what.value))
+            await self._store.ask(self._store.redis.hset(keys.orders, whole, what.value))
+        return whole
+
+    async def find(self, name: str) -> str:
+        """Return the whole name of the worker process whose name is this, or begins like this. Raises as ``order``."""
+        known = [each.name for each in await self.reported()]
+        meant = [each for each in known if each == name] or [each for each in known if name and each.startswith(name)]
+        if len(meant) != 1:
+            why = f"several workers begin with {name!r}" if meant else f"no worker {name!r}"
+            raise BadRequest(f"{why}; there are: {', '.join(meant or known) or 'none'}", param="name")
         return meant[0]

@@ -15,7 +15,7 @@ const turn = await submitted.json();
 let text = "", lines = "", finished = false, last;
 while (!finished) {
   // After a lost connection this asks for the events after the last one it saw.
-  const events = await fetch(`${url}/v1/turns/${turn.turn_id}/events`, {headers: last ? {...headers, "last-event-id": last} : headers});
+  const events = await fetch(`${url}/v1/turns/${encodeURIComponent(turn.turn_id)}/events`, {headers: last ? {...headers, "last-event-id": last} : headers});
   for await (const bytes of events.body.pipeThrough(new TextDecoderStream())) {
     lines += bytes;
     const frames = lines.split("\n\n");

@@ -1,6 +1,7 @@
 """One trial of the probe: the targets it tries to reach, real ones, and what it reached."""
 
 import contextlib
+import ctypes
 import json
 import os
 import secrets
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from api_client.contract.phases import Phase
 from api_client.contract.settings import Settings
+from tests.probe.kernel_ways import LIBC, call
 from tests.probe.ways import WAYS
 from tests.runs import ended, order_in
 from tests.support import processes_with
@@ -22,10 +24,10 @@ from worker.runners.claude.command import door_environment, outbound
 from worker.runners.guard.box import PORT, Bind
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch
-from worker.runners.guard.processes import Processes
+from worker.runners.guard.processes import SOURCE_ROOT, Processes
 from worker.verification import Fence, check
 
-_PROBE = Path(__file__).with_name("ways.py")
+_PROBE = Path(__file__).parent
 _STAYING = {
     "processes: a child in its own session stays": "helix-probe-child",
     "processes: a child with a wiped environment stays": "helix-probe-scrubbed",
@@ -52,6 +54,32 @@ def _resolver() -> Iterator[int]:
 
         threading.Thread(target=answer, daemon=True).start()
         yield server.getsockname()[1]
+
+
+@contextlib.contextmanager
+def _key() -> Iterator[str]:
+    """A key in the keyring of this user, as another agent leaves one there; its name, empty where keys are refused."""
+    name = f"helix-{secrets.token_hex(8)}"
+    try:
+        key = call("add_key", b"user", name.encode(), b"SECRET", 6, -4)
+    except OSError:
+        yield ""
+        return
+    try:
+        yield name
+    finally:
+        call("keyctl", 9, key, -4)  # KEYCTL_UNLINK
+
+
+@contextlib.contextmanager
+def _segment() -> Iterator[int]:
+    """A piece of memory that anybody of this user may attach; its key."""
+    key = 1 + secrets.randbelow(2**31 - 1)
+    number = LIBC.shmget(key, 4096, 0o1600)  # IPC_CREAT
+    try:
+        yield key
+    finally:
+        LIBC.shmctl(number, 0, ctypes.c_void_p())
 
 
 @contextlib.contextmanager
@@ -102,6 +130,8 @@ def targets(folder: Path, guard: int) -> Iterator[dict[str, str]]:
             **ports,
             "resolver": str(stack.enter_context(_resolver())),
             "door": str(PORT),
+            "key": stack.enter_context(_key()),
+            "segment": str(stack.enter_context(_segment())),
             "victim": str(victim.pid),
             "worker": str(worker.pid),
             "guard": str(guard),
@@ -132,12 +162,13 @@ def _tried(folder: Path, agents: Processes, at: dict[str, str], box: str) -> dic
     settings = Settings(claude_api_url=f"http://127.0.0.1:{at['model']}", claude_api_key="SECRET-KEY", box=box)
     prefixes = [Bind(Path(prefix)) for prefix in dict.fromkeys((sys.base_prefix, sys.prefix))]
     launch = Launch(
-        argv=[sys.executable, "-S", str(_PROBE)],
-        env={"PATH": os.defpath, "ANTHROPIC_API_KEY": settings.claude_api_key},
+        argv=[sys.executable, "-S", "-P", "-m", "tests.probe.ways"],
+        env={"PATH": os.defpath, "PYTHONPATH": SOURCE_ROOT, "ANTHROPIC_API_KEY": settings.claude_api_key},
         stdin=json.dumps(at).encode(),
         binds=[
             *prefixes,
             Bind(_PROBE),
+            Bind(_PROBE.parent / "__init__.py"),
             *(Bind(Path(at["root"]) / name) for name in ("src.py", "adr")),
             Bind(Path(at["transcript"]), writable=True),
         ],
@@ -152,6 +183,8 @@ def _tried(folder: Path, agents: Processes, at: dict[str, str], box: str) -> dic
     found: dict[str, bool] = json.loads(transcript.text)
     assert list(found) == list(WAYS)
     found |= {name: bool(processes_with(child)) for name, child in _STAYING.items()}
+    left = {"write: HELIX_ROOT": Path(at["root"]), "write: the folder above its own": directory.parent}
+    found |= {name: (folder / "way-out").exists() for name, folder in left.items()}
     return found | _from_outside(directory, Fence.of(settings, operator=False))
 
 

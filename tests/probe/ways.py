@@ -5,7 +5,6 @@ only, and not destructive: what it opens for writing it does not write, what it 
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import socket
@@ -13,11 +12,10 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-_LIBC = ctypes.CDLL(None, use_errno=True)
+from tests.probe.kernel_ways import KERNEL_WAYS, LIBC, Target, leaves, makes
+
 _PTRACE_ATTACH, _PTRACE_DETACH = 16, 17
 _CLONE_NEWNS = 0x20000
-
-Target = dict[str, str]
 
 
 def reads(path: str | Path, what: str = "SECRET") -> bool:
@@ -28,13 +26,6 @@ def reads(path: str | Path, what: str = "SECRET") -> bool:
 def writes(path: str | Path) -> bool:
     """A file that is there can be opened for writing."""
     os.close(os.open(path, os.O_WRONLY | os.O_CLOEXEC))
-    return True
-
-
-def makes(path: str | Path) -> bool:
-    """A file can be made."""
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-    Path(path).unlink()
     return True
 
 
@@ -69,13 +60,6 @@ def _at_door(at: Target, request: str, refused: str) -> bool:
         return not client.recv(64).startswith(f"HTTP/1.1 {refused}".encode())
 
 
-def _leaves(path: str, make: Callable[[str], object]) -> bool:
-    """Leave something in its output; what the worker makes of it is seen from outside."""
-    with contextlib.suppress(OSError):
-        make(path)
-    return False
-
-
 def _fills(folder: str) -> bool:
     """Room for more than a box's folders may hold here, taken and given back."""
     path = Path(folder) / f"way-out-{os.getpid()}"
@@ -106,10 +90,10 @@ def _signal(pid: str) -> bool:
 
 
 def _ptrace(pid: str) -> bool:
-    if _LIBC.ptrace(_PTRACE_ATTACH, int(pid), None, None) != 0:
+    if LIBC.ptrace(_PTRACE_ATTACH, int(pid), None, None) != 0:
         return False
     os.waitpid(int(pid), 0x40000000)  # __WALL
-    _LIBC.ptrace(_PTRACE_DETACH, int(pid), None, None)
+    LIBC.ptrace(_PTRACE_DETACH, int(pid), None, None)
     return True
 
 
@@ -125,7 +109,7 @@ def _memory(pid: str) -> bool:
 def _mounts(_: Target) -> bool:
     child = os.fork()
     if not child:
-        done = _LIBC.unshare(_CLONE_NEWNS) == 0 and _LIBC.mount(b"none", b"/mnt", b"tmpfs", 0, None) == 0
+        done = LIBC.unshare(_CLONE_NEWNS) == 0 and LIBC.mount(b"none", b"/mnt", b"tmpfs", 0, None) == 0
         os._exit(0 if done else 1)
     return os.waitpid(child, 0)[1] == 0
 
@@ -162,7 +146,7 @@ def _privileged(_: Target) -> bool:
 
 
 #: Every way, by its name in docs/security.md. Each is given where its targets are; an OSError means: closed.
-WAYS: dict[str, Callable[[Target], bool]] = {
+WAYS: dict[str, Callable[[Target], object]] = {
     "environment: the broker's address": lambda at: any(at["broker"] in value for value in os.environ.values()),
     "environment: a secret of the worker's": lambda _: any("SECRET-ENV" in value for value in os.environ.values()),
     "environment: its own key": lambda _: "SECRET-KEY" in os.environ.get("ANTHROPIC_API_KEY", ""),
@@ -212,14 +196,14 @@ WAYS: dict[str, Callable[[Target], bool]] = {
     "write: another delivery": lambda _: writes("../t-1-0/output/response.md"),
     "write: its own marks": lambda _: writes("marks/Stop"),
     "write: its own transcript": lambda at: writes(at["transcript"]),
-    "output: a link to another session's answer": lambda at: _leaves(
+    "output: a link to another session's answer": lambda at: leaves(
         "output/response.md", lambda path: Path(path).symlink_to(f"{at['other']}/output/response.md")
     ),
-    "output: another name of another session's answer": lambda at: _leaves(
+    "output: another name of another session's answer": lambda at: leaves(
         "output/ADR-1.md", lambda path: Path(path).hardlink_to(f"{at['other']}/output/response.md")
     ),
-    "output: a FIFO that holds the worker up": lambda _: _leaves("output/ADR-2.md", os.mkfifo),
-    "gate: a test that reads another session": lambda at: _leaves(
+    "output: a FIFO that holds the worker up": lambda _: leaves("output/ADR-2.md", os.mkfifo),
+    "gate: a test that reads another session": lambda at: leaves(
         "output/test_way.py",
         lambda path: Path(path).write_text(
             f"def test_it():\n    assert 'SECRET' in open({at['other'] + '/output/response.md'!r}).read()\n"
@@ -234,6 +218,7 @@ WAYS: dict[str, Callable[[Target], bool]] = {
     "memory: another place that is memory": lambda _: _fills("/dev"),
     "mount: a file system": _mounts,
     "privileges: any capability": _privileged,
+    **KERNEL_WAYS,
 }
 
 
@@ -243,7 +228,7 @@ def main() -> None:
     found = {}
     for name, way in WAYS.items():
         try:
-            found[name] = way(at)
+            found[name] = way(at) is not False
         except (OSError, ValueError):
             found[name] = False
     print(json.dumps({"event": "output", "text": json.dumps(found)}))

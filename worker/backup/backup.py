@@ -34,6 +34,7 @@ from worker.backup.archive import (
     save_folder,
 )
 from worker.backup.restore_mark import MARK
+from worker.files.safe_io import made, opened
 from worker.files.safe_io import replace as put
 from worker.files.session import GONE
 from worker.files.workspace import HELD
@@ -212,7 +213,7 @@ def restore(
 
 def _begun(state: Path) -> str:
     try:
-        return (state / MARK).read_text().strip()
+        return "" if state.is_symlink() else (state / MARK).read_text().strip()
     except FileNotFoundError:
         return ""
 
@@ -233,6 +234,22 @@ class _Places:
             raise RestoreRefused(f"no backup has a file {name[:80]!r}; take another one")
         return whole.get(name) or folders[first] / rest
 
+    @contextlib.contextmanager
+    def opened(self, place: Path) -> Iterator[int]:
+        """Open the folder at a place; it is made where it is missing. Below HELIX_ROOT no link is followed.
+
+        Raises:
+            OSError: it cannot be made, or there is a link or something else in its way.
+        """
+        base = self.settings.root if place.is_relative_to(self.settings.root) else place  # a keys' file elsewhere
+        base.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, folder)
+            for part in place.relative_to(base).parts:
+                folder = stack.enter_context(made(folder, part))
+            yield folder
+
 
 def _require_places(manifest: Manifest, places: _Places, *, empty: bool) -> None:
     """Refuse what cannot be put in place: two entries at one place, a file that is to be a folder, no room for all.
@@ -251,6 +268,8 @@ def _require_places(manifest: Manifest, places: _Places, *, empty: bool) -> None
         for folder in place.parents if place in files else (place, *place.parents):
             if folder in fine:
                 break
+            if folder.is_symlink() and places.settings.root in folder.parents:
+                raise RestoreRefused(f"{folder} is a link, and a restore follows none: put a folder in its place")
             if folder in files or (os.path.lexists(folder) and not folder.is_dir()):
                 raise RestoreRefused(f"{folder} is a file, and the backup has a folder there")
             fine.add(folder)
@@ -268,40 +287,40 @@ def _restore_files(archive: Path, manifest: Manifest, places: _Places) -> tuple[
     count = 0
     for name, entry, content in contents(archive, manifest):
         place = places.of(name)
-        if content is None:
-            place.mkdir(parents=True, exist_ok=True)
-            folders.append((place, entry))
-            continue
-        if name.startswith(f"{STATE}/") and place.exists():
-            left_alone.append(str(place))
-            continue
-        place.parent.mkdir(parents=True, exist_ok=True)
-        _put(place, content, entry)
-        count += 1
-        reach("restore.file")
+        with places.opened(place if content is None else place.parent) as folder:
+            if content is None:
+                folders.append((place, entry))
+            elif name.startswith(f"{STATE}/") and os.access(place.name, os.F_OK, dir_fd=folder, follow_symlinks=False):
+                left_alone.append(str(place))
+            else:
+                _put(place.name, folder, content, entry)
+                count += 1
+                reach("restore.file")
     for place, entry in reversed(folders):
-        place.chmod(entry.mode)
-        os.utime(place, ns=(entry.mtime_ns, entry.mtime_ns))
+        with places.opened(place) as folder:
+            os.fchmod(folder, entry.mode)
+            os.utime(folder, ns=(entry.mtime_ns, entry.mtime_ns))
     return count, tuple(left_alone)
 
 
-def _put(place: Path, content: IO[bytes], entry: ArchiveEntry) -> None:
-    """Put a file in its place, whole. A draft that a kill left is written again under the same name."""
-    draft = place.with_name(f".{hashlib.sha256(os.fsencode(place.name)).hexdigest()[:32]}.restoring")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+def _put(name: str, folder: int, content: IO[bytes], entry: ArchiveEntry) -> None:
+    """Put a file in its place in an open folder, whole. A draft that a kill left is written anew."""
+    draft = f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.restoring"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(draft, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(draft, flags, 0o600, dir_fd=folder), "wb") as file:
         shutil.copyfileobj(content, file, 2**20)
+        file.flush()
         os.fchmod(file.fileno(), entry.mode)
-    os.utime(draft, ns=(entry.mtime_ns, entry.mtime_ns))
-    draft.replace(place)
+        os.utime(file.fileno(), ns=(entry.mtime_ns, entry.mtime_ns))
+    os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _write(path: Path, content: bytes) -> None:
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
+    with opened(path.parent) as folder:
         put(path.name, content, folder)
         os.fsync(folder)
-    finally:
-        os.close(folder)
 
 
 @contextlib.contextmanager

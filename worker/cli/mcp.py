@@ -12,12 +12,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypedDict
+from urllib.parse import quote
 
 import anyio
 import click
 from pydantic import ConfigDict, Field
 
 from api_client.contract.tool_calls import Answerer
+from api_client.contract.turn import shard_of
 
 #: Turn states and outcomes -> the status words of MCP's tasks. An outcome that is not here is a failure.
 _STATUS = {
@@ -99,6 +101,15 @@ def _read(answer: Any) -> Any:
     return data
 
 
+def _checked(turn_id: str) -> str:
+    """Return a turn id as part of a path. Raises ``RelayError``: it is none, so it could name another route."""
+    try:
+        shard_of(turn_id)
+    except ValueError as error:
+        raise RelayError(str(error)) from None
+    return quote(turn_id, safe="")
+
+
 def task_of(turn: Mapping[str, Any]) -> TurnTask:
     """A turn's record as a task."""
     word = turn.get("outcome") or turn["state"]
@@ -139,12 +150,14 @@ class TurnTools:
         """Submit a turn; returns its id."""
         body: dict[str, Any] = {"model": model or self._model, "messages": [{"role": "user", "content": message}]}
         body |= {"session_id": session} if session else {}
-        turn = await self._relay.ask("POST", "/v1/turns", body, f"mcp-{key}" if key else self.name_of(request))
+        turn = await self._relay.ask(
+            "POST", "/v1/turns", body, f"mcp-{quote(key, safe='')}" if key else self.name_of(request)
+        )
         return str(turn["turn_id"])
 
     async def turn(self, turn_id: str) -> dict[str, Any]:
         """The turn's record."""
-        found: dict[str, Any] = await self._relay.ask("GET", f"/v1/turns/{turn_id}")
+        found: dict[str, Any] = await self._relay.ask("GET", f"/v1/turns/{_checked(turn_id)}")
         return found
 
     async def followed(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
@@ -161,14 +174,14 @@ class TurnTools:
 
     async def cancel(self, turn_id: str) -> TurnTask:
         """Cancel a turn; once more changes nothing."""
-        await self._relay.ask("POST", f"/v1/turns/{turn_id}/cancel")
+        await self._relay.ask("POST", f"/v1/turns/{_checked(turn_id)}/cancel")
         return task_of(await self.turn(turn_id))
 
     async def decide(self, turn: Mapping[str, Any], decision: str) -> None:
         """Answer what this turn asks a person, unless it has gone on meanwhile."""
         body = {"decision": decision, "parked_at": turn["parked_at"]}
         try:
-            await self._relay.ask("POST", f"/v1/inbox/{turn['turn_id']}/decision", body)
+            await self._relay.ask("POST", f"/v1/inbox/{_checked(turn['turn_id'])}/decision", body)
         except RelayError as error:
             if "[turn_not_parked]" not in str(error):
                 raise

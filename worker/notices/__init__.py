@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
-import ipaddress
 import json
 import os
 import signal
@@ -23,6 +22,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from api_client.contract.addresses import is_inner
 from api_client.contract.failpoints import reach
 from api_client.contract.issues import TurnError
 from api_client.contract.notices import Entry, Notice, signed
@@ -44,27 +44,10 @@ from api_client.workers.reports import written_reports
 
 _SECONDS = 10.0
 _MOST_READ = 65_536
-#: IPv6 addresses that carry an IPv4 address in their last 32 bits (NAT64, RFC 6052).
-_NAT64 = ipaddress.ip_network("64:ff9b::/96")
-#: Of no public host, whatever Python says: IPv4-compatible, local NAT64 (RFC 8215), segment routing, former site-local.
-_NEVER = tuple(map(ipaddress.ip_network, ("::/96", "64:ff9b:1::/48", "5f00::/16", "fec0::/10")))
 
 
 class NotSent(Exception):
     """The target did not take it; the message says why."""
-
-
-def inner(address: str) -> bool:
-    """Return whether an IP address is not one of the public internet. Pure."""
-    number = ipaddress.ip_address(address.partition("%")[0])
-    if isinstance(number, ipaddress.IPv6Address):
-        if any(number in network for network in _NEVER):
-            return True
-        if number in _NAT64:
-            number = ipaddress.IPv4Address(int(number) & 0xFFFFFFFF)
-        elif carried := number.ipv4_mapped or number.sixtofour or (number.teredo[1] if number.teredo else None):
-            number = carried
-    return not number.is_global or number.is_multicast
 
 
 def addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
@@ -78,7 +61,7 @@ def addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
     except OSError as error:
         raise NotSent(f"{host} has no address: {error}") from None
     numbers = list(dict.fromkeys(str(each[4][0]) for each in found))
-    if not allow_inner and (refused := [number for number in numbers if inner(number)]):
+    if not allow_inner and (refused := [number for number in numbers if is_inner(number)]):
         said = f"{host} leads to {refused[0]}, an inner address; HELIX_WEBHOOK_INTERNAL=allowed lets it"
         raise NotSent(said)
     return numbers

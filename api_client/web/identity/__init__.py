@@ -36,11 +36,31 @@ from api_client.web.relay import Relay, relay_of
 # The origin of a request: another site's page, or a proxy. SignIns and proxies say so in headers.
 
 _OWN_SITES = frozenset({"same-origin", "none"})
-#: Headers that a proxy adds; ``X-Forwarded-*`` too.
+#: Headers that a proxy adds, or a service that signs people in before it: whole names, and beginnings of names.
 _PROXY_HEADERS = frozenset(
-    {"forwarded", "via", "cf-connecting-ip", "true-client-ip", "x-client-ip", "x-real-ip", "x-cluster-client-ip"}
-    | {"fastly-client-ip", "fly-client-ip", "x-envoy-external-address", "x-original-forwarded-for", "x-proxyuser-ip"}
-    | {"cdn-loop", "x-amzn-trace-id"}
+    {"forwarded", "via", "true-client-ip", "x-client-ip", "x-real-ip", "x-cluster-client-ip", "cdn-loop", "x-user-ip"}
+    | {
+        "x-original-forwarded-for",
+        "x-proxyuser-ip",
+        "x-amzn-trace-id",
+        "do-connecting-ip",
+        "x-remote-user",
+        "remote-user",
+    }
+)
+_PROXY_PREFIXES = (
+    *(
+        "x-forwarded-",
+        "cf-",
+        "fastly-",
+        "fly-",
+        "x-envoy-",
+        "x-appengine-",
+        "x-goog-iap-",
+        "x-goog-authenticated-user-",
+    ),
+    *("tailscale-", "ngrok-", "x-azure-", "x-ms-client-principal", "x-ms-token-", "x-amzn-oidc-", "cloudfront-"),
+    *("x-vercel-", "x-nf-", "x-pomerium-", "x-auth-request-", "x-authentik-", "x-akamai-", "akamai-", "teleport-"),
 )
 
 
@@ -87,7 +107,7 @@ def require_local(request: Request) -> None:
 
 def _why_foreign(headers: Headers, address: str) -> str:
     for name in headers:
-        if name in _PROXY_HEADERS or name.startswith("x-forwarded-"):
+        if name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIXES):
             return f"this came through a proxy (header {shown_text(name, 40)})"
     if not is_loopback(address):
         return "this came from another machine"

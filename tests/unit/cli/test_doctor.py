@@ -397,3 +397,33 @@ def test_a_hole_in_the_append_only_file_is_wrong_and_one_that_may_be_elsewhere_a
         found = list(store.append_only_files("store", directory, info))
         assert [each.state for each in found] == ([state] if state else [])
         assert all(each.fix for each in found)
+
+
+@pytest.mark.parametrize(
+    ("options", "refused", "said"),
+    [
+        ("--unshare-user", "nothing", "from further user namespaces: bubblewrap is before 0.8"),
+        ("--unshare-user --disable-userns", "--disable-userns", "user namespaces: bubblewrap cannot make better ones"),
+        ("--unshare-user --disable-userns", "--unshare-user", "the keyring of the worker's user"),
+        ("--unshare-user --disable-userns", "nothing", ""),
+    ],
+)
+def test_a_box_that_is_weaker_than_others_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: str, refused: str, said: str
+) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in *--help*) echo "{options}";; *{refused}*) echo bwrap: no >&2; exit 1;; esac\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    finding = box(Settings(root=tmp_path, models={"m": "claude_cli"}))
+    assert (finding.state, said in finding.message) == ("warning" if said else "ok", True)
+
+
+def test_a_machine_whose_system_calls_are_unknown_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.runners.guard.box.filter_path", lambda: "")
+    monkeypatch.setattr("worker.runners.guard.box.obstacle", lambda: "")
+    monkeypatch.setattr("worker.runners.guard.box.network_obstacle", lambda: "")
+    finding = box(Settings(root=tmp_path))
+    assert (finding.state, "no filter of system calls is known" in finding.message) == ("warning", True)

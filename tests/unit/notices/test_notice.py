@@ -8,12 +8,13 @@ from typing import Any
 import openai
 import pytest
 
+from api_client.contract.addresses import is_inner
 from api_client.contract.issues import SettingsError
 from api_client.contract.notices import KINDS, Entry, Notice, signed
 from api_client.contract.settings import load
 from api_client.contract.worker_reports import WorkerReport
 from tests.hooks import HookReceiver
-from worker.notices import NotSent, gone_workers, inner, post, shown, wanted
+from worker.notices import NotSent, gone_workers, post, shown, wanted
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 
@@ -116,15 +117,16 @@ def test_a_worker_is_gone_when_it_is_silent_and_nobody_took_its_place() -> None:
         *("100.64.0.1", "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1%eth0", "fc00::1", "ff02::1"),
         *("::ffff:10.0.0.1", "::ffff:127.0.0.1", "2002:7f00:1::", "64:ff9b::a9fe:a9fe", "fd00:ec2::254"),
         *("64:ff9b:1::101:101", "::127.0.0.1", "::1.1.1.1", "fec0::1", "5f00::1"),
+        *("192.0.0.192", "168.63.129.16", "::ffff:168.63.129.16", "100.100.100.200"),
     ],
 )
 def test_an_address_of_an_inner_network_is_seen_however_it_is_written(address: str) -> None:
-    assert inner(address)
+    assert is_inner(address)
 
 
 @pytest.mark.parametrize("address", ["1.1.1.1", "93.184.215.14", "2606:4700:4700::1111", "64:ff9b::101:101"])
 def test_an_address_of_the_internet_is_none_of_an_inner_network(address: str) -> None:
-    assert not inner(address)
+    assert not is_inner(address)
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *answers: str) -> list[str]:

@@ -165,7 +165,22 @@ PROXY_HEADERS = [
     "x-proxyuser-ip",
     "cdn-loop",
     "x-amzn-trace-id",
+    *("x-appengine-user-ip", "x-appengine-remote-addr", "tailscale-user-login", "tailscale-user-name"),
+    *("ngrok-auth-user-email", "ngrok-skip-browser-warning", "cf-access-jwt-assertion", "cf-ray", "cf-visitor"),
+    *("x-goog-iap-jwt-assertion", "x-goog-authenticated-user-email", "x-ms-client-principal-name", "x-azure-ref"),
+    *("x-amzn-oidc-identity", "cloudfront-viewer-address", "x-vercel-id", "x-nf-client-connection-ip"),
+    *("x-pomerium-jwt-assertion", "x-auth-request-email", "x-authentik-username", "x-akamai-edgescape"),
+    *("teleport-jwt-assertion", "fastly-ssl", "fly-region", "x-envoy-peer-metadata", "x-remote-user", "remote-user"),
+    *("do-connecting-ip", "x-user-ip"),
 ]
+#: What ordinary programs send.
+PROGRAMS = ["x-stainless-lang", "x-ms-client-request-id", "x-goog-api-client", "x-openwebui-chat-id", "x-request-id"]
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+async def test_what_a_program_sends_is_no_proxys(turns: FakeTurns, name: str) -> None:
+    async with caller(app_with(turns)) as http:
+        assert (await http.get("/v1/models", headers={name: "x"})).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["/v1/models", "/turns", "/overview", f"/v1/turns/{TURN_ID}", "/metrics"])

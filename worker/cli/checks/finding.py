@@ -67,6 +67,7 @@ _WAYS_TO_WRITE = {
 }
 _SWITCH = "set HELIX_BOX=auto; see docs/security.md"
 _INSTALL = "install bubblewrap (Debian: apt-get install bubblewrap); see docs/security.md"
+_STRENGTHEN = "install bubblewrap 0.8 or later, and let the workers' user make namespaces; see docs/security.md"
 _ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box can be made', says how"
 
 
@@ -98,7 +99,7 @@ def sessions(settings: Settings) -> Finding:
 
 def box(settings: Settings) -> Finding:
     """Return what agents run in, and what keeps them from running in a box with its own network."""
-    from worker.runners.guard.box import network_obstacle, obstacle
+    from worker.runners.guard.box import network_obstacle, obstacle, weakness
 
     real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())
     unboxed: State = "wrong" if settings.box == "required" else "warning" if real else "ok"
@@ -113,7 +114,10 @@ def box(settings: Settings) -> Finding:
         return Finding("box", unboxed, f"a box on the machine's network, HELIX_BOX={settings.box}; {said}", _ALLOW)
     who = "every agent runs" if settings.box == "required" else "claude_cli runs"
     hosts = f" and {', '.join(settings.box_hosts)}" if settings.box_hosts else ""
-    return Finding("box", "ok", f"{who} in a bubblewrap box, whose network leads to its model{hosts} alone")
+    said = f"{who} in a bubblewrap box, whose network leads to its model{hosts} alone"
+    if lacking := weakness():
+        return Finding("box", "warning", f"{said}; {lacking}", _STRENGTHEN)
+    return Finding("box", "ok", said)
 
 
 def in_container(root: Path = Path("/")) -> bool:

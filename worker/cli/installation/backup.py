@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import os
 import time
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import click
 
 from api_client.client import TurnsClient
+from api_client.contract.issues import HelixError
 from api_client.contract.keys import GC_AT
 from api_client.contract.phases import Phase, input_file
 from api_client.contract.settings import RUN_FILE, Settings, load, require_store
@@ -41,8 +43,14 @@ def backup(target: Path, as_json: bool) -> None:
     settings = require_store(load())
     if not target.parent.is_dir():
         raise click.UsageError(f"no folder {target.parent}")
-    with_client(lambda client: client.audit.note("backup", by=whoami()))
-    saved = saving.save(settings, target.absolute(), lambda: with_client(_wanted))
+    line = with_client(lambda client: client.audit.note("backup", by=whoami()))
+    try:
+        saved = saving.save(settings, target.absolute(), lambda: with_client(_wanted))
+    except Exception as error:
+        why = error  # ``error`` ends with this block
+        with suppress(HelixError):
+            with_client(lambda client: client.audit.refuse(line, why))
+        raise
     if as_json:
         write_json({"archive": str(target), **asdict(saved), "files_in": settings.files or str(settings.root)})
         return
@@ -133,9 +141,8 @@ def gc(dry_run: bool, events: float, attempts: float, sessions: float, as_json: 
     settings = replace(require_store(load()), **given)
 
     async def store(client: TurnsClient) -> dict[str, int]:
-        if not dry_run:
-            await client.audit.note("gc", by=whoami())
-        return await clear(client.store, dry_run=dry_run)
+        async with nullcontext() if dry_run else client.audit.noted("gc", by=whoami()):
+            return await clear(client.store, dry_run=dry_run)
 
     async def objects(client: TurnsClient) -> Cleared:
         kept = settings.session_retention_seconds

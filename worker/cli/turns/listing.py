@@ -221,9 +221,9 @@ def close(session_id: str, as_json: bool) -> None:
     """
 
     async def closed(client: TurnsClient) -> str:
-        worker = await client.sessions.close_agent(session_id)
-        if worker:
-            await client.audit.note("session close", by=whoami(), detail=session_id)
+        async with client.audit.noted("session close", by=whoami(), detail=session_id) as order:
+            worker = await client.sessions.close_agent(session_id)
+            order.refused = "" if worker else "no worker keeps an idle agent of it"
         return worker
 
     worker = with_client(closed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import shutil
 import stat
 import subprocess
@@ -16,6 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+from worker.runners.guard.seccomp import filter_path
 
 #: The port on the box's own loopback at which a run finds its door.
 PORT = 47_623
@@ -27,6 +30,11 @@ _INSIDE = Path(__file__).with_name("inside.py")
 #: What of the machine is inside. Not there: homes, ``/run`` with its sockets, ``/var``, ``/srv``, other disks.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix")
 _RESOLVER = Path("/etc/resolv.conf")
+#: Where the agent has its own users and can make no others: its keyring is nobody else's, no capability is left. The
+#: strongest first; bubblewrap has the second option since 0.8, and some kernels and containers refuse both.
+_OWN_USERS = (("--unshare-user", "--disable-userns"), ("--unshare-user",))
+#: Gives bubblewrap the filter, which it takes as an open file.
+_WITH_FILTER = ("/bin/sh", "-c", 'filter=$1 && shift && exec "$@" 3<"$filter"', "sh")
 #: A box that cannot be made says so within this time, in seconds.
 _PATIENCE = 10
 #: Commands that have worked.
@@ -78,6 +86,31 @@ def network_obstacle() -> str:
     return obstacle() or _problem_of(boxed(["true"], Path("/usr"), ()), "a box with its own network")
 
 
+def weakness() -> str:
+    """Return what the sandbox lacks on this machine; empty when it has all."""
+    lacking = [] if filter_path() else [f"no filter of system calls is known for {platform.machine()}"]
+    program, best = shutil.which("bwrap") or "bwrap", _OWN_USERS[0]
+    if (options := own_users(program)) != best:
+        kept_from = "further user namespaces" if options else "the keyring of the worker's user and user namespaces"
+        why = _problem_of(_trial(program, best), "better ones") if _knows(program, best) else "bubblewrap is before 0.8"
+        lacking.append(f"only the filter of system calls keeps agents from {kept_from}: {why}")
+    return "; ".join(lacking)
+
+
+def own_users(program: str) -> tuple[str, ...]:
+    """Return the options for the strongest user namespace that can be made here; none where none can."""
+    known = (options for options in _OWN_USERS if _knows(program, options))
+    return next((options for options in known if not _problem_of(_trial(program, options), "it")), ())
+
+
+def _knows(program: str, options: Iterable[str]) -> bool:
+    return all(option in _help_of(program) for option in options)
+
+
+def _trial(program: str, options: Iterable[str]) -> list[str]:
+    return [program, *options, "--unshare-pid", "--ro-bind", "/", "/", "--proc", "/proc", "true"]
+
+
 def _problem_of(command: list[str], what: str) -> str:
     """Return why this command does not work; empty when it does."""
     if (key := tuple(command)) in _proven:
@@ -101,7 +134,10 @@ def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = 
     """
     # Without --new-session: the guard has made one, and signals its group.
     program = shutil.which("bwrap") or "bwrap"  # by our PATH, not by the agent's
-    command = [program, "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    rules = filter_path()
+    command = [*_WITH_FILTER, rules, program, "--seccomp", "3"] if rules else [program]
+    command += [*own_users(program), "--die-with-parent", "--unshare-pid", "--unshare-ipc", "--unshare-uts"]
+    command += ["--unshare-cgroup-try"]
     command += ["--unshare-net"] if cut else []
     command += ["--cap-drop", "ALL"]
     for folder in _SYSTEM:
@@ -111,8 +147,11 @@ def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = 
         command += ["--tmpfs", path, "--remount-ro", path] if closed.is_dir() else ["--ro-bind", "/dev/null", path]
     if (resolver := _RESOLVER.resolve()) != _RESOLVER:
         command += ["--ro-bind-try", str(resolver), str(resolver)]
-    size = ["--size", str(tmp_mb * 2**20)] if tmp_mb and _knows_size(program) else []
+    # Before 0.7 bubblewrap could not bound a tmpfs; then only its use is watched.
+    size = ["--size", str(tmp_mb * 2**20)] if tmp_mb and _knows(program, ["--size"]) else []
     command += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", *size, "--tmpfs", "/tmp"]  # noqa: S108
+    for path in _hidden_in_proc():
+        command += ["--ro-bind", "/dev/null", path]
     for bind in binds:
         command += ["--bind-try" if bind.writable else "--ro-bind-try", str(bind.path), str(bind.path)]
     # Root could write the kernel's settings in /proc/sys, also without any capability.
@@ -121,13 +160,13 @@ def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = 
 
 
 @functools.cache
-def _knows_size(program: str) -> bool:
-    """Before 0.7 bubblewrap could not bound a tmpfs; then only its use is watched."""
+def _help_of(program: str) -> str:
+    """Return what a bubblewrap says about its options; empty where it does not run."""
     try:
         done = subprocess.run([program, "--help"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_PATIENCE)
     except (OSError, subprocess.TimeoutExpired):
-        return False
-    return b"--size" in done.stdout + done.stderr
+        return ""
+    return (done.stdout + done.stderr).decode("utf-8", "replace")
 
 
 def started(argv: Sequence[str], door: Path | None, processes: int) -> list[str]:
@@ -178,6 +217,13 @@ def _closed(folder: Path) -> Iterator[Path]:
                 yield Path(entry.path)
         elif stat.S_ISREG(mode) and not mode & stat.S_IROTH:
             yield Path(entry.path)
+
+
+@functools.cache
+def _hidden_in_proc() -> list[str]:
+    """Return what of the kernel's files is not for everybody, and those that name the keys of the worker's user."""
+    files = [entry for entry in os.scandir("/proc") if entry.is_file(follow_symlinks=False)]
+    return [e.path for e in files if e.name in {"keys", "key-users"} or not e.stat().st_mode & stat.S_IROTH]
 
 
 def failed(stderr: str) -> str:

@@ -21,7 +21,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
 from urllib.parse import unquote, urlsplit
 
+from api_client.contract.addresses import is_inner
+
 _PIECE = 65_536
+#: A name as DNS has it, or an IPv6 address in brackets; and how long a name may be.
+_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\]")
+_MOST_HOST = 253
 _HEAD_END = re.compile(rb"\r?\n\r?\n")
 
 
@@ -299,13 +305,33 @@ class Outbound:
 
     async def to_host(self, target: str) -> Stream:
         """A connection to a named host, ``name:port``. Raises ``Refused``: it is not named, or cannot be reached."""
-        host, _, port = target.rpartition(":")
-        host = host.strip("[]").lower().rstrip(".")
-        named = next((entry for entry in self.hosts if _matches(entry, host, port)), None)
-        if named is None or not port.isascii() or not port.isdecimal():
+        host, _, port = target.lower().rpartition(":")
+        host = host.removesuffix(".")
+        if not _HOST.fullmatch(host) or len(host) > _MOST_HOST:
+            raise Refused(403, f"{target[:200]!r} is no host name with a port")
+        host = host.strip("[]")
+        if not any(_matches(entry, host, port) for entry in self.hosts):
             raise Refused(403, f"{target[:200]} is not named in HELIX_BOX_HOSTS (docs/security.md)")
-        address = host if self.proxy else await _resolved(host, int(port), named)
+        address = host if self.proxy else await self._resolved(host, port)
         return await self._connected(address, int(port), None, proxy=self.proxy)
+
+    async def _resolved(self, host: str, port: str) -> str:
+        """Return the address of a named host: a public one, or one that the setting names as well.
+
+        Raises:
+            Refused: it has none, or one of its addresses is neither.
+        """
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
+        except OSError as error:
+            raise Refused(502, f"{host} has no address: {error}", "api_error") from None
+        addresses = [str(each[4][0]) for each in found]
+        for address in filter(is_inner, addresses):
+            own = host == "localhost" and ipaddress.ip_address(address).is_loopback
+            if not own and not any(_matches(entry, address, port) for entry in self.hosts):
+                said = f"{host} leads to {address}, an inner address: name that address in HELIX_BOX_HOSTS as well"
+                raise Refused(403, said)
+        return addresses[0]
 
     async def _connected(self, host: str, port: int, context: ssl.SSLContext | None, *, proxy: str) -> Stream:
         name, loop = f"{host}:{port}", asyncio.get_running_loop()
@@ -356,25 +382,6 @@ def _matches(entry: str, host: str, port: str) -> bool:
     name, _, allowed = entry.rpartition(":")
     name = name.strip("[]")
     return port == allowed and (host == name or (name.startswith("*.") and host.endswith(name[1:])))
-
-
-async def _resolved(host: str, port: int, named: str) -> str:
-    """The address of a named host; not one of this machine, unless the setting says that very address or localhost.
-
-    Raises:
-        Refused: it has no address, or one of this machine or of its cloud.
-    """
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except OSError as error:
-        raise Refused(502, f"{host} has no address: {error}", "api_error") from None
-    address = str(found[0][4][0])
-    number = ipaddress.ip_address(address.partition("%")[0])
-    inner = number.is_loopback or number.is_link_local or number.is_unspecified or number.is_multicast
-    literal = named.rpartition(":")[0].strip("[]")
-    if inner and literal not in {address, "localhost"}:
-        raise Refused(403, f"{host} leads to {address}, an address of this machine: name that address itself")
-    return address
 
 
 async def _through(proxy: str, host: str, port: int) -> Stream:

@@ -1,0 +1,27 @@
+"""Which IP addresses are of the public internet: for webhooks, and for the hosts that a sandbox may reach."""
+
+from __future__ import annotations
+
+import ipaddress
+
+#: IPv6 addresses that carry an IPv4 address in their last 32 bits (NAT64, RFC 6052).
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+#: Of no public host, whatever Python says: IPv4-compatible, local NAT64 (RFC 8215), segment routing, former site-local,
+#: protocols' own (RFC 6890), and the host of a virtual machine at Azure.
+_NEVER = tuple(
+    map(
+        ipaddress.ip_network,
+        ("::/96", "64:ff9b:1::/48", "5f00::/16", "fec0::/10", "192.0.0.0/24", "168.63.129.16/32"),
+    )
+)
+
+
+def is_inner(address: str) -> bool:
+    """Return whether an IP address is not one of the public internet. Pure."""
+    number = ipaddress.ip_address(address.partition("%")[0])
+    if isinstance(number, ipaddress.IPv6Address):
+        if number in _NAT64:
+            number = ipaddress.IPv4Address(int(number) & 0xFFFFFFFF)
+        elif carried := number.ipv4_mapped or number.sixtofour or (number.teredo[1] if number.teredo else None):
+            number = carried
+    return not number.is_global or number.is_multicast or any(number in network for network in _NEVER)
