@@ -106,10 +106,9 @@ def alerts(
         message = f"{overdue} turns were due and nobody looked at them: no reaper is at work"
         yield Alert("reaper", message, "read the workers' logs, then restart them")
     by_reason = {(each.wait.reason, each.wait.subject): each for each in waits}
-    for each in facts.breakers():  # also one behind which nothing waits yet
-        wait = Wait(reason=Reason.BREAKER, at=facts.at, subject=each.name, said=each.reason, until=each.until)
-        group = by_reason.get((Reason.BREAKER, each.name))
-        yield Alert("breaker", _said(group, facts.at) if group else wait.words(), wait.fix)
+    for wait in facts.troubles():  # also one behind which nothing waits yet
+        group = by_reason.get((wait.reason, wait.subject))
+        yield Alert(wait.reason.value, _said(group, facts.at) if group else wait.words(), wait.fix, wait.severity)
     for group in waits:
         if group.wait.reason in {Reason.UNFIT, Reason.PAUSE}:
             yield Alert(group.wait.reason.value, _said(group, facts.at), group.wait.fix, group.wait.severity)
