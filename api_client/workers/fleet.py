@@ -22,7 +22,9 @@ from api_client.workers.reason import Facts, Reason, Row, Wait, Waiting
 #: A wait for a slot that is longer is said to be long.
 LONG_SECONDS = 60.0
 #: What to do about a sick machine: its workers notice by themselves that it is well again.
-SICK_FIX = "repair it (disk, rights, limits of processes and descriptors); its workers go on by themselves"
+SICK_FIX = "repair what is named (disk, rights, limits, object store); its workers go on by themselves"
+#: Free space below which one should act, and below which turns fail, in bytes.
+LITTLE, NONE = 2 * 2**30, 200 * 2**20
 START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
 
 
@@ -84,6 +86,13 @@ def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
         ready=ready,
         quiet=tuple(each.name for each in agents if each.quiet),
     )
+
+
+def disk(free: int, where: str) -> Alert:
+    """Return whether there is room for sessions; its severity is ``ok`` where there is."""
+    said = f"{free / 2**30:.1f} GiB" if free >= 2**30 else f"{free / 2**20:.0f} MiB"
+    severity = "wrong" if free < NONE else "warning" if free < LITTLE else "ok"
+    return Alert("disk", f"{said} free at {where}", "make room, or run `turns gc --sessions DAYS`", severity)
 
 
 def alerts(

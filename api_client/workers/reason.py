@@ -100,7 +100,7 @@ class Wait:
         return f"{text}: {more}" if more else text
 
     def _when(self, kind: str, locale: str) -> str:
-        if not kind or not self.until:
+        if not kind or self.until <= self.at:
             return ""
         soon, later = _WORDS[kind].get(locale, _WORDS[kind]["en"])
         left = max(0.0, self.until - self.at)

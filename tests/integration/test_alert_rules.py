@@ -76,7 +76,6 @@ TROUBLES: dict[str, tuple[dict[str, str], int]] = {
     "HelixWorkersDie": ({'helix_delivery_lost_total{during="running"}': "0x120 8x120"}, 2),
     "HelixBreakerOpen": ({'helix_pauses{what="breaker"}': "0x120 1x120"}, 2),
     "HelixNoCredit": ({'helix_pauses{what="credit"}': "0x120 1x120"}, 2),
-    "HelixPersonNeeded": ({"helix_oldest_parked_seconds": "0+7x120 1801+15x120"}, 2),
     "HelixBudgetNear": ({'helix_budget_spent_ratio{budget="owner:*"}': "0.5x120 0.9x120"}, 2),
     "HelixBudgetSpent": ({'helix_budget_spent_ratio{budget="owner:*"}': "0.5x120 1.02x120"}, 2),
     "HelixStoreFilling": ({"helix_store_memory_bytes": "40x120 90x120"}, 2),
