@@ -22,7 +22,7 @@ from api_client.workers.reason import Facts, Reason, Row, Wait, Waiting
 #: A wait for a slot that is longer is said to be long.
 LONG_SECONDS = 60.0
 #: What to do about a sick machine: its workers notice by themselves that it is well again.
-SICK_FIX = "repair what is named (disk, rights, limits, object store); its workers go on by themselves"
+SICK_FIX = "repair the named fault (disk, rights, limits, object store); its workers go on by themselves"
 #: Free space below which one should act, and below which turns fail, in bytes.
 LITTLE, NONE = 2 * 2**30, 200 * 2**20
 START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"

@@ -171,7 +171,7 @@ def _relay(events: Iterator[bytes]) -> None:
 
 
 def _unfinished(text: str) -> None:
-    """Say why the answer is not whole, to whoever watches and as the run's evidence."""
+    """Say why the answer is not whole, for watchers and as the run's evidence."""
     _emit({"event": "note", "text": text})
     _emit({"event": "evidence", "facts": {"ended": text}})
 
