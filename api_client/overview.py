@@ -206,11 +206,14 @@ class TroubleWatcher:
 
 
 def of_breakers(pauses: Iterable[Pause], now: float, url: str) -> Iterator[Notice]:
-    """A notice for each open breaker: one, however often its probes fail. Pure."""
+    """A notice for each open breaker and each service without credit: one, however often it is tried. Pure."""
     for each in pauses:
         if each.what == BREAKER:
             data: Data = {"model": each.name, "errors": each.errors, "since": each.since, "until": each.until}
             yield _notice("breaker.opened", f"{each.name} {each.since}", now, data, url, "/paused")
+        elif each.spent:
+            data = {"service": each.name, "since": each.since, "until": each.until}
+            yield _notice("service.no_credit", f"{each.name} {each.since}", now, data, url, "/paused")
 
 
 def of_budgets(spent: Iterable[Spent], now: float, url: str) -> Iterator[Notice]:
@@ -229,8 +232,8 @@ def of_stuck(standing: Standing, url: str) -> Iterator[Notice]:
     One for the turn that waits longest: while it is the same, nothing new has happened.
     """
     waits = standing.at - standing.waiting_since if standing.waiting else 0.0
-    # A breaker has its own notice, and a warning keeps no turn back that somebody has to be called for.
-    causes = [each for each in standing.alerts if each.severity == "wrong" and each.check != Reason.BREAKER]
+    # A breaker and a service without credit have their own, and for a warning nobody has to be called.
+    causes = [a for a in standing.alerts if a.severity == "wrong" and a.check not in {Reason.BREAKER, Reason.CREDIT}]
     if not causes or not (standing.overdue or waits > STUCK_SECONDS):
         return
     cause = causes[0]

@@ -106,6 +106,11 @@ class Completion:
         """Return whether the run was taken from its worker and says nothing of the agent: others killed it."""
         return self.verdict is Verdict.INCOMPLETE and self.evidence.get(KILLED_BY) == OTHERS
 
+    @property
+    def spent(self) -> bool:
+        """Return whether the account at the service has no money left: a limit that does not pass."""
+        return self.kind is ErrorKind.PERMANENT and self.fault is Fault.LIMIT
+
     def to_dict(self) -> dict[str, Any]:
         """The completion as a JSON-ready mapping."""
         return {name: getattr(self, name) for name in self.__dataclass_fields__}

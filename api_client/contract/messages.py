@@ -37,10 +37,13 @@ def line_of(issue: ValidationIssue) -> str:
 def broken_off(why: str, locale: str, reason: str) -> str:
     """Word the missing answer in the user's language: ``why`` is a code, ``reason`` the runner's English sentence."""
     if locale != "de":
-        return reason
+        return words_of(why, locale)[0] if why in {"transient", "permanent", "no_credit"} else reason
     known = _WORDS.get(f"broken_off_{why}")
     if why == "refused" and known:
         return f"{known['de']} {reason.partition(': ')[2]}"
+    ended = re.search(r"finish_reason [\w:, .-]+", reason)
+    if known and ended:
+        return f"{known['de'].removesuffix('.')} ({ended[0]})."
     return str(known["de"]) if known else words_of(why if why in ERROR_CODES else "internal_error", locale)[0]
 
 

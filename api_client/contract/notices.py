@@ -29,6 +29,7 @@ KINDS: Mapping[str, str] = {
     "worker.gone": "A worker process is silent, did not sign off, and no other took its place.",
     "queue.stuck": "Turns that could run do not.",
     "breaker.opened": "A model's circuit breaker opened: its turns wait.",
+    "service.no_credit": "The account at a model's service has no money left: its turns wait.",
     "flow.rolled_back": "The guard rolled a flow version back by itself: too many of its turns failed.",
     "notice.test": "`turns notices test` sent it.",
 }

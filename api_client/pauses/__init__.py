@@ -27,7 +27,7 @@ WHATS = {
     "owner": "no agent starts for turns of this owner",
 }
 QUEUE_NAMES = ("run", "check")
-BREAKER, LIMIT = "breaker", "limit"
+BREAKER, LIMIT, INTAKE = "breaker", "limit", "intake"
 _LONGEST_REASON, _LONGEST_SECONDS = 200, 366 * 86_400
 
 
@@ -43,6 +43,7 @@ class Pause:
         by: who paused it; empty for a breaker or a limit.
         errors: of a breaker, the errors in a row that opened it; of a limit, how often the service said so.
         probing: of a breaker, one turn tries the service now.
+        spent: of a limit, the account at the service has no money left.
     """
 
     what: str
@@ -53,6 +54,7 @@ class Pause:
     by: str = ""
     errors: int = 0
     probing: bool = False
+    spent: bool = False
 
     @property
     def field(self) -> str:
@@ -95,6 +97,7 @@ def read_pauses(stored: Mapping[bytes, bytes], now: float) -> list[Pause]:
                     by=str(data.get("by", "")),
                     errors=int(data.get("errors", 0)),
                     probing=bool(data.get("probe")) and until <= now,
+                    spent=bool(data.get("spent")),
                 )
             )
     return found

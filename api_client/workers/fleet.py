@@ -22,7 +22,9 @@ from api_client.workers.reason import Facts, Reason, Row, Wait, Waiting
 #: A wait for a slot that is longer is said to be long.
 LONG_SECONDS = 60.0
 #: What to do about a sick machine: its workers notice by themselves that it is well again.
-SICK_FIX = "repair it (disk, rights, limits of processes and descriptors); its workers go on by themselves"
+SICK_FIX = "repair the named fault (disk, rights, limits, object store); its workers go on by themselves"
+#: Free space below which one should act, and below which turns fail, in bytes.
+LITTLE, NONE = 2 * 2**30, 200 * 2**20
 START = "start `turns worker` (or `turns up`) on a machine that shares HELIX_ROOT"
 
 
@@ -86,6 +88,13 @@ def fleet_of(reports: Iterable[WorkerReport], now: float) -> Fleet:
     )
 
 
+def disk(free: int, where: str) -> Alert:
+    """Return whether there is room for sessions; its severity is ``ok`` where there is."""
+    said = f"{free / 2**30:.1f} GiB" if free >= 2**30 else f"{free / 2**20:.0f} MiB"
+    severity = "wrong" if free < NONE else "warning" if free < LITTLE else "ok"
+    return Alert("disk", f"{said} free at {where}", "make room, or run `turns gc --sessions DAYS`", severity)
+
+
 def alerts(
     fleet: Fleet, facts: Facts, *, overdue: int, waits: Sequence[Waiting], folders: Collection[str] = ()
 ) -> Iterator[Alert]:
@@ -107,10 +116,9 @@ def alerts(
         message = f"{overdue} turns were due and nobody looked at them: no reaper is at work"
         yield Alert("reaper", message, "read the workers' logs, then restart them")
     by_reason = {(each.wait.reason, each.wait.subject): each for each in waits}
-    for each in facts.breakers():  # also one behind which nothing waits yet
-        wait = Wait(reason=Reason.BREAKER, at=facts.at, subject=each.name, said=each.reason, until=each.until)
-        group = by_reason.get((Reason.BREAKER, each.name))
-        yield Alert("breaker", _said(group, facts.at) if group else wait.words(), wait.fix)
+    for wait in facts.troubles():  # also one behind which nothing waits yet
+        group = by_reason.get((wait.reason, wait.subject))
+        yield Alert(wait.reason.value, _said(group, facts.at) if group else wait.words(), wait.fix, wait.severity)
     for group in waits:
         if group.wait.reason in {Reason.UNFIT, Reason.PAUSE}:
             yield Alert(group.wait.reason.value, _said(group, facts.at), group.wait.fix, group.wait.severity)

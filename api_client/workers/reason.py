@@ -21,7 +21,7 @@ from api_client.contract.error_codes import StoreRefusal
 from api_client.contract.tasks import QUEUES, RUN_QUEUE
 from api_client.contract.turn import TurnState, shard_of
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
-from api_client.pauses import BREAKER, LIMIT, Pause, clock_time
+from api_client.pauses import BREAKER, INTAKE, LIMIT, Pause, clock_time
 
 #: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.
 STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
@@ -41,7 +41,7 @@ _DOUBLINGS = 6
 
 
 class Reason(StrEnum):
-    """The reasons why a turn does not run. ``BUDGET`` keeps no turn back that is stored: new ones are refused."""
+    """The reasons why a turn does not run. ``BUDGET`` and ``INTAKE`` keep no stored turn back: new ones are refused."""
 
     STORE = "store"
     PERSON = "person"
@@ -49,6 +49,7 @@ class Reason(StrEnum):
     PAUSE = "pause"
     BREAKER = "breaker"
     LIMIT = "limit"
+    CREDIT = "credit"
     DELAY = "delay"
     OWNER = "owner"
     SERVICE = "service"
@@ -62,6 +63,7 @@ class Reason(StrEnum):
     STUCK = "stuck"
     NEXT = "next"
     BUDGET = "budget"
+    INTAKE = "intake"
 
 
 #: Reasons of turns that lack nothing but a worker that takes them.
@@ -98,7 +100,7 @@ class Wait:
         return f"{text}: {more}" if more else text
 
     def _when(self, kind: str, locale: str) -> str:
-        if not kind or not self.until:
+        if not kind or self.until <= self.at:
             return ""
         soon, later = _WORDS[kind].get(locale, _WORDS[kind]["en"])
         left = max(0.0, self.until - self.at)
@@ -150,10 +152,11 @@ class Facts:
             return True
         return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
 
-    def breakers(self) -> list[Pause]:
-        """The open breakers, of all shards, one for each model."""
-        found = {each.name: each for shard in self.pauses.values() for each in shard.values() if each.what == BREAKER}
-        return [found[name] for name in sorted(found)]
+    def troubles(self) -> list[Wait]:
+        """The paused intake, open breakers and services without credit, of all shards, each once."""
+        found = {name: each for shard in self.pauses.values() for name, each in shard.items()}
+        shown = [each for _, each in sorted(found.items()) if each.what in {BREAKER, INTAKE} or each.spent]
+        return [wait_for(each, self.at) for each in shown]
 
     def taken(self, queue: str, model: str, lacks: str) -> Wait | float:
         """Return why no worker takes a turn from ``queue`` now, or when one that could take it last took any."""
@@ -327,14 +330,23 @@ def _paused(row: Row, facts: Facts) -> Wait | None:
     pause = next((known[name] for name in names if name in known), None)
     if pause is None:
         return None
-    if pause.what == LIMIT:
-        return Wait(reason=Reason.LIMIT, at=facts.at, subject=pause.name, said=pause.reason, until=pause.until)
+    wait = wait_for(pause, facts.at)
     if pause.what != BREAKER:
-        return Wait(reason=Reason.PAUSE, at=facts.at, subject=pause.title, said=pause.reason, until=pause.until)
+        return wait
     if row.probes == label(pause.name) or (pause.until <= facts.at and not pause.probing):
         return None  # it tries the service, or may be the next that does
-    until = 0.0 if pause.probing else pause.until
-    return Wait(reason=Reason.BREAKER, at=facts.at, subject=pause.name, said=pause.reason, until=until)
+    return replace(wait, until=0.0) if pause.probing else wait
+
+
+def wait_for(pause: Pause, at: float) -> Wait:
+    """Return what turns wait for while this pause, breaker or limit lasts."""
+    limit = Reason.CREDIT if pause.spent else Reason.LIMIT
+    reason, subject = {
+        BREAKER: (Reason.BREAKER, pause.name),
+        LIMIT: (limit, pause.name),
+        INTAKE: (Reason.INTAKE, pause.by or "?"),
+    }.get(pause.what, (Reason.PAUSE, pause.title))
+    return Wait(reason=reason, at=at, subject=subject, said=pause.reason, until=pause.until)
 
 
 def heads(rows: Iterable[Row]) -> dict[str, str]:

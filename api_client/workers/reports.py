@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import shutil
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -30,7 +32,18 @@ from api_client.contract.worker_reports import (
 from api_client.pauses import read_pauses
 from api_client.store import Store
 from api_client.store.connecting import open_store
-from api_client.workers.fleet import Alert, Fleet, OwnerLine, Prober, WorkerLine, alerts, fleet_of, owner_lines, roster
+from api_client.workers.fleet import (
+    Alert,
+    Fleet,
+    OwnerLine,
+    Prober,
+    WorkerLine,
+    alerts,
+    disk,
+    fleet_of,
+    owner_lines,
+    roster,
+)
 from api_client.workers.reason import (
     FIELDS,
     FOR_A_WORKER,
@@ -326,8 +339,16 @@ async def read_standing(
         parked_since=min((each.parked_at for each in rows if each.state == "parked"), default=0) / 1000,
         overdue=overdue,
         dead=dead,
-        alerts=tuple(alerts(fleet, facts, overdue=overdue, waits=waits, folders=apart)),
+        alerts=(*alerts(fleet, facts, overdue=overdue, waits=waits, folders=apart), *await _disk(store.settings)),
     )
+
+
+async def _disk(settings: Settings) -> list[Alert]:
+    """Return that the disk of this machine's HELIX_ROOT is nearly full; nothing where it is not or is not here."""
+    with suppress(OSError):
+        found = disk((await asyncio.to_thread(shutil.disk_usage, settings.root)).free, str(settings.root))
+        return [found] if found.severity != "ok" else []
+    return []
 
 
 async def _read_facts(store: Store, prober: Prober) -> tuple[Facts, list[WorkerReport]]:

@@ -210,7 +210,9 @@ ENDINGS = [
     Ending(name="HTTP 401", truth="permanent", replies=(fails(401),)),
     Ending(name="HTTP 413", truth="permanent", replies=(fails(413),)),
     Ending(name="HTTP 429", truth="transient", replies=(fails(429),)),
-    Ending(name="HTTP 429, wait 90 s", truth="transient", replies=(fails(429, retry_after="90"),)),
+    Ending(
+        name="HTTP 429, wait 10 h", truth="transient", replies=(fails(429, retry_after="36000"),), retry_after=36_000.0
+    ),
     Ending(
         name="HTTP 429, used up for hours",
         truth="transient",

@@ -163,6 +163,11 @@ async def needs_a_person(site: Site) -> None:
     site.store.hincrby(Keys(site.settings.namespace).turn(await site.park()), "parked_at", -1_000_000)
 
 
+async def has_no_credit(site: Site) -> None:
+    limit = {"until_ms": 0, "for_ms": 60_000, "heard_ms": 0, "since": 0, "errors": 1, "slot_ms": 0, "spent": True}
+    site.store.hset(Keys(site.settings.namespace).pauses, "limit|svc", json.dumps(limit | {"reason": "no credit"}))
+
+
 async def kills_the_worker(site: Site) -> None:
     assert site.worker
     site.worker.kill()
@@ -256,6 +261,7 @@ TROUBLES = {
         make=spends_all, changes={"budgets": {"all": 1.0}}, with_it=frozenset({"HelixBudgetNear"})
     ),
     "HelixBreakerOpen": Trouble(make=is_away, changes=_AWAY),
+    "HelixNoCredit": Trouble(make=has_no_credit),
     "HelixNoticesGivenUp": Trouble(make=is_unheard, worker=False),
     "HelixDeadLetters": Trouble(make=dies, changes={"strikes": 2, "lease_seconds": 2.0}, with_it=_DEAD),
     "HelixWorkersDie": Trouble(make=dies, changes={"strikes": 2, "lease_seconds": 2.0}, with_it=_DEAD),

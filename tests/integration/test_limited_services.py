@@ -1,6 +1,7 @@
 """Two services and real workers: what limits the one burns no retry, and holds up no turn of the other."""
 
 import asyncio
+import contextlib
 import itertools
 import json
 import os
@@ -98,6 +99,42 @@ async def test_a_service_that_limits_us_fails_no_turn_and_is_asked_at_most_once_
         assert len(tries) > 2, "it was tried again"
         assert all(later - earlier > 1 - JITTER for earlier, later in itertools.pairwise(tries))
         assert await client.pauses.in_force() == []
+
+
+def _frame(**error: object) -> bytes:
+    return f"data: {json.dumps({'error': {'message': 'no', **error}})}\n\n".encode()
+
+
+async def test_what_a_caller_did_wrong_opens_no_breaker_and_a_limit_in_the_stream_is_one_whatever_its_form(
+    installation: Installation,
+) -> None:
+    """LiteLLM writes the status of an error in the stream as a text (look4-reports M3)."""
+    stream = {"content-type": "text/event-stream"}
+    replies = {
+        "bad": Reply(200, _frame(code="400"), stream),
+        "long": Reply(500, b'{"error": {"message": "litellm.ContextWindowExceededError: x", "code": "400"}}'),
+        "http": Reply(422, b'{"detail": "unprocessable"}'),
+        "busy": Reply(200, _frame(code="429", message="Please try again in 90s."), stream),
+    }
+    answers = {name: HttpService(lambda _, reply=reply: reply) for name, reply in replies.items()}  # type: ignore[misc]
+    with contextlib.ExitStack() as stack:
+        urls = {name: stack.enter_context(service).url for name, service in answers.items()}
+        configure(installation, urls)
+        installation.settings = replace(installation.settings, breaker_errors=1)
+        installation.worker()
+        client = installation.client
+        for name, code in (("bad", "permanent"), ("long", "limit"), ("http", "permanent")):
+            for number in range(2):
+                asks = asked("Hallo", f"{name}{number}", model=name)
+                turn = await client.reader.result(await client.submitter.submit(asks), timeout=60)
+                assert turn.error
+                assert (turn.outcome, turn.error.code, turn.transients) == ("error", code, 0)
+        assert await client.pauses.in_force() == []
+        turn_id = await client.submitter.submit(asked("Hallo", "busy", model="busy"))
+        while not (limits := await client.pauses.in_force()):
+            await asyncio.sleep(0.02)
+        assert [(each.what, each.until - each.since > 80) for each in limits] == [("limit", True)]
+        await client.canceller.cancel(turn_id)
 
 
 class _Narrow:

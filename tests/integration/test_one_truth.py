@@ -24,9 +24,12 @@ from api_client.pauses import BREAKER
 from tests.fault.staged.disk_full import fill
 from tests.fault.test_broker_disk import small_disk
 from tests.html import Document
+from tests.http_service import HttpService, Reply
 from tests.installation import Installation, web
+from tests.integration.test_limited_services import configure
 from tests.integration.test_stuck import memory_full, refuses
 from tests.support import wait_until
+from worker.cli.terminal import whoami
 from worker.processes.broker import EmbeddedBroker
 
 __all__ = ["small_disk"]
@@ -62,6 +65,11 @@ SHOWN = {
     "A worker is dead": (r"worker-\S+ +gone", r"worker-\S+ .*gone for"),
     "A model is paused": ("model scripted .*maintenance", "model scripted.*maintenance"),
     "A model's service fails": ("breaker scripted .*503", "breaker scripted.*errors in a row.*503"),
+    "A model's service has no credit": (
+        r"limit 127\.0\.0\.1\S* .*credit balance",
+        "limit 127.0.0.1.*credit balance is too low",
+    ),
+    "The intake is paused": ("intake .*maintenance", "intake.*maintenance"),
     "A day's budget is spent": (r"all +0\.9000 +0\.50 +180% +spent", r"all ?0\.9000 ?0\.50 ?180% ?spent"),
 }
 
@@ -82,6 +90,8 @@ class Trouble:
     row: str = ""
 
 
+#: Troubles that keep no stored turn back: new ones are refused.
+NEW_ONES = {"budget": "a day's budget is spent: all", "intake": f"the intake is paused by {whoami()} until"}
 Staged = Callable[[Installation, Path, contextlib.ExitStack], Awaitable[Trouble]]
 TROUBLES: dict[str, Staged] = {}
 
@@ -136,6 +146,31 @@ async def _budget(installation: Installation, *_: object) -> Trouble:
     installation.play(SCRIPT, budgets={"all": 0.5})
     installation.worker()
     return Trouble(turn_id=(await installation.answer()).turn_id, code="budget", row="A day's budget is spent")
+
+
+@staged("a paused intake")
+async def _intake(installation: Installation, *_: object) -> Trouble:
+    installation.play(SCRIPT)
+    installation.worker()
+    turn_id = (await installation.answer()).turn_id
+    assert installation.command("pause", "intake", "--for", "2h", "--reason", "maintenance").returncode == 0
+    return Trouble(turn_id=turn_id, code="intake", row="The intake is paused")
+
+
+@staged("a service without credit")
+async def _credit(installation: Installation, _: Path, until_judged: contextlib.ExitStack) -> Trouble:
+    said = (
+        b'{"type": "error", "error": {"type": "invalid_request_error", "message": "Your credit balance is too low."}}'
+    )
+    service = until_judged.enter_context(HttpService(lambda _: Reply(400, said)))
+    installation.play(SCRIPT)
+    configure(installation, {"scripted": service.url})
+    installation.worker()
+    first = await installation.client.reader.result(await installation.ask(session="a"), timeout=60)
+    assert first.error
+    assert (first.error.code, first.attempt) == ("no_credit", 1)
+    assert "{" not in first.error.message
+    return Trouble(turn_id=await installation.ask(session="b"), code="credit", row="A model's service has no credit")
 
 
 @staged("no worker")
@@ -266,7 +301,7 @@ async def test_every_place_gives_the_same_reason(
     with contextlib.ExitStack() as until_judged:
         trouble = await TROUBLES[name](installation, disk, until_judged)
         turn_id, code, client = trouble.turn_id, trouble.code, installation.client
-        if turn_id and code != "budget":  # that keeps no stored turn back
+        if turn_id and code not in NEW_ONES:
 
             async def waits() -> bool:
                 found = await client.workers.waits([await client.reader.get(turn_id)])
@@ -291,9 +326,9 @@ async def compared(trouble: Trouble, installation: Installation) -> None:
     doctor = json.loads(said(installation, "doctor", "--json"))["findings"]
     seen = await pages(installation.settings, turn_id)
     seen |= {"top": plain(said(installation, "top", "--once"))}
-    if code == "budget":
+    if code in NEW_ONES:
         assert (wait, listed[turn_id], seen["api"]) == (None, None, None)
-        words = shown = "a day's budget is spent: all"
+        words = shown = NEW_ONES[code]
     else:
         assert (wait["reason"], listed[turn_id]["reason"], seen["api"]["reason"]) == (code, code, code)
         words, shown = wait["words"], wait["words"].partition(": ")[0]
@@ -319,4 +354,4 @@ async def compared(trouble: Trouble, installation: Installation) -> None:
         assert found, [each["check"] for each in doctor]
         assert any(plain(of_all) in plain(each["message"]) for each in found), found
     assert {code, trouble.check} & set(seen["readyz"]["why"]), seen["readyz"]
-    assert ("nothing is stuck" in seen["overview"]) == (code in {"session", "delay", "slot", "pause", "budget"})
+    assert ("nothing is stuck" in seen["overview"]) == (code in {"session", "delay", "slot", "pause", *NEW_ONES})

@@ -39,6 +39,8 @@ SCRIPT = """
   attempts:
     - - say: "Das ist nicht gut, weil es so viele Worte sind und niemand sie liest, der nicht muss.\\n\\n"
       - say: "Das ist so, und es bleibt auch so.\\n\\n<!-- STEP: done -->"
+- when: no block
+  attempts: [[{say: "There is no block here."}]]
 - attempts: [[{say: "Kurz.\\n\\n<!-- STEP: done -->"}]]
 """
 RULE = "rules:\n  - {rule: length, name: short, options: {max_words: 3}, "
@@ -100,6 +102,17 @@ async def test_what_the_file_says_of_a_rule_is_what_happens(scripted: Settings, 
             assert (rest, turn.outcome, turn.attempt) == (rest, outcome, attempts)
             shown = (await http.get(f"/v1/turns/{turn.turn_id}")).json()
             assert shown["policy"] == read_policy(policy.read_text()).hash
+
+
+async def test_answers_without_the_block_that_a_rule_wants_end_the_turn_honestly(
+    scripted: Settings, policy: Path
+) -> None:
+    policy.write_text("rules:\n  - {rule: json_schema, options: {where: fence, schema: {type: object}}}")
+    async with relay(scripted) as (http, client):
+        turn = await asked(http, client, "no block")
+        assert (turn.outcome, turn.attempt, turn.strikes) == (Outcome.FAILED, 3, 0)
+        assert turn.error
+        assert [issue.code for issue in turn.error.issues] == ["NO_JSON"]
 
 
 async def test_reactions_of_the_real_chain_escalate_to_a_person(scripted: Settings, policy: Path) -> None:

@@ -3,6 +3,7 @@
 import html
 import json
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -26,6 +27,8 @@ from tests.installation import command
 from tests.integration.engine import Bench
 from tests.support import WAIT_SECONDS, wait_for, wait_until
 from tests.unit.web.conftest import caller
+from worker.cli.checks import agents
+from worker.cli.checks.finding import machine
 from worker.processes.broker import EmbeddedBroker, find_server
 
 Trouble = Callable[[EmbeddedBroker], None]
@@ -213,3 +216,17 @@ async def test_a_turn_that_could_run_and_does_not_is_stuck_for_everybody(bench: 
     told(bench.settings, free=0)
     [alert] = (await bench.client.workers.standing()).alerts
     assert (alert.check, alert.severity) == ("slot", "warning"), "every slot is at work: it waits for its place"
+
+
+async def test_a_disk_without_room_is_told_by_overview_top_and_readyz_as_by_doctor(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(2**40, 2**40, 2**20))
+    async with TurnsClient(settings) as client:
+        standing = await client.workers.standing()
+    [told] = [alert for alert in standing.alerts if alert.check == "disk"]
+    [finding] = [each for each in machine(settings) if each.check == "disk"]
+    assert (told.message, told.severity, told.fix) == (finding.message, finding.state, finding.fix)
+    assert told.message == f"1 MiB free at {settings.root}"
+    assert "disk" in standing.why
+    assert [each.check for each in agents.stuck(standing)].count("disk") == 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from api_client.contract.issues import Severity, ValidationIssue
@@ -31,6 +31,7 @@ from worker.enforcement.attempt import (
 )
 from worker.enforcement.child import NotJudged
 from worker.enforcement.documents.splice import StepSource, extract_step, strip_marker, trailing_marker
+from worker.enforcement.faults import JudgingFaults, fault_words, named
 from worker.enforcement.going_on import build_feedback, describe, go_on_feedback, incomplete_feedback, unfinished
 from worker.enforcement.replies.evidence import is_refusal
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
@@ -100,7 +101,7 @@ def _isolated(
     except NotJudged as error:
         return _failed(name, str(error), locale)
     except (Exception, SystemExit) as error:  # SystemExit: a validator may not end the worker either
-        return _failed(name, f"{type(error).__name__}: {error}", locale)
+        return _failed(name, named(error), locale)
     return [one if one.validator == name else replace(one, validator=name) for one in found]
 
 
@@ -158,7 +159,7 @@ def repair_answer(
     """Apply the validators' fallbacks until nothing changes any more, the step marker's last, and judge again.
 
     A fallback counts only when it takes an error away, brings none, and loses no content that no error of its validator
-    named; one that raises is passed over. What was gained is kept even when errors remain.
+    named; one that raises is passed over. What was gained is kept.
     """
     work = _Work(answer, validators, dict(context or {}))
     ordered = sorted(validators, key=lambda validator: isinstance(validator, StepMarkerValidator))
@@ -189,8 +190,21 @@ def repair_attempt(
     validators: Sequence[ResponseValidator],
     context: Mapping[str, Any] | None = None,
 ) -> Repaired:
-    """Repair the answer of an attempt: what it lost is put back as in an earlier one, then ``repair_answer``."""
-    locale = str((context or {}).get("locale", DEFAULT_LOCALE))
+    """Put back what an attempt's answer lost, then repair it. One that we cannot judge or repair is not accepted."""
+    faults = JudgingFaults(str((context or {}).get("locale", DEFAULT_LOCALE)))
+    faults.issues += [issue for issue in chosen.issues if issue.code == NOT_JUDGED and issue.validator == GUARD]
+    unrepaired = Repaired(text=chosen.answer, issues=tuple(i for i in chosen.issues if i not in faults.issues))
+    repaired = faults.run(lambda: _repaired(chosen, history, validators, context, faults.locale), unrepaired)
+    return replace(repaired, issues=(*repaired.issues, *faults.issues)) if faults.issues else repaired
+
+
+def _repaired(
+    chosen: Attempt,
+    history: Sequence[Attempt],
+    validators: Sequence[ResponseValidator],
+    context: Mapping[str, Any] | None,
+    locale: str,
+) -> Repaired:
     missing = [issue for issue in chosen.issues if issue.code == LOST]
     earlier = [attempt for attempt in history if attempt.number < chosen.number]
     text, back = restored(chosen.answer, missing, [attempt.answer for attempt in earlier if attempt.complete])
@@ -372,7 +386,13 @@ def decide(history: Sequence[Attempt], policy: Policy | None = None) -> Decision
     """
     if not history:
         raise ValueError("no attempt to decide on")
-    policy = policy or Policy()
+    try:
+        return _decide(history, policy or Policy())
+    except Exception as error:
+        return Fail(history[-1].number, f"nothing could be decided: {fault_words(error)}")
+
+
+def _decide(history: Sequence[Attempt], policy: Policy) -> Decision:
     last = history[-1]
     used_up = len(history) >= policy.max_attempts
     if not last.complete:
@@ -503,29 +523,29 @@ def judge(
     if not complete:
         return Attempt(number=number, text=text, answer=text, complete=False, feedback=feedback, fresh=fresh)
     context = dict(context or {})
+    faults = JudgingFaults(str(context.get("locale", DEFAULT_LOCALE)))
     before = weighed(history, policy or Policy())
     answer, edits = text if assembled is None else assembled, tuple[str, ...]()
     if assembled is None and not fresh and (kept := best(latest_set(before))) and kept.errors:
-        now = take(kept.answer, kept.errors, text, _documents(context), feedback)
-        answer, edits = now.answer, _edits(now, text, str(context.get("locale", DEFAULT_LOCALE)))
+        taking = partial(take, kept.answer, kept.errors, text, _documents(context), feedback)
+        now = faults.run(taking, Taken(kept.answer))
+        answer, edits = now.answer, faults.run(partial(_edits, now, text, faults.locale), edits)
     repaired: Repaired | None = None
     with SpendingCount() as counted:
         if policy and (repairing := [validator for validator in validators if policy.repairs(validator.name)]):
-            repaired = repair_answer(answer, repairing, context)
+            repaired = faults.run(partial(repair_answer, answer, repairing, context), Repaired(text=answer))
             answer, context = repaired.text, {**context, **repaired.context}
-        issues = examine(answer, validators, context)
+        issues = faults.run(partial(examine, answer, validators, context), list[ValidationIssue]())
         if before:
-            issues += _lost(before, answer, context, fresh=fresh)
-        if is_refusal(answer, str(context.get("prompt", ""))):
+            issues += faults.run(partial(_lost, before, answer, context, fresh=fresh), list[ValidationIssue]())
+        if faults.run(partial(is_refusal, answer, str(context.get("prompt", ""))), False):
             said = " ".join(strip_marker(answer).split())
-            issues.append(
-                replace(issue(REFUSED, str(context.get("locale", DEFAULT_LOCALE)), said=said), validator=GUARD)
-            )
+            issues.append(replace(issue(REFUSED, faults.locale, said=said), validator=GUARD))
     return Attempt(
         number=number,
         text=text,
         answer=answer,
-        issues=tuple(issues),
+        issues=(*issues, *faults.issues),
         fixed_issues=repaired.fixed_issues if repaired else (),
         changes=repaired.changes if repaired else (),
         edits=edits,

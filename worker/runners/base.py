@@ -18,6 +18,7 @@ from api_client.contract.completion import Verdict as Verdict
 from api_client.contract.completion import Why as Why
 from api_client.contract.tool_calls import ToolQuestion, WaitingCall
 from worker.enforcement.claims.journal import CallKind, Journal, JournalWriter
+from worker.runners.service_errors import plain_words
 
 # The input of an agent or service as its runner really sent it, kept with the attempt. Pure.
 #
@@ -417,7 +418,7 @@ def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) ->
     elif code:
         reason = f"the agent ended with exit code {code}"
     elif not transcript.result:
-        reason = "the agent's output ended without a result"
+        reason = str(evidence.get("ended") or "the agent's output ended without a result")
     elif not transcript.text.strip():
         why, reason = Why.SILENT, "the agent finished but said nothing"
     else:
@@ -437,7 +438,7 @@ def _reported_error(error: dict[str, Any], evidence: dict[str, Any]) -> Completi
     kind, retry_after, fault = error.get("kind"), error.get("retry_after"), error.get("fault")
     return Completion(
         verdict=Verdict.ERROR,
-        reason=str(error.get("text") or "the agent reported an error"),
+        reason=plain_words(str(error.get("text") or "")) or "the agent reported an error",
         kind=ErrorKind(kind) if kind in list(ErrorKind) else ErrorKind.PERMANENT,
         retry_after=float(retry_after) if isinstance(retry_after, int | float) and 0 < retry_after < 1e9 else 0.0,
         busy=error.get("busy") is True,

@@ -1,23 +1,43 @@
-"""The meaning of a service's HTTP errors. Standard library only: our small agents import it."""
+"""The meaning of a service's errors, over HTTP or in an answer. Standard library only: our small agents import it.
+
+The services' words are in ``service_errors.toml``, those for the end of an answer in ``guard/witness.toml``.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import html
+import json
 import re
 import time
+import tomllib
+from collections.abc import Iterator, Mapping
+from datetime import datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
 
 #: Statuses of a service that has too much to do, or limits us.
 BUSY = frozenset({429, 529})
 _PASSING = frozenset({408, 409, 425, 429})
 
-
-#: How services say that what was asked is too long for the model; each has its own words, and most no code.
-TOO_LONG = re.compile(
-    r"context_length_exceeded|context_window_exceeded|ContextWindowExceeded|exceed_context_size|string_above_max_length"
-    r"|(?:prompt|input|request) (?:is|was) too (?:long|large)|maximum context length|context (?:window|size)"
-    r"|(?:input|prompt) token count .{0,40}exceeds",
-    re.IGNORECASE,
-)
+_WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+SPENT, TOO_LONG, FILTERED = (re.compile("|".join(_WORDS[name]), re.IGNORECASE) for name in ("spent", "long", "filter"))
+_STATUS_OF = {word: int(status) for status, words in _WORDS["status"].items() for word in words}
+END_WORDS = tomllib.loads(Path(__file__).parent.joinpath("guard", "witness.toml").read_text("utf-8"))
+#: Fields with a status or a word for one, fields with errors inside an error, and how deep those are looked for.
+_CODES = ("code", "status", "status_code", "http_status", "type")
+_INSIDE, _DEEPEST = ("error", "errors", "details", "metadata", "headers", "raw"), 5
+_NUMBER = re.compile(r"(?:HTTP )?([45]\d\d)(?:\.0+)?(?: [A-Z][\w ]*)?", re.ASCII)
+_CLASS = re.compile(r"(?:litellm\.)?(\w{4,40}Error)\b")
+_MESSAGE = re.compile(r'"(?:message|detail|msg|error)"\s*:\s*"((?:[^"\\]|\\.){1,2000})')
+_MARKUP = re.compile(r"<(style|script|head)\b.*?(?:</\1>|\Z)|<!--.*?-->|</?[a-zA-Z!][^<>]{0,2000}>", re.DOTALL)
+#: Fields and headers with a time to wait, and how many seconds one of their units is.
+_WAITS = dict.fromkeys(("retry-after", "retry_after", "retry_after_seconds", "retrydelay", "retry_delay"), 1.0)
+_WAITS |= {"retry-after-ms": 1e-3, "retry_after_ms": 1e-3}
+_IN_WORDS = re.compile(r"(?:again|retry) (?:in|after) ((?:\d[\d.]{0,9} ?[a-z]{1,7} ?){1,4})", re.ASCII)
+_SPAN = re.compile(r"(\d{1,13}(?:\.\d{1,9})?) ?(ms|[smhd]?)[a-z]{0,6}[ .]?", re.IGNORECASE | re.ASCII)
+_UNITS = {"ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def fault_of(status: int, said: str) -> str:
@@ -25,26 +45,83 @@ def fault_of(status: int, said: str) -> str:
 
     ``status`` is the HTTP status; 0 where no answer came.
     """
+    if status == 429 or is_spent(status, said):
+        return "limit"
     if status in {401, 403}:
         return "auth"
-    if status == 413 or (status != 429 and TOO_LONG.search(said)):
+    if status == 413 or TOO_LONG.search(said):
         return "context_length"
-    if status == 429:
-        return "limit"
     return "overloaded" if not status or status >= 500 else ""
 
 
-def passes(status: int) -> bool:
-    """Return whether an error with this status passes by itself; 0: no answer came."""
-    return not status or status >= 500 or status in _PASSING
+def is_spent(status: int, said: str) -> bool:
+    """Return whether the account has no money left."""
+    return status == 402 or SPENT.search(said) is not None
 
 
-def seconds(retry_after: str) -> float:
-    """The wait of a ``Retry-After`` header (RFC 9110, 10.2.3: seconds or a date); 0 for none, or one in the past."""
-    text = retry_after.strip()
-    if re.fullmatch(r"\d{1,9}(\.\d{1,9})?", text, re.ASCII):
-        return float(text)
-    try:
-        return max(0.0, parsedate_to_datetime(text).timestamp() - time.time())
-    except (ValueError, OverflowError):
-        return 0.0
+def passes(status: int, said: str = "") -> bool:
+    """Return whether an error passes by itself, by its status and the service's words; 0: no answer came."""
+    lasts = is_spent(status, said) or (status != 429 and TOO_LONG.search(said))
+    return not lasts and (not status or status >= 500 or status in _PASSING)
+
+
+def status_of(error: object, http: int = 0) -> int:
+    """The status that an error names, also below a 5xx of its gateway; else the one of HTTP; 0 where there is none."""
+    layers = list(_layers(error))
+    said = [
+        str(layer.get(name)).strip() for layer in layers for name in _CODES if not isinstance(layer.get(name), bool)
+    ]
+    named = next((int(found[1]) for text in said if (found := _NUMBER.fullmatch(text))), 0)
+    said += [found[1] for layer in layers if (found := _CLASS.match(str(layer.get("message"))))]
+    named = named or next((_STATUS_OF[word] for word in map(str.lower, said) if word in _STATUS_OF), 0)
+    return named if http < 400 or (http >= 500 and 0 < named < 500) else http
+
+
+def _layers(error: object, depth: int = _DEEPEST) -> Iterator[Mapping[str, Any]]:
+    """An error and those inside it, the inmost first: gateways wrap what their provider said."""
+    if isinstance(error, str) and error.lstrip()[:1] in {"{", "["}:
+        with contextlib.suppress(ValueError, RecursionError):
+            error = json.loads(error)
+    for each in error[:9] if isinstance(error, list) else [error]:
+        if isinstance(each, dict) and depth:
+            for name in _INSIDE:
+                yield from _layers(each.get(name), depth - 1)
+            yield each
+
+
+def plain_words(said: str) -> str:
+    """A service's words on one line, for people: of JSON the message, of HTML the text."""
+    before, brace, rest = said.partition("{")
+    if brace and (found := _MESSAGE.findall(brace + rest)):
+        said = " ".join((before, plain_words(re.sub(r"\\(.)", r"\1", found[-1]))))
+    elif '":' in rest:
+        said = before
+    return " ".join(html.unescape(_MARKUP.sub(" ", said)).split())[:300]
+
+
+def wait_of(headers: Mapping[str, str], error: object = None) -> float:
+    """Seconds that a service asks to wait, by its headers (names in small letters) and its error; 0 for none."""
+    named = dict(headers)
+    for layer in _layers(error):
+        named |= {str(name).lower(): str(value) for name, value in layer.items()}
+    asked = [unit * _span(named[name]) for name, unit in _WAITS.items() if name in named]
+    asked += map(_span, _IN_WORDS.findall(named.get("message", "")[:2000]))
+    if wait := next(filter(None, asked), 0.0):
+        return wait
+    resets = {name: _span(value) for name, value in named.items() if "ratelimit" in name and "reset" in name}
+    used_up = [wait for name, wait in resets.items() if named.get(name.replace("reset", "remaining")) == "0"]
+    return max(used_up) if used_up else min(resets.values(), default=0.0)
+
+
+def _span(text: str) -> float:
+    """Seconds from now of ``36``, ``6m0s``, ``20ms``, a moment since the epoch, or a date; 0 for none or a past one."""
+    text, found = text.strip(), 0.0
+    if re.fullmatch(rf"(?:{_SPAN.pattern}){{1,6}}", text, re.IGNORECASE | re.ASCII):
+        found = sum(float(number) * _UNITS[unit.lower()] for number, unit in _SPAN.findall(text))
+        found /= 1000 if found > 1e11 else 1
+        found -= time.time() if found > 1e9 else 0
+    else:
+        with contextlib.suppress(ValueError, OverflowError):
+            read = datetime.fromisoformat if "T" in text[:11] else parsedate_to_datetime
+            found = read(text).timestamp() - time.time()
+    return found if 0 < found < 1e9 else 0.0

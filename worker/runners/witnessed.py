@@ -50,7 +50,7 @@ class Call:
 
     Attributes:
         api: the form it was asked in. model: the model that was asked; empty when the request named none.
-        status: the HTTP status; 0 when no answer came.
+        status: the HTTP status, or the one that an error names; 0 when no answer came.
         end: its end. word: the provider's own word for that, such as ``max_tokens``; empty when it said none.
         tools: the request offered tools: it belongs to an agent's loop, not to a title or a summary beside it.
         input_tokens, output_tokens: as the provider counted them; 0 when it did not.
@@ -153,13 +153,18 @@ def weigh(
 
     ``complete`` stays only where the deciding call ended well. An end that broke off, or said nothing, gets the kind
     that the provider gave it: after a 429 it is transient, after an output limit a limit. All else stays. ``required``:
-    without a single call seen, ``complete`` is not believed either.
+    without a single call seen, ``complete`` is not believed either. An error that passes waits as long as its service
+    asked.
     """
+    call = witnessed.deciding if witnessed else None
+    if completion.kind is ErrorKind.TRANSIENT and call and call.end is CallEnd.ERROR:
+        ruled, wait = _ruled(completion, call), max(completion.retry_after, call.retry_after)
+        return ruled if ruled.spent else replace(completion, retry_after=wait, busy=completion.busy or ruled.busy)
     if witnessed is None or not (
-        completion.verdict is Verdict.COMPLETE or completion.why in {Why.BROKE_OFF, Why.SILENT}
+        completion.verdict is Verdict.COMPLETE or completion.why in {Why.BROKE_OFF, Why.SILENT, Why.IDLE}
     ):
         return completion
-    call, problem = witnessed.deciding, objection(witnessed, ends_by_tool=ends_by_tool)
+    problem = objection(witnessed, ends_by_tool=ends_by_tool)
     if call is None and required and completion.verdict is Verdict.COMPLETE:
         problem = "no model call of it was seen at the door"
     if not problem:
@@ -180,14 +185,14 @@ def _ruled(completion: Completion, call: Call | None) -> Completion:
             return replace(completion, verdict=Verdict.REFUSED, kind=None, why=Why.REFUSED)
         case CallEnd.ERROR if call:
             status = call.status if call.status >= 400 else 0
-            passing, fault = passes(status), fault_of(status, call.word)
+            passing, fault = passes(status, call.word), fault_of(status, call.word)
             return replace(
                 completion,
                 verdict=Verdict.ERROR,
                 kind=ErrorKind.TRANSIENT if passing else ErrorKind.PERMANENT,
                 why=None,
                 retry_after=call.retry_after if passing else 0.0,
-                busy=call.status in BUSY,
+                busy=passing and call.status in BUSY,
                 fault=Fault(fault) if fault else None,
             )
         case _:

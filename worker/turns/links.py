@@ -26,6 +26,7 @@ from api_client.turns.record.changes import Claim, JudgingPaused
 from api_client.turns.record.encoding import Accepted, Move, asked_anew, judged, policy_of
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.claims.journal import Journal, journal_of
+from worker.enforcement.faults import fault_words
 from worker.enforcement.policy import decide, demote, refused
 from worker.enforcement.rules.claims import JOURNAL
 from worker.files.snapshots import SessionTooLarge
@@ -219,8 +220,12 @@ def _with_files(attempt: Attempt, found: AnswerFiles, turn: Turn) -> Attempt:
 
 
 def _decided(turn: Turn, link: Link, case: Case, attempt: Attempt, record: AttemptRecord) -> Move:
-    decision = decide([*case.history, attempt], case.policy)
-    return after_validation(turn, link, attempt, case.policy, decision, Usage.of(record.usage))
+    try:
+        decision = decide([*case.history, attempt], case.policy)
+        return after_validation(turn, link, attempt, case.policy, decision, Usage.of(record.usage))
+    except Exception as error:  # pure code: to be delivered again would bring the same
+        log.exception("judging.failed", link=str(link))
+        return cannot_judge(link, fault_words(error), "internal_error")
 
 
 async def work(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:

@@ -7,7 +7,7 @@
 --   breaker|NAME                 opened by errors: until_ms, for_ms (how long it opens), errors, probe (turn), probe_ms
 --   errors|NAME                  errors of the model in a row, a number
 --   limit|UPSTREAM               a service limits us (429, 529): until_ms, for_ms (from one try to the next), heard_ms
---                                (when it said so last), errors, slot_ms (see hold_back)
+--                                (when it said so last), errors, slot_ms (see hold_back), spent (no money is left)
 -- Fields of TURN: held_back (the pause, as reported), held_since, probes (the model whose breaker it probes),
 --                 asks (the service at which it has a place, or waits for one: see line.lua)
 
@@ -217,30 +217,31 @@ pace = function()
   write(name, limit)
 end
 
--- The service that limits us was heard of by a run that began at began_ms. said: limited | answered.
+-- The service that limits us was heard of by a run that began at began_ms. said: limited | spent | answered.
 local function heard_of_limit(name, said, reason, wait_ms, began_ms)
   local limit = pause_of(name)
   local tried = limit and began_ms > limit.heard_ms
-  if said == 'limited' then
+  if said ~= 'answered' then
     limit = limit or { until_ms = 0, for_ms = PACE_MS, since = NOW / 1000, errors = 0, slot_ms = 0 }
-    if tried then limit.for_ms = math.min(2 * limit.for_ms, SLOWEST_MS) end
+    if said == 'spent' then limit.for_ms = SLOWEST_MS
+    elseif tried then limit.for_ms = math.min(2 * limit.for_ms, SLOWEST_MS) end
     limit.until_ms = math.max(limit.until_ms, NOW + math.min(math.max(wait_ms, limit.for_ms), LONGEST_MS))
-    limit.heard_ms, limit.errors, limit.reason = NOW, limit.errors + 1, reason
+    limit.heard_ms, limit.errors, limit.reason, limit.spent = NOW, limit.errors + 1, reason, said == 'spent'
     write(name, limit)
   elseif tried then
     -- One answer does not prove much: those who wait come faster with each.
-    limit.for_ms, limit.slot_ms = math.min(limit.for_ms, 2 * PACE_MS) / 2, 0
+    limit.for_ms, limit.slot_ms, limit.spent = math.min(limit.for_ms, 2 * PACE_MS) / 2, 0, false
     limit.until_ms = math.min(limit.until_ms, NOW + limit.for_ms)
     if limit.for_ms < FASTEST_MS or redis.call('ZCARD', HELD) == 0 then erase(name) else write(name, limit) end
     look_at_all_held()
   end
 end
 
--- The run of the turn ended. It reports about the service of its model: answered | limited | failed | '' (nothing).
+-- The run of the turn ended. It reports about its model's service: answered | limited | spent | failed | '' (nothing).
 -- most: errors in a row that open the breaker, 0: never. opens_ms: for how long, doubled each time that a probe fails.
 -- wait_ms: how long it asks us to wait. began_ms: when the run began.
 local function heard_of_service(label, said, reason, most, opens_ms, wait_ms, began_ms)
-  if said == 'answered' or said == 'limited' then
+  if said == 'answered' or said == 'limited' or said == 'spent' then
     heard_of_limit(limit_of(label), said, reason, wait_ms, began_ms)
     said = 'answered'
   end

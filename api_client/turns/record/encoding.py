@@ -73,7 +73,7 @@ class Move:
         end_counters: counted only if the turn really ends so, and was not cancelled in the same moment.
         run_ended: an agent run ended with this. judged: an answer was judged.
         judged_ms: how long judging took, in ms, where both are one move.
-        service, service_reason: what the run reports about its service: ``answered``, ``limited``, ``failed`` and why.
+        service, service_reason: what the run reports about its service, as ``service_said`` names it, and why.
         service_wait_ms: how long the service asks us to wait.
         park_seconds: above 0, the turn waits so long in the inbox for a decision; ``state`` is parked then.
     """

@@ -183,6 +183,8 @@ def failure_text(end: TurnFinished, locale: str, turn_id: str, pages: str = "") 
     details = _found(issues, locale) if outcome == "failed" else ""
     if kind in {"incomplete", "rejected", "refused"}:
         details = _last_reason(error.message)
+        if kind == "refused":  # that the model did is said already
+            details = re.sub(r"\A(?:The model refused|Es sagte)(?:: |\.\Z)", "", details)
     if kind in _ADVICE:
         advice = say(_ADVICE[kind], locale)
     return " ".join(filter(None, [happened, details, advice, _names(issues, turn_id, pages)]))
@@ -217,7 +219,7 @@ def _with_places(message: str, where: list[str]) -> str:
 def _last_reason(message: str) -> str:
     """The reason that a turn's own message gives in its last list entry."""
     reasons = [line.removeprefix("- ").strip() for line in message.splitlines() if line.startswith("- ")]
-    return f"{reasons[-1][:1].upper()}{reasons[-1][1:].rstrip('.')}." if reasons else ""
+    return f"{reasons[-1][:1].upper()}{reasons[-1][1:].rstrip('.: ')}." if reasons else ""
 
 
 def _names(issues: Sequence[ValidationIssue], turn_id: str, pages: str) -> str:

@@ -80,9 +80,9 @@ class Vitals:
 async def read_vitals(relay: Relay) -> Vitals:
     """Look at store, disk and relay. Raises ``StoreUnavailable``: the store does not answer."""
     client = relay.client
-    pauses = dict.fromkeys([*WHATS, BREAKER, LIMIT], 0)
+    pauses = dict.fromkeys([*WHATS, BREAKER, LIMIT, "credit"], 0)
     for pause in await client.pauses.in_force():
-        pauses[pause.what] += 1
+        pauses["credit" if pause.spent else pause.what] += 1
     memory: dict[str, Any] = {}
     with suppress(ResponseError):  # its user may not ask
         memory = await client.store.memory()

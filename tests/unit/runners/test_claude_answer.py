@@ -416,6 +416,24 @@ def test_the_wish_to_wait_goes_with_passing_errors_only() -> None:
     assert judge(replace(busy, result={**busy.result, "api_error_status": 400})).retry_after == 0.0
 
 
+@pytest.mark.parametrize(
+    ("said", "status", "error"),
+    [
+        ("Credit balance is too low", 400, ""),
+        ('API Error: 400 {"error": {"message": "Your credit balance is too low to access the API."}}', "400", ""),
+        ("API Error: 402 Payment required", 402, ""),
+        ("API Error: 429 insufficient_quota", 429, ""),
+        ("Credit balance is too low", None, "billing_error"),
+        ("x", None, "billing_error"),
+    ],
+)
+def test_an_account_without_credit_is_told_apart_and_asked_no_more(said: str, status: object, error: str) -> None:
+    ended = failed(terminal_reason="api_error", api_error_status=status, result=said)
+    completion = judge(replace(ended, error=error))
+    assert (completion.spent, completion.busy) == (True, False)
+    assert "{" not in completion.reason
+
+
 @pytest.mark.parametrize("subtype", ["error_max_turns", "error_max_budget_usd"])
 def test_a_limit_of_the_agent_is_a_limit(subtype: str) -> None:
     assert judge(failed(subtype=subtype)).kind is ErrorKind.LIMIT

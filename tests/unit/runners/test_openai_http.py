@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.messages import broken_off
 from api_client.contract.settings import Settings
 from api_client.contract.turn import data_url, read_image
 from tests.runs import Asked, Played
@@ -489,3 +490,72 @@ def test_a_question_that_the_service_s_filter_takes_as_a_bad_request_is_refused(
     assert ask().verdict == "refused"
     service.lines = ('{"error": {"code": "bad", "message": "no content filter was asked for"}}',)
     assert ask().verdict == "error"
+
+
+#: An error in the stream or as the whole answer -> kind, whether the service is busy, its fault, and its wait.
+DIALECTS: dict[str, tuple[dict[str, Any], tuple[str, bool, str | None, float]]] = {
+    "LiteLLM 400": ({"message": "bad", "type": "None", "param": "None", "code": "400"}, ("permanent", False, None, 0)),
+    "LiteLLM 429": ({"message": "try again in 20s", "code": "429"}, ("transient", True, "limit", 20)),
+    "LiteLLM 422": ({"message": "no", "code": "422"}, ("permanent", False, None, 0)),
+    "LiteLLM window": (
+        {"message": "litellm.ContextWindowExceededError: too long", "code": "400"},
+        ("permanent", False, "context_length", 0),
+    ),
+    "float": ({"message": "x", "code": 413.0}, ("permanent", False, "context_length", 0)),
+    "Gemini": (
+        {"code": 429, "status": "RESOURCE_EXHAUSTED", "message": "x", "details": [{"retryDelay": "36s"}]},
+        ("transient", True, "limit", 36),
+    ),
+    "Anthropic": ({"type": "overloaded_error", "message": "Overloaded"}, ("transient", True, "overloaded", 0)),
+    "word": ({"type": "invalid_request_error", "message": "no"}, ("permanent", False, None, 0)),
+    "nested": ({"message": "x", "error": {"code": "404"}}, ("permanent", False, None, 0)),
+    "metadata": ({"message": "x", "metadata": {"code": "503"}}, ("transient", False, "overloaded", 0)),
+    "key": ({"message": "x", "code": "invalid_api_key"}, ("permanent", False, "auth", 0)),
+    "no money": ({"message": "x", "code": "insufficient_quota"}, ("permanent", False, "limit", 0)),
+    "credits": ({"message": "Insufficient credits. Add more.", "code": "402"}, ("permanent", False, "limit", 0)),
+    "nothing": ({"message": "x"}, ("transient", False, "overloaded", 0)),
+}
+
+
+@pytest.mark.parametrize("over_http", [False, True])
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_an_error_means_the_same_in_the_stream_and_over_http_as_a_number_and_as_a_text(
+    ask: Ask, service: Service, dialect: str, over_http: bool
+) -> None:
+    error, meant = DIALECTS[dialect]
+    body = json.dumps({"error": error})
+    service.lines = (body,) if over_http else (piece("halb"), f"data: {body}")
+    service.status = 500 if over_http else 200
+    if over_http and meant[0] == "transient":  # then the HTTP status says which
+        service.status = 429 if meant[2] == "limit" else 529 if meant[1] else 503
+    done = ask().result.completion
+    assert (done.kind, done.busy, done.fault, done.retry_after) == meant
+    assert done.spent is (meant[2] == "limit" and not meant[1])
+    assert "{" not in done.reason
+
+
+@pytest.mark.parametrize("word", ["stop", "STOP", "eos", "eos_token", "stop_sequence", "end_turn", "COMPLETE"])
+def test_a_good_end_is_known_by_any_of_its_documented_words(ask: Ask, service: Service, word: str) -> None:
+    service.lines = (piece("ganz"), piece(finish=word), DONE)
+    assert ask().verdict == "complete"
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [("tool_calls", "tool_calls"), ("", "missing"), (None, "missing"), ("length", "length"), ("odd", "odd"),
+     ("MAX_TOKENS", "MAX_TOKENS"), ("stop_odd", "stop_odd"), ("abort", "abort"), ("x" * 999, "x" * 64)],
+)  # fmt: skip
+def test_another_end_is_told_by_its_word(ask: Ask, service: Service, word: str | None, shown: str) -> None:
+    service.lines = (piece("halb"), piece(finish=word), DONE)
+    played = ask()
+    assert (played.verdict, played.reason) == ("incomplete", f"the answer ended with finish_reason {shown}")
+    assert f"finish_reason {shown}" in broken_off("broke_off", "de", played.reason)
+    assert f"finish_reason {shown}" in broken_off("broke_off", "en", played.reason)
+
+
+@pytest.mark.parametrize("said", ["<html><head><title>x</title></head><h1>502 Bad Gateway</h1></html>", '{"a": [1]}'])
+def test_people_read_neither_the_json_nor_the_html_of_a_service(ask: Ask, service: Service, said: str) -> None:
+    service.status, service.lines = 502, (said,)
+    reason = ask().reason
+    assert not set("<{") & set(reason)
+    assert broken_off("transient", "en", reason) == "The agent's service was temporarily not available."

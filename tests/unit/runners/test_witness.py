@@ -317,3 +317,44 @@ def test_the_end_of_a_body_is_found_by_its_framing(size: int) -> None:
 def test_a_body_that_is_not_framed_as_it_says_is_broken(raw: bytes) -> None:
     with pytest.raises(Broken):
         Framing({b"transfer-encoding": b"chunked"}, bodyless=False).take(raw)
+
+
+@pytest.mark.parametrize(
+    ("api", "error", "status", "word", "wait"),
+    [
+        ("chat", {"code": "400", "type": "None", "message": "bad"}, 400, "400", 0),
+        ("chat", {"code": "429", "message": "Please try again in 1m30s."}, 429, "429", 90),
+        ("chat", {"code": 422.0, "message": "bad"}, 422, "error", 0),
+        ("chat", {"code": "insufficient_quota", "message": "x"}, 402, "insufficient_quota", 0),
+        ("chat", {"message": "x", "metadata": {"code": 503}}, 503, "error", 0),
+        ("messages", {"type": "overloaded_error", "message": "x"}, 529, "overloaded_error", 0),
+        ("messages", {"type": "invalid_request_error", "message": "Your credit balance is too low"}, 400,
+         "insufficient_quota", 0),
+        ("messages", {"type": "rate_limit_error", "retry_after": "36000"}, 429, "rate_limit_error", 36000),
+        ("gemini", {"code": 400, "status": "INVALID_ARGUMENT", "message": "x"}, 400, "INVALID_ARGUMENT", 0),
+        ("gemini", {"status": "RESOURCE_EXHAUSTED", "details": [{"retryDelay": "7s"}]}, 429, "RESOURCE_EXHAUSTED", 7),
+        ("responses", {"code": "rate_limit_exceeded", "message": "x"}, 429, "rate_limit_exceeded", 0),
+    ],
+)  # fmt: skip
+def test_an_error_in_an_answer_has_the_status_and_the_wait_that_it_names(
+    api: str, error: dict[str, Any], status: int, word: str, wait: float
+) -> None:
+    said = {"type": "error", "error": error} if api in {"messages", "responses"} else {"error": error}
+    for streamed, http in ((True, 200), (False, 200), (False, 500)):
+        body = events(said) if streamed else json.dumps(said).encode()
+        found = call(api, body, headers=_SSE if streamed else _JSON, status=http)
+        expected = http if http == 500 and status >= 500 else status
+        assert (found.end, found.status, found.word, found.retry_after) == (CallEnd.ERROR, expected, word, wait)
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({b"retry-after": b"36000"}, 36000),
+        ({b"retry-after-ms": b"1500"}, 1.5),
+        ({b"x-ratelimit-reset-requests": b"6m"}, 360),
+    ],
+)
+def test_a_header_s_wait_goes_before_the_error_s(headers: dict[bytes, bytes], wait: float) -> None:
+    body = json.dumps({"error": {"message": "try again in 2s", "type": "rate_limit_error"}}).encode()
+    assert call("messages", body, headers=_JSON | headers, status=429).retry_after == wait

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from worker.runners.base import Completion, ErrorKind, Verdict, Why
+from worker.runners.base import Completion, ErrorKind, Fault, Verdict, Why
 from worker.runners.witnessed import MOST_RECORDED, Call, CallEnd, Witnessed, objection, weigh, word_of
 
 _COMPLETE = Completion(verdict=Verdict.COMPLETE, reason="the agent says so")
@@ -92,3 +92,34 @@ def test_of_a_providers_word_only_harmless_characters_are_kept() -> None:
     assert word_of("max_output_tokens") == "max_output_tokens"
     assert word_of("<b>secret prompt</b>\n" * 20) == " ".join(["b secret prompt b"] * 20)[:64]
     assert word_of({"type": "x"}) == ""
+
+
+@pytest.mark.parametrize("said", [0.0, 7.0, 90_000.0])
+def test_an_error_that_passes_waits_as_long_as_its_service_asked(said: float) -> None:
+    """The CLI's output names its own delay, not the header (look4-agents B8)."""
+    limited = Completion(
+        verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason="429", retry_after=said, fault=Fault.LIMIT
+    )
+    ruled = weigh(limited, seen(call(CallEnd.ERROR, status=429, retry_after=36_000.0)))
+    assert (ruled.kind, ruled.busy, ruled.retry_after) == (ErrorKind.TRANSIENT, True, max(said, 36_000.0))
+    assert weigh(limited, seen(call(CallEnd.WELL))) is limited
+    assert weigh(limited, None) is limited
+
+
+@pytest.mark.parametrize("ended", [_COMPLETE, _BROKE_OFF])
+@pytest.mark.parametrize("status", [400, 402, 429])
+def test_an_account_without_money_is_known_by_the_providers_word(ended: Completion, status: int) -> None:
+    limited = Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason="x")
+    for completion in (ended, limited):
+        ruled = weigh(completion, seen(call(CallEnd.ERROR, status=status, word="insufficient_quota", retry_after=9.0)))
+        assert (ruled.spent, ruled.busy, ruled.retry_after) == (True, False, 0.0)
+
+
+def test_an_agent_that_waits_in_silence_for_its_service_says_so() -> None:
+    """It was ended for its silence: the reason is the limit that the door saw (look4-agents C2)."""
+    idle = Completion(verdict=Verdict.INCOMPLETE, why=Why.IDLE, reason="the agent was silent for 45 s")
+    ruled = weigh(idle, seen(call(CallEnd.ERROR, status=429, word="rate_limit_error", retry_after=36_000.0)))
+    assert (ruled.kind, ruled.busy, ruled.retry_after) == (ErrorKind.TRANSIENT, True, 36_000.0)
+    assert ruled.reason == "the agent was silent for 45 s; its last model call failed: HTTP 429 (rate_limit_error)"
+    assert weigh(idle, seen(call(CallEnd.WELL))) is idle
+    assert weigh(idle, seen(call(CallEnd.CUT))).why is Why.IDLE

@@ -13,10 +13,12 @@ from fastapi.routing import iter_route_contexts
 
 from api_client.contract.events import TurnFinished
 from api_client.contract.issues import StoreUnavailable
+from api_client.contract.messages import broken_off, ending
 from api_client.web.openwebui.answers import failure_text
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import EPOCH, TURN_ID, FakeTurns, app_with, event, finished, passed
 from worker.enforcement.validators.adr_structure import ADRStructureValidator
+from worker.runners.base import refused
 
 TURN = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
 EVENTS = f"/v1/turns/{TURN_ID}/events"
@@ -297,3 +299,14 @@ def test_the_reason_of_a_person_and_of_a_break_are_in_it() -> None:
 def test_the_turn_is_a_link_where_its_page_has_an_address() -> None:
     text = failure_text(data("failed"), "en", "t0-1", "https://turns.example")
     assert text.endswith("(https://turns.example/turns/t0-1)")
+
+
+def test_a_refusal_without_words_and_one_with_them_are_told_once() -> None:
+    for said, shown in (("", ""), ("I will not.", "I will not. ")):
+        reason = refused(said, {}, filtered=False).reason
+        error = ending("refused", "en", [broken_off("refused", "en", reason)], "refused")
+        text = failure_text(data("refused", code="refused", message=error), "en", "t0-1")
+        assert text == f"The model refused the request. {shown}Ask differently, or ask another model. (t0-1)"
+    filtered = refused("", {}, filtered=True).reason
+    error = ending("refused", "en", [broken_off("filtered", "en", filtered)], "refused")
+    assert "stopped the answer. Ask" in failure_text(data("refused", code="refused", message=error), "en", "t0-1")

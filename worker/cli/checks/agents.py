@@ -282,7 +282,8 @@ async def _ask(client: TurnsClient) -> tuple[Standing, tuple[QueueProbe, ...], d
 def stuck(standing: Standing) -> Iterator[Finding]:
     """Yield what keeps turns from going on, causes first, as every page says it; then workers and waiting turns."""
     for alert in standing.alerts:
-        yield Finding(alert.check, "warning" if alert.severity == "warning" else "wrong", alert.message, alert.fix)
+        if alert.check != "disk":  # its own check has said so
+            yield Finding(alert.check, "warning" if alert.severity == "warning" else "wrong", alert.message, alert.fix)
     blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
     workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.judges} to judge answers"}
     for queue, who in workers.items():

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import click
 
@@ -18,6 +18,7 @@ from api_client.contract.issues import SettingsError
 from api_client.contract.policy import offered_validators
 from api_client.contract.settings import Settings
 from api_client.policies import Policies
+from api_client.workers.fleet import disk
 from worker.cli import NO
 from worker.cli.terminal import one_line, safe, write_json
 
@@ -57,8 +58,6 @@ def report(found: Iterable[Finding], *, as_json: bool, more: Mapping[str, Any] |
 
 # The machine itself: can sessions be written, is there room for them, which validators are installed.
 
-#: Free space below which one should act, and below which turns fail, in bytes.
-_LITTLE, _NONE = 2 * 2**30, 200 * 2**20
 #: What to do where a folder cannot be written, by the error's number.
 _WAYS_TO_WRITE = {
     errno.ENOSPC: "make room on that disk",
@@ -73,7 +72,8 @@ _ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box
 
 def machine(settings: Settings) -> Iterator[Finding]:
     """Every finding about this machine."""
-    yield disk(shutil.disk_usage(_existing(settings.sessions_dir)).free, str(settings.root))
+    room = disk(shutil.disk_usage(_existing(settings.sessions_dir)).free, str(settings.root))
+    yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
     yield sessions(settings)
     yield box(settings)
     yield validators(settings.validators, offered_validators())
@@ -150,15 +150,6 @@ def policies(settings: Settings) -> Iterator[Finding]:
     for path in settings.policies:
         source = read.read(path)
         yield Finding("policy", "ok", f"{path}: hash {source.hash}")
-
-
-def disk(free: int, where: str) -> Finding:
-    """Return whether there is room. Pure."""
-    said = f"{free / 2**30:.1f} GiB free at {where}"
-    fix = "make room, or run `turns gc --sessions DAYS`"
-    if free < _NONE:
-        return Finding("disk", "wrong", said, fix)
-    return Finding("disk", "warning", said, fix) if free < _LITTLE else Finding("disk", "ok", said)
 
 
 def _existing(folder: Path) -> Path:

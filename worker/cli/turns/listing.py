@@ -166,7 +166,7 @@ def list_turns(count: int, after: Cursor | None, as_json: bool, **filters: Any) 
         write_json({"turns": lines, "next": str(page.next) if page.next else None})
         return
     if not page.turns:
-        click.echo("no such turn")
+        click.echo("no turn fits")
         return
     rows: list[tuple[str, ...]] = [("turn", "status", "when", "took", "attempts", "model", "owner", "flow", "message")]
     write_table([*rows, *(_row(turn, waits.get(turn.turn_id)) for turn in page.turns)])

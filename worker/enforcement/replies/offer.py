@@ -411,7 +411,7 @@ def _blocks(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:
         if len(texts) == len(mine):
             found |= {part: text for (_, part), text in zip(mine, texts, strict=True)}
         elif len(texts) == len(closed_fences(answer, language)):
-            found |= {part: texts[number - 1] for number, part in mine}
+            found |= {part: texts[number - 1] for number, part in mine if number <= len(texts)}
     return found
 
 

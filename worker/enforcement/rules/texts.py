@@ -16,32 +16,12 @@ from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.part import fence_part
 from worker.enforcement.documents.splice import strip_marker
 from worker.enforcement.rules.rule import Rule, option, rule_issue
+from worker.enforcement.rules.secret_forms import SECRETS, decoded, key_material, secrets_in
 from worker.enforcement.validators.codes import words
 
 # Words that must not be said, and secrets that must not be shown.
 
 REMOVED = "[removed]"
-
-#: How well-known secrets look, behind the signs that every one of a kind has: looking for these first takes a fraction
-#: of the pattern's time. Every quantifier is bounded and begins behind a literal, so that time stays linear.
-_SECRETS: Mapping[str, tuple[tuple[str, ...], str]] = {
-    "private key": (
-        ("-----BEGIN ",),
-        r"-----BEGIN (?:[A-Z]{1,12} ){0,2}PRIVATE KEY-----[A-Za-z0-9+/=\s]{0,8192}(?:-----END[A-Z ]{0,40}-----)?",
-    ),
-    "AWS access key": (("AKIA", "ASIA"), r"\b(?:AKIA|ASIA)[0-9A-Z]{16}\b"),
-    "GitHub token": (
-        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-        r"\b(?:gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{22,255})\b",
-    ),
-    "GitLab token": (("glpat-",), r"\bglpat-[A-Za-z0-9_-]{20,64}"),
-    "Google API key": (("AIza",), r"\bAIza[0-9A-Za-z_-]{35}"),
-    "Slack token": (("xox",), r"\bxox[abeoprs]-[0-9A-Za-z-]{10,250}"),
-    "Stripe key": (("k_live_",), r"\b[rs]k_live_[0-9A-Za-z]{16,128}"),
-    "API key": (("sk-",), r"\bsk-[A-Za-z0-9_-]{20,250}"),
-    "JSON web token": (("eyJ",), r"\beyJ[A-Za-z0-9_-]{10,2000}\.eyJ[A-Za-z0-9_-]{10,4000}\.[A-Za-z0-9_-]{10,1000}"),
-}
-SECRETS = {what: re.compile(pattern) for what, (_, pattern) in _SECRETS.items()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,11 +56,16 @@ class Forbidden(Rule):
         return issues
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Put ``[removed]`` in the place of every secret; words are the agent's to choose."""
+        """Put ``[removed]`` in the place of every secret; words are the agent's to choose.
+
+        None where that would leave a part of a private key, which nothing marks as a secret any more.
+        """
         repaired = response
         for pattern in SECRETS.values() if self.secrets else ():
             repaired = pattern.sub(REMOVED, repaired)
-        return None if repaired == response else repaired
+        left = decoded(repaired)
+        stays = repaired == response or any(line in left for line in key_material(response))
+        return None if stays else repaired
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
         """Which kinds of secrets were removed."""
@@ -94,10 +79,7 @@ class Forbidden(Rule):
                 yield word, found.start()
 
     def _shown(self, text: str) -> Iterator[tuple[str, int]]:
-        for what, pattern in SECRETS.items() if self.secrets else ():
-            if any(sign in text for sign in _SECRETS[what][0]):
-                for found in pattern.finditer(text):
-                    yield what, found.start()
+        return secrets_in(text) if self.secrets else iter(())
 
 
 # The answer is neither too short nor too long.

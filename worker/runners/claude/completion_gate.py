@@ -21,7 +21,7 @@ from typing import Any
 from worker.files.safe_io import opened, read, replace
 from worker.runners.base import Completion, ErrorKind, Fault, Verdict, Why
 from worker.runners.claude.output import cut_short
-from worker.runners.service_errors import BUSY, fault_of, passes
+from worker.runners.service_errors import BUSY, fault_of, is_spent, passes, plain_words, status_of
 
 # Settings and hooks of one run of the Claude CLI, and the marks the hooks leave (ADR-036, docs/claude-cli.md).
 #
@@ -182,8 +182,8 @@ def _text(facts: dict[str, Any], name: str) -> str:
 
 
 #: The CLI's words for an error without an HTTP status.
-_LASTING_ERRORS = frozenset({"invalid_request", "model_not_found"})
-_LOGIN_ERRORS = frozenset({"authentication_failed", "billing_error", "oauth_org_not_allowed"})
+_LASTING_ERRORS = frozenset({"invalid_request", "model_not_found", "billing_error"})
+_LOGIN_ERRORS = frozenset({"authentication_failed", "oauth_org_not_allowed"})
 _LIMITS = {
     "error_max_turns": "the agent used up its turns",
     "error_max_budget_usd": "the agent used up its budget",
@@ -344,13 +344,12 @@ def _has_worked(evidence: Evidence) -> bool:
 
 
 def _failed(kind: ErrorKind, said: str) -> _Ruling:
-    return Verdict.ERROR, kind, " ".join(said.split())[:_QUOTED]
+    return Verdict.ERROR, kind, plain_words(said)
 
 
 def _status(evidence: Evidence) -> int:
     """The HTTP status of the error that ended the run; 0 when it has none."""
-    status = evidence.result.get("api_error_status")
-    return status if isinstance(status, int) else 0
+    return status_of({"code": evidence.result.get("api_error_status")})
 
 
 def _busy(evidence: Evidence) -> bool:
@@ -364,6 +363,8 @@ def _fault(evidence: Evidence, kind: ErrorKind) -> Fault | None:
     error = evidence.error or evidence.marks.get(STOP_FAILURE, Mark()).error
     if "prompt_too_long" in {error, evidence.result.get("terminal_reason")}:
         return Fault.CONTEXT_LENGTH
+    if kind is ErrorKind.PERMANENT and is_spent(status, f"{error} {_said(evidence)}"):
+        return Fault.LIMIT
     if kind is ErrorKind.CONFIG:
         return Fault.AUTH if error in _LOGIN_ERRORS else None
     if kind not in {ErrorKind.TRANSIENT, ErrorKind.PERMANENT} or (kind is ErrorKind.PERMANENT and not status):
@@ -379,7 +380,7 @@ def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
     """
     status, ending = _status(evidence), str(evidence.result.get("terminal_reason"))
     if status:
-        return ErrorKind.TRANSIENT if passes(status) else ErrorKind.PERMANENT
+        return ErrorKind.TRANSIENT if passes(status, said) else ErrorKind.PERMANENT
     if evidence.error in _TOO_LONG or ending in _TOO_LONG:
         return ErrorKind.LIMIT
     if ending != "api_error":

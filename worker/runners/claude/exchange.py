@@ -283,7 +283,7 @@ class ProcessFiles:
         facts = {**ending.evidence, **self._facts(message), "text_from": left.origin}
         evidence = evidence_of(order, self.mark, self.agent, ending, message.stream, left, lives=lives)
         stop = None if lives else stopped(ending, order, facts)
-        return stop or weigh(completion_gate.judge(evidence, facts), ending.witnessed), left
+        return weigh(stop or completion_gate.judge(evidence, facts), ending.witnessed), left
 
     def proven(self, folder: Path, message: Exchange, ending: Ending) -> tuple[Completion, Left, int] | None:
         """The verdict over a message that is complete beyond doubt, and the length of the transcript; None in doubt."""

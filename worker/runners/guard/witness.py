@@ -11,7 +11,6 @@ import json
 import re
 import threading
 import time
-import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from worker.files.recording import CALLS
-from worker.runners.service_errors import TOO_LONG, seconds
+from worker.runners.service_errors import END_WORDS, TOO_LONG, is_spent, status_of, wait_of
 from worker.runners.witnessed import MOST_CALLS, Api, Call, CallEnd, Witnessed, word_of
 
 #: Longest event, and longest answer in one piece, that is read; of a longer one nobody knows the end. In bytes.
@@ -59,8 +58,7 @@ def api_of(path: str) -> Api | None:
 # What the providers say. Each reads one event or one whole answer, and returns what of a ``Call`` it tells.
 
 _WORDS: Mapping[str, Mapping[str, CallEnd]] = {
-    form: {word: CallEnd(end) for end, words in ends.items() for word in words}
-    for form, ends in tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8")).items()
+    form: {word: CallEnd(end) for end, words in ends.items() for word in words} for form, ends in END_WORDS.items()
 }
 #: Items of a Responses answer that its asker is to carry out; others are the provider's own tools.
 _ASKED = frozenset(
@@ -69,16 +67,18 @@ _ASKED = frozenset(
 
 
 def _end(form: str, said: object) -> _Facts:
-    return {"end": _WORDS[form].get(str(said), CallEnd.UNKNOWN), "word": word_of(said)} if said else {}
+    known = _WORDS[form].get(str(said)) or _WORDS[form].get(str(said).lower(), CallEnd.UNKNOWN)
+    return {"end": known, "word": word_of(said)} if said else {}
 
 
 def _error(found: object) -> _Facts:
-    """An error of any of them: its kind, never its message; but many say by that alone that a question is too long."""
-    facts: Mapping[str, Any] = found if isinstance(found, dict) else {}
-    if TOO_LONG.search(f"{facts.get('code')} {facts.get('message')}"[:_MOST_SAID]):
-        return {"end": CallEnd.ERROR, "word": "context_length_exceeded"}
-    said = (facts.get(name) for name in ("type", "code", "status"))
-    return {"end": CallEnd.ERROR, "word": next((word for word in map(word_of, said) if word), "error")}
+    """An error of any of them: its kind, never its message; but many say by that alone what is wrong."""
+    facts: Mapping[str, Any] = found if isinstance(found, dict) else {"message": found}
+    kinds = [word_of(facts.get(name)) for name in ("type", "code", "status")]
+    said = f"{kinds} {facts.get('message')}"[:_MOST_SAID]
+    word = next((word for word in kinds if word not in {"", "None"}), "error")
+    word = "insufficient_quota" if is_spent(0, said) else "context_length_exceeded" if TOO_LONG.search(said) else word
+    return {"end": CallEnd.ERROR, "word": word, "status": status_of(found), "retry_after": wait_of({}, found)}
 
 
 def _counts(usage: object, taken: tuple[str, ...], given: tuple[str, ...]) -> _Facts:
@@ -195,7 +195,7 @@ _FORMS: dict[Api, _Form] = {
     "responses": _Form(_of_responses, (b'"error"', *(f'"response.{word}"'.encode() for word in _ENDED))),
     "chat": _Form(
         _of_chat,
-        _spaced('"finish_reason":"', '"error":{', '"tool_calls":[', '"function_call":{', '"refusal":"'),
+        _spaced('"finish_reason":"', '"error":{', '"error":"', '"tool_calls":[', '"function_call":{', '"refusal":"'),
         last=b'"prompt_tokens"',
     ),
     "gemini": _Form(
@@ -379,7 +379,7 @@ class Listening:
 
     def answered(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """The answer's head passes by; names in small letters."""
-        wait = seconds(headers.get(b"retry-after", b"").decode("latin-1"))
+        wait = wait_of({name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()})
         self._call = replace(self._call, status=status, retry_after=wait)
         kind = headers.get(b"content-type", b"").lower()
         self._streamed = b"event-stream" in kind and status < 400
@@ -479,6 +479,10 @@ class Listening:
 
     def _known(self, whole: bool, why: str) -> _Facts:
         facts, call = dict(self._facts), self._call
+        if "status" in facts:  # of an error in an answer, or of one that its gateway calls a 5xx
+            facts["status"] = status_of({"code": facts["status"]}, call.status)
+        if call.retry_after:
+            facts.pop("retry_after", None)
         asked, refused = facts.pop("asked", False), facts.pop("refused", False)
         model = call.model or word_of(facts.pop("model", ""))
         facts.pop("model", None)

@@ -20,13 +20,21 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
 
-from worker.runners.service_errors import BUSY, fault_of, passes, seconds
+from worker.runners.service_errors import (
+    BUSY,
+    END_WORDS,
+    FILTERED,
+    fault_of,
+    is_spent,
+    passes,
+    plain_words,
+    status_of,
+    wait_of,
+)
 
-_MAX_ERROR = 2000
-#: Codes of an error 400 by which services say that their filter refused the question.
-_FILTERS = ('"content_filter"', '"content_policy_violation"', "ResponsibleAIPolicyViolation")
-#: Codes of an error 429 where the account has no money left: no wait helps.
-_SPENT = ("insufficient_quota", "billing_hard_limit_reached")
+_MAX_ERROR = 16_384
+_ENDS = {word.lower(): end for end, words in END_WORDS["chat"].items() for word in words}
+_FINISH = "the answer ended with finish_reason"
 #: Longest line in bytes; a service may send its whole answer as one.
 _LONGEST_LINE = 16 << 20
 #: Fields of an event stream besides its data.
@@ -40,17 +48,14 @@ def main() -> None:
     try:
         response = _post(asked, timeouts)
         if response.status != http.client.OK:
-            wait, said = seconds(response.getheader("retry-after", "")), _said(response)
-            if response.status == http.client.BAD_REQUEST and any(code in said for code in _FILTERS):
-                _emit({"event": "refusal", "text": said, "filtered": True})
-                return
-            spent = any(f'"{code}"' in said for code in _SPENT)
-            _fail(response.status, said, spent=spent, retry_after=wait)
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            said = response.read(_MAX_ERROR).decode("utf-8", "replace")
+            _fail(f"HTTP {response.status}", said, response.status, wait_of(headers, said))
         (_relay_response if asked["api"] == "responses" else _relay)(_events(response, timeouts))
     except (OSError, http.client.HTTPException) as error:
         late = timeouts.seconds and isinstance(error, TimeoutError)
         said = f"it sent nothing for {timeouts.seconds:g} s" if late else f"{type(error).__name__}: {error}"
-        _fail(0, f"the service broke off: {said}")
+        _fail("the service broke off", said)
 
 
 class Timeouts:
@@ -127,6 +132,7 @@ def _relay_response(events: Iterator[bytes]) -> None:
             if data != b"[DONE]":
                 skipped = True  # it may have been a piece of the answer
                 _emit({"event": "skipped"})
+    _unfinished("the connection ended before the answer")
 
 
 def _ended(response: dict[str, Any], refusal: list[str], *, skipped: bool) -> None:
@@ -137,7 +143,7 @@ def _ended(response: dict[str, Any], refusal: list[str], *, skipped: bool) -> No
     elif said == "completed" and not skipped:
         _emit({"event": "result"})
     else:
-        _emit({"event": "note", "text": f"the answer ended with {'an unreadable event' if skipped else said}"})
+        _unfinished(f"the answer ended with {'an unreadable event' if skipped else said}")
 
 
 def _relay(events: Iterator[bytes]) -> None:
@@ -147,22 +153,27 @@ def _relay(events: Iterator[bytes]) -> None:
     skipped = False
     for data in events:
         if data == b"[DONE]":
-            if refusal or "content_filter" in reasons:
+            ends, words = {_ENDS.get(word.lower()) for word in reasons}, ", ".join(sorted(reasons)) or "missing"
+            if refusal or "refused" in ends:
                 said = "".join(refusal)
-                _emit({"event": "refusal", "text": said or "finish_reason content_filter", "filtered": not said})
-            elif reasons == {"stop"} and not skipped:
+                _emit({"event": "refusal", "text": said or f"finish_reason {words}", "filtered": not said})
+            elif ends == {"well"} and not skipped:
                 _emit({"event": "result"})
-            elif skipped:
-                _emit({"event": "note", "text": "a line of the answer could not be read"})
             else:
-                said = ", ".join(sorted(reasons)) or "missing"
-                _emit({"event": "note", "text": f"the answer ended with finish_reason {said}"})
+                _unfinished("a line of the answer could not be read" if skipped else f"{_FINISH} {words}")
             return
         try:
             reasons |= _hear(json.loads(data), refusal)
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             skipped = True  # it may have been a piece of the answer
             _emit({"event": "skipped"})
+    _unfinished(f"the connection ended before [DONE]; {_FINISH} {', '.join(sorted(reasons)) or 'missing'}")
+
+
+def _unfinished(text: str) -> None:
+    """Say why the answer is not whole, for watchers and as the run's evidence."""
+    _emit({"event": "note", "text": text})
+    _emit({"event": "evidence", "facts": {"ended": text}})
 
 
 def _events(response: http.client.HTTPResponse, timeouts: Timeouts) -> Iterator[bytes]:
@@ -218,16 +229,14 @@ def _hear(chunk: dict[str, Any], refusal: list[str]) -> set[str]:
             if text := _text(delta.get("refusal")):
                 refusal.append(text)
             reason = choice.get("finish_reason")
-            return {str(reason)} if reason else set()
+            return {str(reason)[:64]} if reason else set()
     return set()
 
 
 def _failed(error: object) -> NoReturn:
-    """An error in the middle of an answer: by its code, where that is a status or a word that says so."""
-    said = error.get("message", error) if isinstance(error, dict) else error
-    code = error.get("code") if isinstance(error, dict) else None
-    status = code if isinstance(code, int) and code >= 400 else 429 if code == "rate_limit_exceeded" else 500
-    _fail(status, f"the service failed in the middle: {said}", spent=code in _SPENT)
+    """An error in the middle of an answer."""
+    said = json.dumps(error)
+    _fail("the service failed in the middle", said, status_of(error) or 500, wait_of({}, error))
 
 
 def _count(usage: object, of_input: str, of_output: str) -> None:
@@ -249,16 +258,16 @@ def _text(content: object) -> str:
     raise TypeError("content is text")
 
 
-def _said(response: http.client.HTTPResponse) -> str:
-    body = response.read(_MAX_ERROR).decode("utf-8", "replace")
-    return f"HTTP {response.status}: {' '.join(body.split())[:300]}"
-
-
-def _fail(status: int, text: str, *, spent: bool = False, retry_after: float = 0.0) -> NoReturn:
-    """Report an error by its HTTP status, 0 where no answer came; ``spent``: the account has no money left."""
-    kind, fault = "transient" if passes(status) and not spent else "permanent", fault_of(status, text)
-    said = {"event": "error", "kind": kind, "text": text, "busy": status in BUSY and not spent}
-    _emit({**said, "fault": "limit" if spent else fault, "retry_after": retry_after})
+def _fail(what: str, said: str, http_status: int = 0, retry_after: float = 0.0) -> NoReturn:
+    """Report an error by its HTTP status, 0 where no answer came, and by what the service ``said``."""
+    status, text = status_of(said, http_status), f"{what}: {plain_words(said)}"
+    if 400 <= status < 500 and FILTERED.search(said):
+        _emit({"event": "refusal", "text": text, "filtered": True})
+        sys.exit(0)
+    kind = "transient" if passes(status, said) else "permanent"
+    busy = status in BUSY and not is_spent(status, said)
+    fault = fault_of(status, said)
+    _emit({"event": "error", "kind": kind, "text": text, "busy": busy, "fault": fault, "retry_after": retry_after})
     sys.exit(1)
 
 

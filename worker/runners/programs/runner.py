@@ -278,9 +278,8 @@ class ProgramRunner(ProcessRunner):
 def _concluded(run: Run, heard: Heard, ending: Ending, emit: Emit, *, needs_witness: bool) -> RunResult:
     """The verdict by what the agent says and what the door saw, the answer, and the session to continue from."""
     order, evidence = run.order, {**ending.evidence, **heard.said}
-    completion = stopped(ending, order, evidence) or weigh(
-        heard.judge(ending, evidence), ending.witnessed, required=needs_witness
-    )
+    completion = stopped(ending, order, evidence) or heard.judge(ending, evidence)
+    completion = weigh(completion, ending.witnessed, required=needs_witness)
     text = heard.text
     if written := written_files(order.directory).get(RESPONSE, "").strip():
         text = written

@@ -35,7 +35,7 @@ from api_client.turns.record.encoding import (
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.going_on import LEAST, known
 from worker.enforcement.policy import Retry, decide
-from worker.runners.base import Completion, ErrorKind, RunResult, Verdict, Why
+from worker.runners.base import Completion, ErrorKind, Fault, RunResult, Verdict, Why
 from worker.turns.transitions import tool_questions
 from worker.turns.transitions.after_judging import Usage, cannot_judge, escalated, judged_counters, rejected_counters
 from worker.verification import Ground, VerificationResult, feedback_on
@@ -120,8 +120,12 @@ class _Ended:
 
     def cannot_work(self, reason: str, code: str = "") -> Move:
         """The turn ends as an error."""
-        kind = self.result.completion.kind
-        code = code or (kind.value if kind else "error")
+        completion = self.result.completion
+        if completion.spent:
+            code = "no_credit"
+        elif not code:  # what is too long gets better by asking for less, whatever kind of error that is
+            kind = ErrorKind.LIMIT if completion.fault is Fault.CONTEXT_LENGTH else completion.kind
+            code = kind.value if kind else "error"
         return self.fails(Failing(outcome=Outcome.ERROR, code=code, reason=reason))
 
 
@@ -243,18 +247,21 @@ def _passed_on(ended: _Ended, model: str) -> Move:
 def _with_report(move: Move, completion: Completion) -> Move:
     """The move, with what the run reports about its model's service."""
     said = service_said(completion)
-    if said not in {"failed", "limited"}:
+    if said not in {"failed", "limited", "spent"}:
         return replace(move, service=said)
-    wait_ms = int(min(completion.retry_after, _LONGEST_WAIT) * 1000) if said == "limited" else 0
+    wait = {"limited": completion.retry_after, "spent": _LONGEST_WAIT}.get(said, 0.0)
+    wait_ms = int(min(wait, _LONGEST_WAIT) * 1000)
     return replace(move, service=said, service_reason=completion.reason[:_QUOTED], service_wait_ms=wait_ms)
 
 
 def service_said(completion: Completion) -> str:
-    """Return what a run reports about its model's service: ``answered``, ``limited``, ``failed``, or nothing.
+    """Return what a run reports about its service: ``answered``, ``limited``, ``spent``, ``failed``, or nothing.
 
-    Only errors that the request did not cause are failures: 5xx, a lost connection. A limit (429, 529), a bad request
-    and a refusal are answers of a service that works.
+    Only errors that the request did not cause are failures: 5xx, a lost connection. A limit (429, 529), an account
+    without money, a bad request and a refusal are answers of a service that works.
     """
+    if completion.spent:
+        return "spent"
     if completion.verdict in {Verdict.COMPLETE, Verdict.REFUSED, Verdict.ASKS}:
         return "answered"
     if completion.kind is ErrorKind.TRANSIENT:

@@ -24,7 +24,7 @@ from worker.enforcement.rules import (
     Rule,
     Structure,
 )
-from worker.enforcement.rules.texts import _SECRETS, SECRETS
+from worker.enforcement.rules.secret_forms import _SECRETS, SECRETS
 
 MARKER = "\n\n<!-- STEP: done -->"
 GERMAN = "Der Cache steht vor der Suche und wird nicht gefüllt, wenn der Index sich nicht geändert hat. "
