@@ -12,7 +12,7 @@ from itertools import islice
 from api_client.contract.declared import table_beside
 from api_client.contract.error_codes import ERROR_CODES, sentence, words_of
 from api_client.contract.issues import ValidationIssue
-from api_client.contract.tool_calls import ToolQuestion
+from api_client.contract.tool_calls import MAX_QUESTIONS, ToolQuestion
 
 #: Endings that nobody judged: outcome -> language -> message.
 GIVEN_UP = {
@@ -120,8 +120,25 @@ def tool_denied(locale: str) -> str:
     return _say("tool_denied", locale)
 
 
+def tool_refused(locale: str, reason: str) -> str:
+    """The words about a call that nobody was asked about: ``too_long``, ``with_secret``, or ``limit`` of questions."""
+    return _say(f"tool_{reason}", locale, most=MAX_QUESTIONS)
+
+
+def tool_later(locale: str) -> str:
+    """The words about a call that comes together with one that a person is asked about, or has allowed."""
+    return _say("tool_later", locale)
+
+
+def tool_unused(locale: str, question: ToolQuestion) -> str:
+    """The words about a call that a person allowed, and that the agent never made."""
+    return _say("tool_unused", locale, call=question.words)
+
+
 def tool_answered(locale: str, question: ToolQuestion) -> str:
     """The words about a person's answer, with what they wrote; a no is also what silence means."""
+    if question.refused:
+        return tool_refused(locale, question.refused)
     name = "tool_answered_yes" if question.allowed == "yes" else "tool_answered_no"
     because = "_because" if question.note and question.allowed != "yes" else ""
     return _say(f"{name}{because}", locale, note=question.note, call=question.words)

@@ -5,17 +5,20 @@ Nothing here knows what one agent calls its tools: a runner reports a call as a 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import Any
 
+from api_client.contract.call_display import NotShown, shown, visible
+
 #: Longest wait for an answer, in seconds: thirty days.
 MAX_WAIT_SECONDS = 2_592_000
-#: The shown part of a call: arguments, characters of each, and of its name.
-_MOST_SHOWN, _MOST_CHARS, _MOST_NAME = 20, 2_000, 100
+#: Questions that one turn may ask.
+MAX_QUESTIONS = 20
+#: Of a call that is not shown so much of its tool's name is kept, in characters.
+_MOST_NAME = 100
 
 
 class Reaction(StrEnum):
@@ -32,8 +35,10 @@ class Reaction(StrEnum):
 class Answerer(StrEnum):
     """Who may answer."""
 
-    #: Who owns the turn, and operators.
+    #: Who owns the turn and operators, and anyone who has the link that the owner's chat shows.
     OWNER = "owner"
+    #: Who owns the turn and operators, signed in or with their key; a link alone answers nothing.
+    SIGNED_IN = "signed_in"
     OPERATOR = "operator"
 
 
@@ -52,7 +57,7 @@ class ToolRule:
     network: bool = field(default=False, metadata={"what": "Only calls that name an address or a network program."})
     models: tuple[str, ...] = field(default=(), metadata={"what": "Models; none named: all."})
     owners: tuple[str, ...] = field(default=(), metadata={"what": "Owners: names of keys; none named: all."})
-    who: Answerer = field(default=Answerer.OWNER, metadata={"what": "Who may answer: owner or operator."})
+    who: Answerer = field(default=Answerer.OWNER, metadata={"what": "Who may answer: owner, signed_in or operator."})
     wait_seconds: int = field(default=3_600, metadata={"what": "How long an answer is waited for; then it is no."})
 
     def __post_init__(self) -> None:
@@ -82,6 +87,7 @@ class WaitingCall:
     Attributes:
         call: the agent's own id of it; it is never used again.
         digest: of tool and arguments: an answer is about exactly these.
+        files: digests of the files that it names, as they were when it was asked about.
         wait_seconds, who: of the rule that has a person asked.
     """
 
@@ -89,17 +95,30 @@ class WaitingCall:
     tool: str
     arguments: Mapping[str, Any]
     digest: str
+    files: Mapping[str, str] = field(default_factory=dict)
     wait_seconds: int = 3_600
     who: str = Answerer.OWNER
 
-    def question(self, delivery: int, redact: Callable[[str], str]) -> ToolQuestion:
-        """The stored and shown part of it: every text redacted and cut."""
-        given = list(self.arguments.items())[:_MOST_SHOWN]
-        texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in given}
-        shown = {_plain(name, _MOST_NAME): _plain(redact(text), _MOST_CHARS) for name, text in texts.items()}
-        tool = _plain(self.tool, _MOST_NAME)
+    def question(self, delivery: int, secrets: Sequence[str]) -> ToolQuestion:
+        """The question about it: the whole call. One that nobody can be shown whole is answered already: no.
+
+        ``secrets``: values that are masked, the longest first.
+        """
+        refused, tool, arguments = "", "", dict[str, str]()
+        try:
+            tool, arguments = shown(self.tool, self.arguments, secrets)
+        except NotShown as why:
+            refused, tool = str(why), visible(self.tool)[:_MOST_NAME]
         return ToolQuestion(
-            call=self.call, tool=tool, arguments=shown, digest=self.digest, who=self.who, delivery=delivery
+            call=self.call,
+            tool=tool,
+            arguments=arguments,
+            digest=self.digest,
+            files=self.files,
+            who=self.who,
+            delivery=delivery,
+            allowed="no" if refused else "",
+            refused=refused,
         )
 
 
@@ -108,11 +127,12 @@ class ToolQuestion:
     """The question about a call, as the turn's record keeps it; afterwards with the answer.
 
     Attributes:
-        arguments: name to text, redacted and cut.
+        arguments: name to text: all of them, whole, as ``call_display`` writes them.
+        files: as in ``WaitingCall``.
         delivery: the delivery that asked; its agent has ended.
-        allowed: the answer: ``yes``, ``no``, or empty while there is none. note: what was said with it.
-        answered: the number of deliveries when the answer was carried out. A no holds for all that follow; a yes until
-            one of them lets the call run: should that one be lost, a person is asked again.
+        allowed: the answer: ``yes``, ``no``, or empty while there is none. A no holds for all deliveries that follow, a
+            yes for one call. note: what was said with it.
+        refused: why nobody was asked, and the answer is no; a name of ``messages.toml``.
     """
 
     call: str
@@ -121,15 +141,15 @@ class ToolQuestion:
     digest: str
     who: str
     delivery: int
+    files: Mapping[str, str] = field(default_factory=dict)
     allowed: str = ""
     note: str = ""
-    answered: int = 0
+    refused: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The question, JSON-ready."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) not in ("", 0)} | {
-            "arguments": dict(self.arguments)
-        }
+        found = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) not in ("", 0)}
+        return found | {"arguments": dict(self.arguments), "files": dict(self.files)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> ToolQuestion | None:
@@ -140,12 +160,13 @@ class ToolQuestion:
             return None
 
     @property
+    def text(self) -> str:
+        """The whole call in lines. A line that goes on with a value begins with four blanks, as no name does."""
+        lines = [f"{name}: {value}".replace("\n", "\n    ") for name, value in self.arguments.items()]
+        return "\n".join([self.tool, *lines])
+
+    @property
     def words(self) -> str:
-        """Tool and arguments on one line."""
-        said = ", ".join(f"{name}: {' '.join(value.split())}" for name, value in self.arguments.items())
-        return f"{self.tool} ({said})" if said else self.tool
-
-
-def _plain(text: str, most: int) -> str:
-    clean = "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text[: most + 1])
-    return clean if len(clean) <= most else f"{clean[: most - 1]}…"
+        """The whole call on one line."""
+        said = ", ".join(f"{name}: {value}" for name, value in self.arguments.items())
+        return f"{self.tool} ({said})".replace("\n", "⟦U+000A⟧") if said else self.tool

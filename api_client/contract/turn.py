@@ -338,6 +338,8 @@ class Progress:
         fresh_from: attempts up to this one left nothing that the next continues.
         decide_default: what a parked turn's time-out decides.
         question: the tool call that a person was asked about, and the answer (``ToolQuestion``), until its run ended.
+        permit: a nonce of the run that used up the yes to that call, right before it; empty while none did.
+        questions: questions about tool calls so far. unused: of these a yes whose call never ran.
     """
 
     agent_session: str = ""
@@ -357,6 +359,9 @@ class Progress:
     failing: Failing | None = None
     decide_default: str = ""
     question: dict[str, Any] = field(default_factory=dict)
+    permit: str = ""
+    questions: int = 0
+    unused: int = 0
 
     @property
     def asked(self) -> ToolQuestion | None:

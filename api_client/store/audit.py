@@ -16,7 +16,7 @@ from api_client.contract.keys import Keys
 from api_client.store import Store
 
 #: Who answers by the signed link of a chat: nobody knows which person that was.
-HOLDER = "chat link"
+HOLDER = "anyone who has the link"
 #: Lines one question reads at most.
 _MOST = 10_000
 #: This many turns of a bulk action are named.

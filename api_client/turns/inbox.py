@@ -17,7 +17,7 @@ from api_client.contract.tasks import Link
 from api_client.contract.tool_calls import Answerer
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
-from api_client.store.audit import Audit
+from api_client.store.audit import HOLDER, Audit
 from api_client.store.commands import CANCEL, LINE_UP, RELEASE, Released, Word, line_script, queue_in, release_keys
 from api_client.store.module_log import ModuleLog
 from api_client.turns.reader import TurnReader
@@ -118,6 +118,8 @@ class Inbox:
         async with self._audit.noted(kind, by=by, turn_id=turn_id, detail=f"{how}, for {name}" if name else how):
             if asked and asked.who == Answerer.OPERATOR and owner is not None:
                 raise BadRequest("only an operator answers this question", param="decision", code="operators_only")
+            if asked and asked.who != Answerer.OWNER and by == HOLDER:
+                raise BadRequest("who answers this question has to sign in", param="decision", code="operators_only")
             said, what = await self._store.change(self._decide, turn_id, session_id, values)
             if said == b"not_parked":
                 raise NotParked(turn_id, _why_not_parked(await self._reader.get(turn_id)))

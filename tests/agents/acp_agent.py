@@ -94,6 +94,37 @@ def ruled(command: str, _number: object, params: Params) -> Params | None:
     return DONE
 
 
+def several(commands: str, _number: object, params: Params) -> Params | None:
+    """Asks for all its commands that did not run yet in one message; those that may run, run for a moment."""
+    runs = Path(os.environ["RUNS"])
+    before = runs.read_text() if runs.exists() else ""
+    left = [command for command in commands.split(",") if command not in before]
+    options = [{"optionId": kind, "kind": kind, "name": kind} for kind in ("allow_once", "reject_once")]
+    for command in left:
+        update("tool_call", toolCallId=command, title=command, kind="execute", rawInput={"command": command})
+        wanted = {"sessionId": "s1", "toolCall": {"toolCallId": command}, "options": options}
+        say({"id": command, "method": "session/request_permission", "params": wanted})
+    answers = 0
+    while answers < len(left):
+        message = json.loads(sys.stdin.readline())
+        if message.get("method") == "session/cancel":
+            return {"stopReason": "cancelled"}
+        answers += 1
+        if message["result"]["outcome"].get("optionId") == "allow_once":
+            time.sleep(0.2)
+            with runs.open("a") as file:
+                file.write(f"{message['id']}\n")
+            update("tool_call_update", toolCallId=message["id"], status="completed")
+    return DONE
+
+
+def first(command: str, number: object, params: Params) -> Params | None:
+    """Edits a file without asking, and then wants to run a command."""
+    update("tool_call", toolCallId="e", title="build.sh", kind="edit", rawInput={"path": "build.sh"})
+    update("tool_call_update", toolCallId="e", status="completed")
+    return ruled(command, number, params)
+
+
 def usage(_: str, _number: object, _params: Params) -> Params:
     update("usage_update", used=5, size=9, cost={"amount": 0.5, "currency": "USD"})
     return DONE | {"usage": {"inputTokens": 3, "outputTokens": 4}}
@@ -137,6 +168,8 @@ CASES: dict[str, Case] = {
     "asks": ask,
     "permission": permission,
     "ruled": ruled,
+    "several": several,
+    "first": first,
     "usage": usage,
     "late": late,
     "lingers": linger,

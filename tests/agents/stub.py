@@ -2,8 +2,10 @@
 
 import json
 import re
+from dataclasses import dataclass
 from typing import Any
 
+from worker.certification import services
 from worker.certification.services import Service, StubReply
 
 __all__ = ["Services", "StubReply", "calls", "fails", "says"]
@@ -21,6 +23,29 @@ def says(*pieces: str, **more: Any) -> StubReply:
 def calls(name: str, **given: Any) -> StubReply:
     """A tool call and nothing else."""
     return StubReply(tool=(name, json.dumps(given)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Several(StubReply):
+    """Several tool calls in one message; of OpenAI's Responses alone."""
+
+    also: tuple[StubReply, ...] = ()
+
+
+class _SeveralItems(services._Responses):
+    def _items(self, reply: StubReply) -> list[dict[str, Any]]:
+        items = super()._items(reply)
+        for each in reply.also if isinstance(reply, Several) else ():
+            items += [{**item, "id": f"fc_{len(items) + 2}"} for item in super()._items(each)]
+        return items
+
+
+services._FORMS["responses"] = _SeveralItems()
+
+
+def at_once(first: StubReply, *others: StubReply) -> StubReply:
+    """All their calls in one message."""
+    return Several(tool=first.tool, also=others)
 
 
 def fails(status: int, retry_after: str = "") -> StubReply:

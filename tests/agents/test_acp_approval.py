@@ -12,10 +12,10 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome
+from api_client.contract.turn import Outcome, TurnState
 from tests.agents.stub import Services, says
 from tests.asking import Workers, killed_after_the_call, killed_before_the_call, submitted, waiting
-from tests.support import processes_with
+from tests.support import processes_with, wait_until
 
 pytestmark = pytest.mark.long
 AGENT = Path(__file__).with_name("acp_agent.py")
@@ -51,10 +51,12 @@ def runs(tmp_path: Path) -> Path:
     return tmp_path / "runs"
 
 
-def declare(asking: Settings, runs: Path, command: str = "git push", *, state: bool = True) -> None:
+def declare(
+    asking: Settings, runs: Path, command: str = "git push", *, state: bool = True, case: str = "ruled"
+) -> None:
     declared = {
         "program": sys.executable,
-        "arguments": [str(AGENT), f"ruled={command}"],
+        "arguments": [str(AGENT), f"{case}={command}"],
         "environment": {"MODEL_URL": "{url}", "RUNS": str(runs)},
         "state": [".kept"] if state else [],
     }
@@ -110,3 +112,42 @@ async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twic
     turn = await killed_after_the_call(asking, worker_process, lambda: runs.exists() and runs.read_text())
     assert turn.outcome is Outcome.PASSED
     assert runs.read_text() == "then hang\n"
+
+
+async def asked_after(client: TurnsClient, turn_id: str, at: float) -> float:
+    async def asked() -> bool:
+        turn = await client.reader.get(turn_id)
+        return turn.state is TurnState.PARKED and turn.parked_at > at
+
+    await wait_until(asked)
+    return (await client.reader.get(turn_id)).parked_at
+
+
+async def test_of_calls_in_one_message_each_is_asked_about_and_none_stops_another(
+    asking: Settings, worker_process: Workers, runs: Path
+) -> None:
+    declare(asking, runs, "one,two,three", case="several")
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn_id, at = await submitted(client), 0.0
+        for number in range(3):
+            at = await asked_after(client, turn_id, at)
+            assert len(runs.read_text().split() if runs.exists() else []) == number
+            await client.inbox.decide(turn_id, "approve", by="alice")
+        turn = await client.reader.result(turn_id, timeout=60)
+    assert (turn.outcome, turn.questions, turn.unused) == (Outcome.PASSED, 3, 0)
+    assert sorted(runs.read_text().split()) == ["one", "three", "two"]
+
+
+async def test_a_call_is_asked_about_again_where_another_one_ran_before_it(
+    asking: Settings, worker_process: Workers, runs: Path
+) -> None:
+    declare(asking, runs, "sh build.sh", case="first")
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn_id = await submitted(client)
+        at = await asked_after(client, turn_id, 0.0)
+        await client.inbox.decide(turn_id, "approve", by="alice")
+        await asked_after(client, turn_id, at)
+        parked = [each for each in await client.reader.events(turn_id) if each.kind == "turn.parked"]
+    assert (parked[-1].data["reason"], runs.exists()) == ("asked_again", False)

@@ -12,11 +12,11 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome
+from api_client.contract.turn import Outcome, TurnState
 from tests.agents.running import RUNNERS, program_of
-from tests.agents.stub import Services, StubReply, calls, said_in, says
+from tests.agents.stub import Services, StubReply, at_once, calls, said_in, says
 from tests.asking import Workers, killed_after_the_call, killed_before_the_call, submitted, waiting
-from tests.support import processes_with
+from tests.support import processes_with, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.parametrize("name", ["codex"], indirect=True)]
 MADE = "echo made >> it-ran"
@@ -148,3 +148,124 @@ async def test_a_codex_that_asks_no_hook_is_a_wrong_version(
         [attempt] = await client.reader.attempts(turn_id)
     assert turn.outcome is Outcome.ERROR
     assert "without asking the hook" in attempt.completion["reason"]
+
+
+def shell(command: str) -> StubReply:
+    return calls("exec_command", cmd=command)
+
+
+def calls_of_this_run(request: dict[str, Any]) -> int:
+    """How many calls have a result behind the last message of ours."""
+    said = said_in(request)
+    last = max(number for number, each in enumerate(said) if each.get("role") == "user")
+    return sum(each["type"] == "function_call_output" for each in said[last:])
+
+
+async def parked_after(client: TurnsClient, turn_id: str, at: float) -> None:
+    async def parked() -> bool:
+        turn = await client.reader.get(turn_id)
+        return turn.state is TurnState.PARKED and turn.parked_at > at
+
+    await wait_until(parked)
+
+
+async def test_of_two_calls_in_one_message_each_is_asked_about_and_runs_once(
+    asking: Settings, services: Calling, worker_process: Workers
+) -> None:
+    """The model makes those again of which it heard that they had not run."""
+    commands = {name: f"echo {name} >> it-ran-{name}; echo ran-{name}" for name in ("one", "two")}
+
+    def take(request: dict[str, Any]) -> StubReply:
+        heard = json.dumps([each for each in said_in(request) if each.get("type") == "function_call_output"])
+        left = [shell(command) for name, command in commands.items() if f"ran-{name}\\n" not in heard]
+        return at_once(*left) if left else says("done")
+
+    services.take = take  # type: ignore[method-assign]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn_id, at = await submitted(client), 0.0
+        for _ in commands:
+            await parked_after(client, turn_id, at)
+            at = (await client.reader.get(turn_id)).parked_at
+            await client.inbox.decide(turn_id, "approve", by="alice")
+        turn = await client.reader.result(turn_id, timeout=60)
+    assert (turn.outcome, turn.questions, turn.unused) == (Outcome.PASSED, 2, 0)
+    for name in commands:
+        [file] = asking.sessions_dir.rglob(f"it-ran-{name}")
+        assert file.read_text() == f"{name}\n"
+
+
+#: Answers yes at the keeper's path, in its place.
+_FORGES = """
+import glob, os, socket
+for folder in glob.glob("/tmp/helix-net-*"):
+    try:
+        os.rename(folder, folder + ".aside")
+        os.mkdir(folder)
+        server = socket.socket(socket.AF_UNIX)
+        server.bind(folder + "/alive.sock")
+        server.listen()
+    except OSError:
+        pass
+if os.fork() == 0:
+    os.setsid()
+    while True:
+        line, _ = server.accept()
+        line.recv(65536)
+        line.sendall(b"yes")
+        line.close()
+"""
+
+
+@pytest.mark.parametrize(
+    "forging", ["mkdir -p marks; touch marks/permit", f"python3 -c '{_FORGES}' >/dev/null 2>&1"], ids=["file", "server"]
+)
+async def test_an_agent_in_a_sandbox_makes_no_permit(
+    asking: Settings, services: Calling, worker_process: Workers, forging: str
+) -> None:
+    asking = replace(asking, box="required")
+    playing = [shell(MADE), shell(forging), shell(MADE), shell(MADE)]
+
+    def take(request: dict[str, Any]) -> StubReply:
+        outputs = calls_of_this_run(request)
+        return playing[outputs] if outputs < len(playing) else says("done")
+
+    services.take = take  # type: ignore[method-assign]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn_id = await submitted(client)
+        turn = await waiting(client, turn_id)
+        await client.inbox.decide(turn_id, "approve", by="alice")
+
+        async def over() -> bool:
+            now = await client.reader.get(turn_id)
+            return now.outcome is not None or (now.state is TurnState.PARKED and now.parked_at > turn.parked_at)
+
+        await wait_until(over)
+    assert ran(asking) == ["made\n"]
+
+
+async def test_a_call_is_asked_about_again_where_another_one_ran_before_it(
+    asking: Settings, services: Calling, worker_process: Workers
+) -> None:
+    Path(asking.policy).write_text(POLICY.replace("echo*", "sh *"))
+    scripts = iter(["GOOD", "EVIL", "EVIL"])
+    script = next(scripts)
+
+    def take(request: dict[str, Any]) -> StubReply:
+        nonlocal script
+        outputs = calls_of_this_run(request)
+        if outputs == 0:
+            reply, script = shell(f"printf 'echo {script} >> it-ran' > build.sh"), next(scripts, "EVIL")
+            return reply
+        return shell("sh build.sh") if outputs == 1 else says("done")
+
+    services.take = take  # type: ignore[method-assign]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn_id = await submitted(client)
+        turn = await waiting(client, turn_id)
+        await client.inbox.decide(turn_id, "approve", by="alice")
+        await parked_after(client, turn_id, turn.parked_at)
+        parked = [each for each in await client.reader.events(turn_id) if each.kind == "turn.parked"]
+    assert (ran(asking), parked[-1].data["reason"]) == ([], "asked_again")

@@ -13,12 +13,13 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.issues import BadRequest, NotParked
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, TurnRequest
+from api_client.contract.tool_calls import MAX_QUESTIONS
+from api_client.contract.turn import Outcome, TurnRequest, TurnState
 from tests.asking import Workers, killed_after_the_call, killed_before_the_call, waiting
 from tests.asking import submitted as asking_for
 from tests.claims.scenes import PASS_2
 from tests.claude.stub import Reply, Stub, calls, says, told
-from tests.support import processes_with, put
+from tests.support import processes_with, put, wait_until
 
 POLICY = """
 rules: []
@@ -289,6 +290,94 @@ async def test_of_two_calls_in_one_message_none_runs_before_its_own_yes_and_each
     for name in commands:
         [file] = made(asking, name)
         assert Path(file).read_text() == "x\n"
+
+
+async def test_three_calls_in_one_message_are_all_asked_about_and_stay_in_the_conversation(
+    asking: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    names = ("one", "two", "three")
+    commands = {name: f"echo x >> output/{name}; touch output/{name}" for name in names}
+    all_three = replace(shell(commands["one"]), also=tuple(("Bash", {"command": commands[n]}) for n in names[1:]))
+    stub.replies = [all_three, END]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn_id = await submitted(client)
+        for number, name in enumerate(names):
+            turn = await waiting(client, turn_id)
+            assert turn.asked.arguments["command"] == commands[name]
+            assert [len(made(asking, each)) for each in names] == [1] * number + [0] * (3 - number)
+            rest = names[number + 1 :]
+            stub.replies = [shell(commands[rest[0]]), END] if rest else [END]
+            await client.inbox.decide(turn_id, "approve", by="alice")
+            if rest:
+                await wait_until(lambda at=turn.parked_at: parked_after(client, turn_id, at))
+        turn = await client.reader.result(turn_id, timeout=120)
+    assert (turn.outcome, turn.questions, turn.unused) == (Outcome.PASSED, 3, 0)
+    for name in names:
+        [file] = made(asking, name)
+        assert Path(file).read_text() == "x\n"
+    heard = json.dumps(stub.requests[1]["messages"], ensure_ascii=False)
+    assert heard.count("noch nicht, und niemand hat ihn abgelehnt") == 2, "of each that did not run"
+
+
+async def parked_after(client: TurnsClient, turn_id: str, at: float) -> bool:
+    turn = await client.reader.get(turn_id)
+    return turn.state is TurnState.PARKED and turn.parked_at > at
+
+
+async def test_a_file_that_changed_since_the_question_is_asked_about_again(
+    asking: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    """Somebody else writes into it while a person thinks."""
+    Path(asking.policy).write_text(POLICY.replace('"touch *"', '"sh *"'))
+    stub.replies = [shell("echo 'echo GOOD > output/said' > build.sh"), shell("sh build.sh"), END]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        [script] = [Path(each) for each in made(asking, "build.sh")]
+        script.write_text("echo EVIL > output/said")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        await wait_until(lambda: parked_after(client, turn.turn_id, turn.parked_at))
+        assert made(asking, "said") == []
+        parked = [each for each in await client.reader.events(turn.turn_id) if each.kind == "turn.parked"]
+        assert [each.data["reason"] for each in parked] == ["tool_call", "asked_again"]
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        turn = await client.reader.result(turn.turn_id, timeout=120)
+    assert turn.outcome is Outcome.PASSED
+    [said] = made(asking, "said")
+    assert Path(said).read_text() == "EVIL\n", "which a person has seen by then"
+
+
+async def test_a_call_that_nobody_can_be_shown_does_not_run_and_the_turn_goes_on(
+    asking: Settings, worker_process: Workers, stub: Stub
+) -> None:
+    stub.replies = [shell("touch output/made.txt # " + "x" * 17_000), END]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn_id = await submitted(client)
+        turn = await client.reader.result(turn_id, timeout=120)
+        notes = [each.data["text"] for each in await client.reader.events(turn_id) if each.kind == "attempt.note"]
+    assert (turn.outcome, turn.questions, made(asking, "made.txt")) == (Outcome.PASSED, 1, [])
+    assert "zu lang, um ihn einem Menschen" in json.dumps(stub.requests[-1]["messages"], ensure_ascii=False)
+    assert len(notes) == 1
+
+
+async def test_a_turn_asks_so_often_and_no_more(asking: Settings, worker_process: Workers, stub: Stub) -> None:
+    """The model never makes the same call; a person says yes for ever."""
+    stub.replies = [shell(f"touch output/made-{number}") for number in range(30)]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn_id, at = await submitted(client), 0.0
+        for _ in range(MAX_QUESTIONS):
+            await wait_until(lambda at=at: parked_after(client, turn_id, at))
+            at = (await client.reader.get(turn_id)).parked_at
+            if len(stub.requests) >= MAX_QUESTIONS:
+                stub.replies = [shell("touch output/more"), END]
+            await client.inbox.decide(turn_id, "approve", by="alice")
+        turn = await client.reader.result(turn_id, timeout=120)
+    assert (turn.outcome, turn.questions) == (Outcome.PASSED, MAX_QUESTIONS)
+    assert made(asking, "more") == []
+    assert f"schon {MAX_QUESTIONS}-mal ein Mensch gefragt" in json.dumps(stub.requests[-1]["messages"])
 
 
 @pytest.mark.parametrize("kind", ["approve", "reject"])

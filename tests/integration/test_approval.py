@@ -17,6 +17,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.tool_calls import Answerer, WaitingCall
 from api_client.contract.turn import Outcome, Turn, TurnState, owner_of_name
+from api_client.store.audit import HOLDER
 from api_client.web.app import create_app
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake import Submitted
@@ -31,6 +32,8 @@ from tests.unit.web.openwebui import Reader
 from worker.cli import cli
 
 __all__ = ["browser"]
+#: What a chat would draw as a formula, as a link, and as the end of a block of code.
+CODE = "echo `x` [y](z) *w* \\(a\\) 5 % && $$ ``` x"
 PUSH = WaitingCall(call="c1", tool="Bash", arguments={"command": "git push <b>x</b>"}, digest="d1", wait_seconds=600)
 
 
@@ -79,7 +82,7 @@ async def test_the_terminal_lists_shows_and_answers_it(
         assert ran.exit_code == 0, ran.output
         return " ".join(ran.output.split())
 
-    assert "may the agent do this? Bash (command: git push" in await run("list")
+    assert "may the agent do this? Bash (turns inbox show)" in await run("list")
     shown = await run("show", turn.turn_id)
     for expected in ("who answers owner", "tool Bash", "command git push <b>x</b>", "then reject"):
         assert expected in shown
@@ -176,9 +179,9 @@ async def test_a_link_in_the_chat_asks_and_its_form_answers_once(kind: str, benc
         assert (status, "Danke" in text) == (200, True)
         status, text = await said(http, link, "approve")
         assert (status, "Schon beantwortet: " + ("Ja" if kind == "approve" else "Nein") in text) == (409, True)
-    assert await lines(bench, turn) == [(kind, "chat link", False), ("approve", "chat link", True)]
+    assert await lines(bench, turn) == [(kind, HOLDER, False), ("approve", HOLDER, True)]
     turn = await went_on(bench, turn)
-    assert (turn.outcome, turn.decision.kind, turn.decision.by) == (Outcome.PASSED, kind, "chat link")
+    assert (turn.outcome, turn.decision.kind, turn.decision.by) == (Outcome.PASSED, kind, HOLDER)
 
 
 async def test_of_two_holders_at_once_one_answers_and_the_other_reads_what(bench: Bench, settings: Settings) -> None:
@@ -231,13 +234,13 @@ async def test_an_expired_a_foreign_and_a_changed_link_are_refused_and_noted(
             for kind in ("", "approve"):
                 assert (await said(http, each, kind))[0] == 403, each
         assert (await said(http, link.replace(turn.turn_id, "t0-" + "0" * 32), "approve"))[0] == 403
-        assert set(await lines(bench, turn)) == {("answer", "chat link", True)}
+        assert set(await lines(bench, turn)) == {("answer", HOLDER, True)}
         assert (await said(http, link, "edit", text="x"))[0] == 400
         late = float(until) + 1
         monkeypatch.setattr("api_client.web.relay.time.time", lambda: late)
         status, text = await said(http, link, "approve")
         assert (status, "waits for no answer" in text) == (409, True)
-    assert (await lines(bench, turn))[-1] == ("approve", "chat link", True)
+    assert (await lines(bench, turn))[-1] == ("approve", HOLDER, True)
     assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.PARKED
 
 
@@ -254,13 +257,35 @@ async def test_a_form_that_another_site_sends_answers_nothing(bench: Bench, sett
 async def test_a_chat_shows_the_question_once_and_sends_it_to_no_agent(
     mode: StreamMode, bench: Bench, settings: Settings
 ) -> None:
-    call = replace(PUSH, arguments={"command": "echo `x` [y](z) *w*"})
+    call = replace(PUSH, arguments={"command": CODE})
     turn = await asked(bench, call=call)
     reader = await chat(settings, turn, mode)
     assert reader.text.count("/answer/") == 1
-    assert "echo \\`x\\` \\[y\\]" in reader.text, "what an agent wrote is text in it"
+    assert f"\n````text\nBash\ncommand: {CODE}\n````\n" in reader.text, "what an agent wrote is code in it"
     assert "/answer/" not in detached(reader.text)
     assert detached(reader.text + GOOD).endswith(GOOD)
+
+
+async def test_where_a_link_alone_answers_nothing_the_chat_leads_to_the_sign_in(
+    bench: Bench, settings: Settings
+) -> None:
+    turn = await asked(bench, call=replace(PUSH, who=Answerer.SIGNED_IN), locale="en")
+    text = (await chat(settings, turn)).text
+    assert (f"({PUBLIC}/turns/{turn.turn_id})" in text, "/answer/" in text) == (True, False)
+    with pytest.raises(BadRequest, match="sign in"):
+        await bench.client.inbox.decide(turn.turn_id, "approve", by=HOLDER, owner=turn.request.owner)
+    assert (await lines(bench, turn))[-1] == ("approve", HOLDER, True)
+    await bench.client.inbox.decide(turn.turn_id, "approve", by="key:1", owner=turn.request.owner)
+
+
+async def test_a_long_line_is_broken_where_a_reader_sees_it(bench: Bench, settings: Settings) -> None:
+    command = "echo " + "x" * 250 + "\t; evil"
+    turn = await asked(bench, call=replace(PUSH, arguments={"command": command}))
+    text = (await chat(settings, turn)).text
+    block = text.split("```text\n")[1].split("\n```")[0]
+    assert max(map(len, block.splitlines())) <= 104
+    assert block.replace("⟦…⟧\n", "") == "Bash\ncommand: " + command.replace("\t", "⟦tab⟧")
+    assert detached(text + GOOD).endswith(GOOD)
 
 
 async def test_a_question_for_operators_has_no_link(bench: Bench, settings: Settings) -> None:

@@ -124,7 +124,7 @@ async def test_only_the_owner_reads_a_file_and_nobody_by_anothers_link(bench: Be
             assert code(await http.get(address)) == (401, "invalid_api_key")
         found = (await http.get(f"/v1/turns/{mine.turn_id}/files", headers=one)).json()["data"]
         link = found[0]["link"]
-        assert (await http.get(link)).text == "mine", "whoever has the link"
+        assert (await http.get(link)).text == "mine", "anyone who has the link"
         assert code(await http.get(link.replace(mine.turn_id, other.turn_id))) == (403, "link_invalid")
         assert code(await http.get(link.replace("a.txt", "b.txt"))) == (403, "link_invalid")
         assert code(await http.get(link.partition("?")[0])) == (403, "link_invalid")

@@ -162,7 +162,7 @@ async def test_the_clients_user_answers_what_the_turn_asks_once(
     assert after.decision.by.startswith("key:"), "the answer is noted"
 
 
-QUESTION = {"tool": "Bash", "arguments": {"command": "ls"}, "who": "owner"}
+QUESTION = {"call": "c", "tool": "Bash", "arguments": {"command": "ls"}, "digest": "d", "who": "owner", "delivery": 1}
 PARKED = {"turn_id": "t", "session_id": "s", "attempt": 1, "response": "", "state": "parked", "created_at": 1.0}
 
 
@@ -170,7 +170,7 @@ def test_a_question_is_a_form_with_a_name_of_its_own_and_only_for_whom_it_is_for
     task = detailed({**PARKED, "parked_at": 12.5, "question": QUESTION})
     [(name, form)] = task["inputRequests"].items()
     assert (task["status"], name, form["method"]) == ("input_required", "12.5", "elicitation/create")
-    assert form["params"]["message"] == "May the agent use Bash?\ncommand: ls"
+    assert form["params"]["message"] == "May the agent do this?\nBash\ncommand: ls"
     for question in ({**QUESTION, "who": "operator"}, {}):
         other = detailed({**PARKED, "parked_at": 12.5, "question": question})
         assert (other["status"], "inputRequests" in other) == ("working", False)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from worker.runners import tool_gate
 from worker.runners.codex import runner
 
 HOOK = Path(runner.__file__).with_name("blocking_hook.py")
@@ -22,7 +21,7 @@ def orders(tmp_path: Path) -> dict[str, Any]:
     folder = tmp_path / "run"
     folder.mkdir()
     given = {"rules": [ASK], "root": str(tmp_path), "folder": str(folder), "asks": True, "denied": "Nobody may."}
-    return given | named | {"answer": None}
+    return given | named | {"unasked": "Nobody may.", "later": "Later.", "said": "", "keeper": None}
 
 
 def hooked(orders: dict[str, Any], call: object) -> tuple[int, str]:
@@ -59,24 +58,6 @@ def test_where_nobody_can_be_asked_the_call_is_denied(orders: dict[str, Any], ca
     given = orders if "agent_id" in call else orders | {"asks": False}
     assert hooked(given, call) == (2, "Nobody may.")
     assert asked(orders) is None
-
-
-def test_a_yes_is_for_this_call_once(orders: dict[str, Any], tmp_path: Path) -> None:
-    permit = tmp_path / "permit"
-    permit.touch()
-    digest = tool_gate.digest("Bash", PUSH["tool_input"], orders["folder"])  # type: ignore[arg-type]
-    given = orders | {"answer": {"digest": digest, "allowed": "yes", "permit": str(permit), "said": "Make it now"}}
-    assert hooked(given, {**PUSH, "cwd": "/"})[0] == 2, "in another place it is another call"
-    assert asked(orders)["arguments"] == {"command": "git push", "cwd": "/"}
-    Path(orders["question"]).unlink()
-    assert [hooked(given, PUSH)[0] for _ in range(2)] == [0, 2]
-    assert not permit.exists()
-
-
-def test_a_no_is_heard_as_it_was_said(orders: dict[str, Any]) -> None:
-    digest = tool_gate.digest("Bash", PUSH["tool_input"], orders["folder"])  # type: ignore[arg-type]
-    given = orders | {"answer": {"digest": digest, "allowed": "no", "permit": "", "said": "They write: not today"}}
-    assert hooked(given, PUSH) == (2, "They write: not today")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import anyio
 import click
 from pydantic import ConfigDict, Field
 
-from api_client.contract.tool_calls import Answerer
+from api_client.contract.tool_calls import Answerer, ToolQuestion
 from api_client.contract.turn import shard_of
 
 #: Turn states and outcomes -> the status words of MCP's tasks. An outcome that is not here is a failure.
@@ -280,7 +280,7 @@ def detailed(turn: Turn) -> dict[str, Any]:
         "ttlMs": None,
         "pollIntervalMs": _POLL_MS,
     }
-    if status == "input_required" and asked.get("who") == Answerer.OWNER:
+    if status == "input_required" and asked.get("who", Answerer.OPERATOR) != Answerer.OPERATOR:
         found["inputRequests"] = {_question(turn): _elicitation(asked)}
     elif status == "input_required":  # not for this client: a person decides in the inbox
         found |= {"status": "working", "statusMessage": task["error"]}
@@ -297,10 +297,11 @@ def _question(turn: Turn) -> str:
 
 def _elicitation(asked: dict[str, Any]) -> dict[str, Any]:
     """May the agent make this call? As a form for the client's user."""
-    shown = "\n".join(f"{name}: {value}" for name, value in asked["arguments"].items())
+    question = ToolQuestion.from_dict(asked)
+    message = f"May the agent do this?\n{question.text if question else ''}"
     decision = {"type": "string", "enum": ["approve", "reject"]}
     schema = {"type": "object", "properties": {"decision": decision}, "required": ["decision"]}
-    params = {"mode": "form", "message": f"May the agent use {asked['tool']}?\n{shown}", "requestedSchema": schema}
+    params = {"mode": "form", "message": message, "requestedSchema": schema}
     return {"method": "elicitation/create", "params": params}
 
 

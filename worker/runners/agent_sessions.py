@@ -1,4 +1,4 @@
-"""What a run goes on from: the agent session before it, and a person's answer; and keeping the session that it made.
+"""The agent session that a run goes on from, and keeping the one that it made.
 
 Each run has its own HOME, so no two runs share a file of a session. Of a complete run one file is kept,
 ``agent/<uuid>`` with the ending of its runner; nothing else an agent wrote into its HOME reaches the next one.
@@ -6,22 +6,17 @@ Each run has its own HOME, so no two runs share a file of a session. Of a comple
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
-from api_client.contract.keys import delivery_name
-from api_client.contract.tool_calls import ToolRule, WaitingCall
 from worker.files.safe_io import made, opened, read, replace
 from worker.files.session import RULES, continued_session
-from worker.runners import tool_gate
 from worker.runners.base import Order
 
 log = structlog.get_logger()
@@ -106,59 +101,3 @@ def instructions_of(order: Order) -> str:
             return read(RULES, session, _MAX_INSTRUCTIONS).decode("utf-8", "replace")
     except OSError:
         return ""
-
-
-# A tool call that a person is asked about: the run ends with the question, and a later one goes on from the answer.
-#
-# A yes to one call is a file: it moves from delivery to delivery, and its call uses it up. The hook or client that lets
-# the call run removes the file first (``tool_gate.used_up``). So where an earlier delivery still has it, the call has
-# not run there, and can run there no more once the file is here.
-
-#: Below a delivery's folder: no tool of Claude writes into ``marks``, and nothing in it is published.
-_PERMIT = Path("marks", "permit")
-
-
-def permit_of(order: Order) -> Path | None:
-    """The permit of a run that goes on after a yes; None where there was no yes, or the call may have run.
-
-    Raises:
-        OSError: it cannot be written, or moved.
-    """
-    answered = order.answered
-    if answered is None or answered.allowed != "yes":
-        return None
-    own, first = order.directory / _PERMIT, answered.answered + 1
-    own.parent.mkdir(exist_ok=True)
-    if order.delivery == first:
-        own.touch(exist_ok=False)
-        return own
-    for number in range(order.delivery - 1, first - 1, -1):
-        earlier = order.directory.with_name(delivery_name(order.turn_id, order.attempt, number)) / _PERMIT
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            return earlier.rename(own)
-    return None
-
-
-def waiting(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -> WaitingCall | None:
-    """The call that a person is asked about: the rules say who, and for how long; None where no rule has one asked.
-
-    ``call`` is its id, of an agent that goes on with that very call; others make it again, in another run.
-    """
-    tools, folder = order.tools, str(order.directory)
-    rule = tool_gate.ruling(tools.rules, tool, given, root=str(tools.root), folder=folder) if tools else {}
-    if not rule or rule.get("do", "ask") != "ask":
-        return None
-    asked, digest = ToolRule(**rule), tool_gate.digest(tool, given, folder)
-    # The next delivery has another folder: a call that is made there again is shown without this one's name.
-    shown = given if call else json.loads(json.dumps(given, ensure_ascii=False).replace(folder, "."))
-    return WaitingCall(
-        call=call or digest, tool=tool, arguments=shown, digest=digest, wait_seconds=asked.wait_seconds, who=asked.who
-    )
-
-
-def answer_to(order: Order) -> dict[str, str] | None:
-    """What a person said about an earlier run's call, with a yes's permit. Raises ``OSError``: as ``permit_of``."""
-    answered = order.answered
-    if answered is None:
-        return None
-    return {"digest": answered.digest, "allowed": answered.allowed, "permit": str(permit_of(order) or "")}

@@ -71,16 +71,20 @@ class ToolOrders:
     Attributes:
         rules: as ``ToolRule.to_dict`` writes them, in order. root: HELIX_ROOT.
         asks: a person can be asked; else such a call is denied.
-        answered: the question that an earlier delivery ended with: this run goes on from there. Whether its call may
-            still run, ``permit_of`` says.
-        denied: what the agent hears about a call that the rules deny. said: what it hears of a person's answer.
+        answered: the question that an earlier delivery ended with: this run goes on from there.
+        keeper: the socket of the ``PermitKeeper`` of such a run.
+        denied: what the agent hears about a call that the rules deny. unasked: about one that nobody can be asked
+            about. later: about one that comes together with a question. said: what it hears of a person's answer.
     """
 
     rules: tuple[Mapping[str, Any], ...]
     root: Path
     asks: bool = True
     answered: ToolQuestion | None = None
+    keeper: Path | None = None
     denied: str = ""
+    unasked: str = ""
+    later: str = ""
     said: str = ""
 
 

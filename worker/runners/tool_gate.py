@@ -5,7 +5,6 @@ Rules are plain mappings here, as ``ToolRule.to_dict`` writes them; the first on
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -33,30 +32,6 @@ def ruling(rules: Sequence[Rule], tool: str, arguments: Mapping[str, Any], *, ro
     ``root`` is HELIX_ROOT; relative paths of ``arguments`` are below ``folder``, where the agent works.
     """
     return next((rule for rule in rules if _fits(rule, tool, arguments, root, folder)), {})
-
-
-def digest(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
-    """A digest of a call; the delivery's own folder counts as the same place in every delivery."""
-    said = json.dumps([tool, arguments], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(said.replace(folder, ".").encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def used_up(permit: str) -> bool:
-    """Use a person's yes up, on the disk too, before its call runs; False: another run had it, or has it now.
-
-    Raises:
-        OSError: nobody knows; the call must not run.
-    """
-    path = Path(permit)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        path.unlink()
-        os.fsync(folder)
-    except FileNotFoundError:
-        return False
-    finally:
-        os.close(folder)
-    return True
 
 
 def _fits(rule: Rule, tool: str, arguments: Mapping[str, Any], root: str, folder: str) -> bool:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, cast
@@ -13,10 +15,11 @@ from redis.exceptions import RedisError
 from api_client.contract.events import AttemptNote, AttemptOutput, AttemptReset, AttemptTool, Body
 from api_client.contract.failpoints import FailpointError, arrive, reach
 from api_client.contract.issues import SettingsError
-from api_client.contract.messages import tool_answered, tool_denied
+from api_client.contract.messages import tool_answered, tool_denied, tool_later, tool_refused
 from api_client.contract.phases import PhaseError
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
+from api_client.contract.tool_calls import MAX_QUESTIONS
 from api_client.turns.record.changes import Claim, Fenced
 from worker.enforcement.going_on import go_on, go_on_feedback, known
 from worker.files.session import text_of
@@ -42,6 +45,7 @@ from worker.runners.base import (
 )
 from worker.runners.guard.marks import sweep_before
 from worker.runners.guard.processes import shared
+from worker.runners.permits import PermitKeeper
 from worker.turns import folders, phase_turns
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
@@ -52,6 +56,8 @@ from worker.turns.parts import EngineParts
 PARAGRAPH = "\n\n"
 #: This many characters of what the agent says show where it begins.
 _ENOUGH = 600
+#: The store must have noted within so many seconds that a yes is used up.
+_TO_USE_UP = 15.0
 _NO_FIT = "the agent was to go on from a break, and what it sent does not fit behind it"
 
 
@@ -256,6 +262,7 @@ class AgentRun:
     Attributes:
         prompt: what the agent is asked: the user's message, the feedback on the attempt before, or the phase.
         unsent: the last events of the run: to be logged with what follows from it.
+        permit: the run's nonce, once it used up a person's yes; empty while it did not.
 
     ``history`` holds the attempts before; ``broken`` is the text that an earlier delivery of this one left to go on
     from, where it broke off with a passing error; ``asked_after`` what an earlier one said before its question.
@@ -277,6 +284,7 @@ class AgentRun:
         self.prompt = history[-1].feedback if history else self._turn.request.prompt
         self._so_far = known(history[-1].text) if history and history[-1].goes_on else ""
         self.unsent: list[Body] = []
+        self.permit, self._keeper = "", contextlib.ExitStack()
         if broken:
             self._so_far = known(broken)
             self.prompt = go_on_feedback(self._so_far, self._turn.request.locale)
@@ -290,6 +298,7 @@ class AgentRun:
         try:
             runner, order = await self._parts.threads.files(self._ready, True) if self._blocks() else self._ready(False)
             await self._lease.confirm(self._parts.ledger)
+            order = self._with_keeper(order)
         except (SettingsError, PhaseError) as error:
             log.error("attempt.not_started", error=str(error)[:200])
             return config_error(str(error))
@@ -321,6 +330,7 @@ class AgentRun:
                 await self._parts.ledger.keep(order.turn_id, order.session_id, result.kept_seconds)
             return continuation.ended(result) if continuation else result
         finally:
+            self._keeper.close()
             self.unsent = await writer.close()
 
     async def _adopted(self, runner: Adopts, order: Order, emit: Emit) -> RunResult | None:
@@ -391,6 +401,22 @@ class AgentRun:
         if folders.works_in_files(self._parts.settings, turn, self._parts.runners):
             return True
         return not lease.went_on and has_answer(folders.folder_of(self._parts.settings, turn))
+
+    def _with_keeper(self, order: Order) -> Order:
+        """The order with who tells its hooks what a person said. Raises ``OSError``."""
+        tools = order.tools
+        if tools is None or tools.answered is None:
+            return order
+        claim, nonce = self._lease.claim, secrets.token_hex(12)
+
+        def use_up() -> bool:
+            done = self._parts.threads.asked(self._parts.ledger.use_up(claim, nonce), _TO_USE_UP)
+            self.permit = nonce if done else ""
+            return done
+
+        keeper = PermitKeeper(tools.answered, order.directory, None if self._turn.permit else use_up)
+        self._keeper.callback(keeper.close)
+        return replace(order, tools=replace(tools, keeper=keeper.path))
 
     def _ready(self, may_block: bool) -> tuple[AnyRunner, Order]:
         """The runner and its order, before the turn is confirmed to be ours. Raises as ``_prepared``."""
@@ -486,13 +512,15 @@ class AgentRun:
         rules = [rule for rule in file.tools if rule.concerns(model, turn.request.key)] if file else []
         if not rules:
             return None
-        locale, answered = turn.request.locale, turn.asked
+        locale, answered, most = turn.request.locale, turn.asked, turn.questions >= MAX_QUESTIONS
         return ToolOrders(
             rules=tuple(rule.to_dict() for rule in rules),
             root=self._parts.settings.root,
-            asks=turn.request.phase is None,
+            asks=turn.request.phase is None and not most,
             answered=answered,
             denied=tool_denied(locale),
+            unasked=tool_refused(locale, "limit") if most else tool_denied(locale),
+            later=tool_later(locale),
             said=tool_answered(locale, answered) if answered else "",
         )
 

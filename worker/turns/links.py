@@ -19,6 +19,7 @@ from api_client.contract.failpoints import arrive, reach
 from api_client.contract.issues import SettingsError, ValidationIssue
 from api_client.contract.phases import PhaseError
 from api_client.contract.record import AttemptRecord
+from api_client.contract.settings.table import secrets_of
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Failing, Turn, TurnState
 from api_client.snapshots import FilesUnavailable
@@ -281,7 +282,10 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
         prompt=run.prompt,
         sent=result.sent.to_dict(parts.redact) if result.sent else None,
         journal=await run_journal.collected(parts, turn, link.attempt, result, before),
-        question=result.call.question(result.adopted or turn.delivery, parts.redact) if result.call else None,
+        question=result.call.question(result.adopted or turn.delivery, secrets_of(parts.settings))
+        if result.call
+        else None,
+        permit=run.permit,
         history=history,
         stop=lease.reason,
         transient_retries=parts.settings.transient_retries,

@@ -184,7 +184,7 @@ _FOLD_AT_ONCE = 1000
 _MINUTE = min(BUCKETS.values())
 #: Longest reason that a record keeps of a worker that cannot carry a turn out, in characters.
 _LONGEST_LACK = 200
-_NAMES = ("claim", "beat", "append", "seal", "commit", "reap")
+_NAMES = ("claim", "beat", "append", "use_up", "seal", "commit", "reap")
 _FORGOT = "the store lost acknowledged writes; see docs/reliability.md, What a store forgets"
 
 
@@ -276,6 +276,17 @@ class Changes:
             return str(stop.decode())
 
         return self._command("beat", *_ids(claim), read, {"token": claim.token})
+
+    def use_up(self, claim: Claim, run: str) -> Command[bool]:
+        """Use up a person's yes to a tool call, for a run with this nonce.
+
+        False: another run used it up, or the turn was cancelled or lost.
+        """
+
+        def read(reply: Any) -> bool:
+            return bool(reply[0] == b"used")
+
+        return self._command("use_up", *_ids(claim), read, {"token": claim.token, "run": run})
 
     def append(self, claim: Claim, events: list[Body]) -> Exchange[None]:
         """Add events to the turn's log, in order, each exactly once; before them what the store has forgotten.

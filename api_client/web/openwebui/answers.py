@@ -167,11 +167,10 @@ _MOST = 6
 _ADVICE = {"failed": "ask_differently", "incomplete": "ask_again", "expired": "ask_less", "cancelled": "ask_again"}
 
 
-def failure_text(end: TurnFinished, locale: str, turn_id: str, pages: str = "") -> str:
+def failure_text(end: TurnFinished, locale: str, turn_id: str) -> str:
     """The text for a turn that ended without an answer.
 
-    ``locale``: of the text; the issues have the turn's. ``pages``: address of the relay's pages, for a link to the
-    turn.
+    ``locale``: of the text; the issues have the turn's. The turn is named, not linked: its page wants a sign-in.
     """
     error, outcome = end.error or TurnError(), end.outcome
     code = error.code
@@ -187,14 +186,14 @@ def failure_text(end: TurnFinished, locale: str, turn_id: str, pages: str = "") 
             details = re.sub(r"\A(?:The model refused|Es sagte)(?:: |\.\Z)", "", details)
     if kind in _ADVICE:
         advice = say(_ADVICE[kind], locale)
-    return " ".join(filter(None, [happened, details, advice, _names(issues, turn_id, pages)]))
+    return " ".join(filter(None, [happened, details, advice, _names(issues, turn_id)]))
 
 
-def lost_text(code: str, locale: str, turn_id: str, pages: str = "") -> str:
+def lost_text(code: str, locale: str, turn_id: str) -> str:
     """The text for a stream that ends before its turn (``stream_lost``, ``turn_parked``): how to get the answer."""
     if code not in {"stream_lost", "turn_parked"}:
         return sentence(code, locale)
-    return f"{words_of(code, locale)[0]} {say(f'{code}_advice', locale)} {_names((), turn_id, pages)}"
+    return f"{words_of(code, locale)[0]} {say(f'{code}_advice', locale)} {_names((), turn_id)}"
 
 
 def _found(issues: Sequence[ValidationIssue], locale: str) -> str:
@@ -222,10 +221,10 @@ def _last_reason(message: str) -> str:
     return f"{reasons[-1][:1].upper()}{reasons[-1][1:].rstrip('.: ')}." if reasons else ""
 
 
-def _names(issues: Sequence[ValidationIssue], turn_id: str, pages: str) -> str:
+def _names(issues: Sequence[ValidationIssue], turn_id: str) -> str:
     """Return what an administrator asks for: the codes, and the turn."""
     codes = filter(None, error_codes(issues))
-    return f"({', '.join([*codes, f'{pages}/turns/{turn_id}' if pages else turn_id])})"
+    return f"({', '.join([*codes, turn_id])})"
 
 
 # What we put around an answer in a chat, and the answer without it when the chat sends it back.
@@ -235,15 +234,19 @@ _MARK = "[//]: # (helix-files)"
 _ATTACHED = re.compile(r"\n{0,2}" + re.escape(_MARK) + r"\n(?:\n|(?:- \[|!\[)[^\n]*(?:\n|\Z))*")
 #: As ``_MARK``, for one question: a link, which is in front of the answer or between drafts.
 _ASKING = "[//]: # (helix-question)"
-_ASKED = re.compile(r"\n{0,2}" + re.escape(_ASKING) + r"\n\n\*\*[^\n]*\n\n[^\n]*\n{0,2}")
-#: As ``_MARK``, for the two lines of a note.
+_ASKED = re.compile(
+    r"\n{0,2}" + re.escape(_ASKING) + r"\n\n\*\*[^\n]*\n\n(`{3,})text\n.*?\n\1\n\n[^\n]*\n{0,2}", re.DOTALL
+)
+#: Characters of a line in a block of code, beyond which a chat shows a part of it only; what a call is cut into.
+_LINE, _PART = 100, re.compile(r"⟦[^⟧]*⟧|[^⟦]{1,100}")
+_GOES_ON = "⟦…⟧"
+#: As ``_MARK``, for the one or two lines of a note.
 _NOTE = "[//]: # (helix-note)"
-_NOTED = re.compile(r"\n{0,2}" + re.escape(_NOTE) + r"\n\n\*[^\n]*\*  \n\*[^\n]*\*(?:\n|\Z)")
+_NOTED = re.compile(r"\n{0,2}" + re.escape(_NOTE) + r"\n\n\*[^\n]*\*(?:  \n\*[^\n]*\*)?(?:\n|\Z)")
 _SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#!|&~])")
+_FORMULA = re.compile(r"[()\[\]$\\]")
 _KILO = 1024
 _MOST_FILES = 20
-#: Characters of a question; its page shows more.
-_MOST_ASKED = 300
 #: The rules that a note has words for; of any other it gives the name.
 _RULES = frozenset({
     "adr_structure", "citations", "claims", "code", "file_existence", "forbidden", "language", "length", "links",
@@ -260,7 +263,7 @@ def attached(files: Iterable[LinkedFile], address: str) -> str:
     shown = list(files)[:_MOST_FILES]
     if not shown:
         return ""
-    images = [f"![{_name(each)}]({address}{each.link})\n" for each in shown if each.file.is_image]
+    images = [f"![{_escaped(each.file.path)}]({address}{each.link})\n" for each in shown if each.file.is_image]
     links = [f"- [{_name(each)}]({address}{each.link}) ({_size(each.file.size)})\n" for each in shown]
     return "".join(["\n\n", _MARK, "\n\n", *images, "\n" if images else "", *links])
 
@@ -293,7 +296,13 @@ def noted(turn: Turn, locale: str) -> str:
         small = turn.cost_used < _CENT
         amount = _number(max(turn.cost_used, _CENT) / _DOLLAR, locale)
         costs.append(say("note_less_than" if small else "note_money", locale, amount=amount))
+    checks += f"; {say('note_unused', locale, count=turn.unused)}" if turn.unused else ""
     return f"\n\n{_NOTE}\n\n*{checks}*  \n*{say('note_cost', locale, what=', '.join(costs))}*\n"
+
+
+def unused_noted(turn: Turn, locale: str) -> str:
+    """The line below an answer that says how many calls a person allowed and the agent never made; empty for none."""
+    return f"\n\n{_NOTE}\n\n*{say('note_unused', locale, count=turn.unused)}*\n" if turn.unused else ""
 
 
 def _number(value: float, locale: str) -> str:
@@ -302,16 +311,35 @@ def _number(value: float, locale: str) -> str:
 
 
 def asking(question: ToolQuestion, link: str, locale: str) -> str:
-    """The text in a chat that asks about a tool call; ``link`` is the whole address that answers."""
-    words = question.words
-    cut = words if len(words) <= _MOST_ASKED else f"{words[: _MOST_ASKED - 1]}…"
-    what = _SPECIAL.sub(r"\\\1", cut)
-    said = f"**{say('may_it', locale)}** {what}\n\n[{say('yes_or_no', locale)}]({link})"
+    """The text in a chat that asks about a tool call: all of it, as code; ``link`` is the address that answers."""
+    call = "\n".join(map(_broken, question.text.split("\n")))
+    fence = _fence(call, 3)
+    said = f"**{say('may_it', locale)}**\n\n{fence}text\n{call}\n{fence}\n\n[{say('yes_or_no', locale)}]({link})"
     return f"\n\n{_ASKING}\n\n{said}\n\n"
 
 
+def _broken(line: str) -> str:
+    """A line as several, each but the last with a sign that it goes on."""
+    lines = [""]
+    for part in _PART.findall(line):
+        if lines[-1] and len(lines[-1]) + len(part) > _LINE:
+            lines.append("")
+        lines[-1] += part
+    return f"{_GOES_ON}\n".join(lines)
+
+
+def _fence(text: str, least: int) -> str:
+    """Back quotes that no row of them in the text ends."""
+    return "`" * max(least, *(len(row) + 1 for row in re.findall("`+", text)), 0)
+
+
 def _name(each: LinkedFile) -> str:
-    return _escaped(each.file.path)
+    """A file's name; as code where Open WebUI would draw an escaped bracket of it as the begin of a formula."""
+    name = " ".join(each.file.path.split())
+    if not _FORMULA.search(name):
+        return _escaped(name)
+    ticks = _fence(name, 1)
+    return f"{ticks} {name} {ticks}" if "`" in name else f"{ticks}{name}{ticks}"
 
 
 def _escaped(text: str) -> str:

@@ -12,12 +12,12 @@ from typing import Any, TypeAlias
 
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
+from api_client.contract.tool_calls import Answerer
 from api_client.pauses import clock_time
 from api_client.web.errors import say
 
 MAX_CHARS = 200
 _REASON_CHARS = 120
-_ASKED_CHARS = 70
 _ORDINALS = (2, 3, 4, 5)
 
 _AtWork: TypeAlias = (
@@ -135,7 +135,8 @@ def _handed_on(body: kinds.TurnParked | kinds.TurnDecided, locale: str, pages: s
     turn_id = _plain(body.turn_id)
     where = f"{pages}/turns/{turn_id}" if pages else f"turns inbox show {turn_id}"
     if asked := body.asked:
-        return say("asked", locale, what=_plain(asked.words, _ASKED_CHARS), where=where)
+        below = pages and asked.who != Answerer.OPERATOR
+        return say("asked", locale) if below else say("asked_elsewhere", locale, where=where)
     return say("parked", locale, where=where)
 
 

@@ -27,6 +27,7 @@ from api_client.contract.record import AttemptRecord
 from api_client.contract.settings.setting_values import TRACE_ID
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
 from api_client.index import find_turn, neighbours
+from api_client.pauses import clock_time
 from api_client.snapshots import FilesLost, FilesUnavailable
 from api_client.store.audit import HOLDER
 from api_client.tracing import trace_id
@@ -511,10 +512,12 @@ def _over(asked: Asked) -> str:
     if decision is None or decision.timed_out or round(turn.parked_at * 1000) != asked.parked_ms:
         return say("waits_no_more", locale)
     word = say("yes" if decision.kind is DecisionKind.APPROVE else "no", locale)
-    return say("said_before", locale, what=word, who=decision.who)
+    who = say("link_holder", locale) if decision.by == HOLDER else decision.who
+    return say("said_before", locale, what=word, who=who)
 
 
 def _shown(asked: Asked, said: str, status: int = 200) -> Response:
     """The page: the question and its form, or what is said instead of them."""
     turn, locale = asked.turn, asked.turn.request.locale
-    return page("answer.html", status, say=say, locale=locale, turn=turn, said=said, until=asked.until)
+    until = clock_time(asked.until, time.time())
+    return page("answer.html", status, say=say, locale=locale, turn=turn, said=said, until=until)

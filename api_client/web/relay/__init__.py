@@ -317,10 +317,15 @@ class Asked:
 
 
 async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
-    """The path of the link to a question that has just been asked; empty where its owner may not answer it."""
+    """The path of the link to a question that has just been asked; empty where its owner may not answer it.
+
+    Where a link alone answers nothing it leads to the turn's page, behind the sign-in.
+    """
     body = event.body
-    if not isinstance(body, TurnParked) or not body.asked or body.asked.who != Answerer.OWNER:
+    if not isinstance(body, TurnParked) or not body.asked or body.asked.who == Answerer.OPERATOR:
         return ""
+    if body.asked.who != Answerer.OWNER:
+        return f"/turns/{turn_id}"
     parked, until = round(event.at * 1000), math.floor(event.at + body.timeout_seconds)
     signature = await relay.client.links.sign(_QUESTION, turn_id, str(parked), until=until)
     return f"/answer/{turn_id}?parked={parked}&until={until}&signature={signature}"

@@ -24,7 +24,7 @@ from api_client.web.bodies.models import StreamMode
 from api_client.web.errors import ApiError, goes_on, internal_error, where
 from api_client.web.intake import Submitted, delivered
 from api_client.web.listing import DONE, JSON, PING, SSE_HEADERS, data_frame
-from api_client.web.openwebui.answers import asking, attached, lost_text, noted
+from api_client.web.openwebui.answers import asking, attached, lost_text, noted, unused_noted
 from api_client.web.openwebui.background import answer_task
 from api_client.web.relay import Relay, linked_files, question_link
 from api_client.web.streaming.reply import PageReply, Payload, Reply, TurnUsage, opening, page_of, pieces, turn_error
@@ -243,12 +243,13 @@ async def stream(relay: Relay, page: PageReply, turn: Submitted) -> AsyncIterato
             relay.readers.left(reply.turn_id, reply.owner)
 
 
-async def _attached(relay: Relay, reply: Reply) -> str:
+async def _attached(relay: Relay, page: PageReply) -> str:
     """What a chat shows below the answer: a note where that is set, links where its reader can follow them."""
-    added = list[str]()
+    added, reply = list[str](), page.reply
     try:
-        if relay.settings.chat_note == "yes":
-            added.append(noted(await relay.client.reader.get(reply.turn_id, owner=reply.owner), reply.locale))
+        if (note := relay.settings.chat_note == "yes") or page.asked:
+            turn = await relay.client.reader.get(reply.turn_id, owner=reply.owner)
+            added.append((noted if note else unused_noted)(turn, reply.locale))
         if reply.pages:
             added.append(attached(await linked_files(relay, reply.turn_id, reply.owner), reply.pages))
     except HelixError as error:  # the answer matters more
@@ -263,7 +264,7 @@ async def _question(relay: Relay, page: PageReply, event: Event, body: TurnParke
         return []
     try:
         link = await question_link(relay, reply.turn_id, event)
-    except HelixError as error:  # the status line says where to answer as well
+    except HelixError as error:
         log.warning("relay.question_not_linked", turn_id=reply.turn_id, error=type(error).__name__)
         return []
     return page.ask(asking(body.asked, reply.pages + link, reply.locale)) if link else []
@@ -274,7 +275,7 @@ def _broken(error: Exception, page: PageReply) -> list[bytes]:
     reply, line = page.reply, list[Payload]()
     lost = broken(error, reply.turn_id, reply.locale)
     if page.progress:
-        lost.message = lost_text(lost.code, reply.locale, reply.turn_id, reply.pages)
+        lost.message = lost_text(lost.code, reply.locale, reply.turn_id)
         line = page.line(page.progress.lost() if lost.code == "stream_lost" else page.progress.ended())
     return [*map(data_frame, [*line, lost.body()]), DONE]
 
@@ -298,9 +299,10 @@ async def _waiting(relay: Relay, page: PageReply) -> list[bytes]:
 
 async def _frames(relay: Relay, page: PageReply, event: Event, seen: int) -> list[bytes]:
     """Return the frames that an event brings; ``seen`` is the number of the last one before this reader came."""
+    page.asked = page.asked or (isinstance(event.body, TurnParked) and event.body.asked is not None)
     if event.seq > seen or event.final:
         if event.final and page.reply.page:
-            page.attached = await _attached(relay, page.reply)
+            page.attached = await _attached(relay, page)
         payloads = page.render(event)
     else:
         page.skip(event)

@@ -204,7 +204,7 @@ def ended(event: Event, reply: Reply, attached: str = "") -> list[Payload]:
     if not end.success:
         error = turn_error(end.outcome, end.error, reply.locale)
         if reply.status:
-            error.message = failure_text(end, reply.locale, reply.turn_id, reply.pages)
+            error.message = failure_text(end, reply.locale, reply.turn_id)
         return [error.body()]
     text = reply.text(end.response, read_spans(end.markers, end.response)) + attached
     return [*(reply.chunk({"content": piece}) for piece in pieces(text)), reply.chunk({}, "stop")]
@@ -361,8 +361,8 @@ class PageReply:
         #: Only Open WebUI shows it.
         self.progress = StatusLine(reply.locale, reply.pages, checked=reply.checked) if reply.status else None
         self._spent = TurnUsage() if reply.include_usage else None
-        #: What is added to the answer, should there be one.
-        self.attached = ""
+        #: What is added to the answer, should there be one; and whether a person was asked about a tool call.
+        self.attached, self.asked = "", False
 
     def ask(self, text: str) -> list[Payload]:
         """Return what shows a question to its reader. It stays in the chat, in front of the answer."""

@@ -143,6 +143,20 @@ async def test_a_beat_keeps_the_turn_and_tells_of_a_cancel(client: TurnsClient, 
     assert ledger.beat(claim) == "cancelled"
 
 
+async def test_a_yes_is_used_up_by_one_run_of_who_holds_the_turn_and_only_until_it_is_called_off(
+    client: TurnsClient, ledger: Ledger, settings: Settings
+) -> None:
+    turn_id = await client.submitter.submit(request())
+    claim = claimed(ledger, turn_id)
+    assert [ledger.use_up(claim, run) for run in ("r1", "r1", "r2")] == [True, True, False], (
+        "sent again, it is the same"
+    )
+    assert (await client.reader.get(turn_id)).permit == "r1"
+    assert not ledger.use_up(replace(claim, token="another's"), "r1")
+    await client.canceller.cancel(turn_id)
+    assert not ledger.use_up(claim, "r1")
+
+
 async def test_cancelling_a_waiting_turn_ends_it_and_is_idempotent(client: TurnsClient) -> None:
     first, second = await client.submitter.submit(request("1")), await client.submitter.submit(request("2"))
     for _ in range(2):

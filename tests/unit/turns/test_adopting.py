@@ -23,7 +23,7 @@ def test_a_run_that_ended_with_the_question_is_not_adopted_behind_its_answer(
     request = TurnRequest(model="m", messages=(), session_id="s")
     turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request, delivery=5)
     if asked_in:
-        turn = replace(turn, question={**CALL.question(asked_in, str).to_dict(), "allowed": "yes", "answered": 4})
+        turn = replace(turn, question={**CALL.question(asked_in, []).to_dict(), "allowed": "yes"})
     seen: list[tuple[int, bool]] = []
 
     def adopt(order: Order) -> None:

@@ -353,14 +353,14 @@ def working() -> Turn:
 
 
 def ran(turn: Turn, result: RunResult, stop: str = "") -> Move:
-    question = result.call.question(turn.delivery, str) if result.call else None
+    question = result.call.question(turn.delivery, []) if result.call else None
     more = {"prompt": "p", "transient_retries": 2, "delays": DELAYS, "stop": stop}
     return after_run(turn, Link(RUN, 1), result, question=question, **more)
 
 
 def asked(turn: Turn, **answer: object) -> Turn:
     """The turn with its question, and an answer to it."""
-    question = {**CALL.question(turn.delivery, str).to_dict(), **answer}
+    question = {**CALL.question(turn.delivery, []).to_dict(), **answer}
     return replace(turn, question=question, agent_session="agent-1", delivery=turn.delivery + 1)
 
 
@@ -375,11 +375,11 @@ def test_a_call_that_a_person_is_asked_about_parks_the_turn_and_no_is_its_defaul
 
 
 def test_a_call_that_may_have_run_is_asked_about_in_other_words(working: Turn) -> None:
-    said_yes = asked(working, allowed="yes", answered=1)
+    said_yes = asked(working, allowed="yes")
     assert ran(said_yes, ASKS).events[-1].reason == "asked_again"
     another = replace(ASKS, call=replace(CALL, call="c2"))
     assert ran(said_yes, another).events[-1].reason == "tool_call"
-    assert ran(asked(working, allowed="no", answered=1), ASKS).events[-1].reason == "tool_call"
+    assert ran(asked(working, allowed="no"), ASKS).events[-1].reason == "tool_call"
 
 
 def test_a_turn_that_was_called_off_asks_nobody(working: Turn) -> None:
@@ -405,11 +405,49 @@ def test_only_the_yes_of_a_person_is_a_yes_and_it_is_for_the_next_delivery(
     move = after_decision(replace(asked(working), decision=decision), 1, None)
     assert (move.state, move.next, move.outcome) == (TurnState.QUEUED, Link(RETRY, 1), None)
     question = move.fields.values["question"]
-    assert (question["allowed"], question["note"], question["answered"]) == (allowed, "bitte nicht", 2)
+    assert (question["allowed"], question["note"]) == (allowed, "bitte nicht")
+
+
+@pytest.mark.parametrize(("text", "refused"), [("x" * 20_000, "too_long"), ("x\u200b", "")])
+def test_a_call_that_nobody_can_be_shown_is_a_no_with_its_reason_and_the_agent_goes_on(
+    text: str, refused: str, working: Turn
+) -> None:
+    move = ran(working, replace(ASKS, call=replace(CALL, arguments={"command": text})))
+    assert (move.state, move.fields.values["questions"]) == (TurnState.QUEUED if refused else TurnState.PARKED, 1)
+    if refused:
+        assert (move.next, move.fields.values["question"]["allowed"]) == (Link(RETRY, 1), "no")
+        assert "too long to be shown" in move.events[-1].text
+
+
+@pytest.mark.parametrize(
+    ("permit", "used", "call", "unused"),
+    [
+        ("", "", None, 1),
+        ("n1", "", None, 0),
+        ("", "n1", None, 0),
+        ("", "", "c2", 1),
+        ("", "", "c1", 0),
+        ("n1", "", "c2", 0),
+    ],
+)
+def test_a_call_that_was_allowed_and_never_ran_is_counted_and_noted(
+    permit: str, used: str, call: str | None, unused: int, working: Turn
+) -> None:
+    """Whether its run ends with an answer or with another question."""
+    turn = replace(asked(working, allowed="yes"), permit=permit)
+    done = RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="r"), text="Nun.", agent_session="n")
+    result = (
+        replace(ASKS, call=replace(CALL, call=call, digest=CALL.digest if call == "c1" else "d2")) if call else done
+    )
+    question = result.call.question(turn.delivery, []) if result.call else None
+    more = {"prompt": "p", "transient_retries": 2, "delays": DELAYS}
+    move = after_run(turn, Link(RUN, 1), result, question=question, permit=used, **more)
+    assert move.fields.values.get("unused", 0) == unused
+    assert any("Allowed, but never run: Bash" in getattr(each, "text", "") for each in move.events) == bool(unused)
 
 
 def test_a_question_is_over_with_its_attempt_and_not_before(working: Turn) -> None:
-    going_on = asked(working, allowed="yes", answered=1)
+    going_on = asked(working, allowed="yes")
 
     def after(verdict: Verdict, kind: ErrorKind | None = None) -> dict[str, Any]:
         result = RunResult(
@@ -428,7 +466,7 @@ def test_a_text_that_broke_off_after_a_question_is_not_gone_on_from(working: Tur
     text = "Das ist ein langer Anfang. " * 40
     result = RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason="529"), text=text)
     assert ran(working, result).facts.values.get("goes_on")
-    assert not ran(asked(working, allowed="yes", answered=1), result).facts.values.get("goes_on")
+    assert not ran(asked(working, allowed="yes"), result).facts.values.get("goes_on")
 
 
 # Another model takes over, by what the service of the one before had against the run.

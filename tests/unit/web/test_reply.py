@@ -114,17 +114,24 @@ def test_who_has_to_decide_is_told_where(pages: str, where: str) -> None:
     assert lines == [(f"A person has to decide: {where}", False)]
 
 
-def test_who_is_asked_about_a_tool_call_reads_it_and_cannot_be_misled_by_it() -> None:
-    english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True, pages="https://t.example")
-    asked = {"call": "c", "tool": "Bash", "digest": "d", "who": "owner", "delivery": 1}
-    command = "git push\u202e\n<script>" + "x" * 500
-    question = {**asked, "arguments": {"command": command}}
-    [(line, done)] = lines_of(PageReply(english).render(event(1, "turn.parked", turn_id="t0-1", question=question)))
-    assert line.startswith("May the agent do this? Bash (command: git push")
-    assert line.endswith(" — yes or no: https://t.example/turns/t0-1")
-    assert len(line) < 200
-    assert "\u202e" not in line
-    assert not done
+@pytest.mark.parametrize(
+    ("who", "pages", "line"),
+    [
+        ("owner", "https://t.example", "The agent asks whether it may do something: answer below, yes or no"),
+        ("signed_in", "https://t.example", "The agent asks whether it may do something: answer below, yes or no"),
+        (
+            "operator",
+            "https://t.example",
+            "The agent asks whether it may do something. Yes or no: https://t.example/turns/t0-1",
+        ),
+        ("owner", "", "The agent asks whether it may do something. Yes or no: turns inbox show t0-1"),
+    ],
+)
+def test_the_status_says_where_a_question_is_answered_and_nothing_of_its_call(who: str, pages: str, line: str) -> None:
+    english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True, pages=pages)
+    question = {"call": "c", "tool": "Bash", "digest": "d", "who": who, "delivery": 1, "arguments": {"command": "x"}}
+    asked = event(1, "turn.parked", turn_id="t0-1", question=question)
+    assert lines_of(PageReply(english).render(asked)) == [(line, False)]
 
 
 @pytest.mark.parametrize(

@@ -296,9 +296,8 @@ def test_the_reason_of_a_person_and_of_a_break_are_in_it() -> None:
     )
 
 
-def test_the_turn_is_a_link_where_its_page_has_an_address() -> None:
-    text = failure_text(data("failed"), "en", "t0-1", "https://turns.example")
-    assert text.endswith("(https://turns.example/turns/t0-1)")
+def test_the_turn_is_named_and_not_linked_since_its_page_wants_a_sign_in() -> None:
+    assert failure_text(data("failed"), "en", "t0-1").endswith("(t0-1)")
 
 
 def test_a_refusal_without_words_and_one_with_them_are_told_once() -> None:

@@ -341,7 +341,7 @@ def list_inbox(as_json: bool) -> None:
 def _what(turn: Turn) -> str:
     phase, asked = turn.request.phase, turn.asked
     if asked and turn.state is TurnState.PARKED:
-        return f"may the agent do this? {asked.words}"
+        return f"may the agent do this? {asked.tool} (turns inbox show)"
     return f"phase {phase['id']} of {turn.request.directory}" if phase else turn.request.prompt
 
 

@@ -22,6 +22,7 @@ from typing import IO, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import permit_client  # type: ignore[import-not-found]
 import tool_gate  # type: ignore[import-not-found]
 
 #: The version of the protocol that is asked for, and the only one that is understood.
@@ -221,6 +222,8 @@ class Client:
         self._journaled: set[str] = set()
         self._denied: list[str] = []
         self._asked = False  # a person is asked; the run ends with that
+        self._allowed = ""  # the call that a person allowed, while it runs
+        self._held: list[Mapping[str, Any]] = []  # requests that wait for its end
         self._skipped = 0
         self._cost: float | None = None
         self._lock = threading.Lock()
@@ -323,10 +326,7 @@ class Client:
         method, params = message.get("method"), _mapping(message.get("params"))
         if "id" in message and method is not None:
             if method == "session/request_permission":
-                before = self._asked
-                self._answer(message["id"], result=self._permission(params))
-                if self._asked and not before:
-                    self._interrupt()
+                self._decide(message)
             else:
                 error = {"code": _METHOD_NOT_FOUND, "message": f"{method} is not offered"}
                 self._answer(message["id"], error=error)
@@ -344,10 +344,10 @@ class Client:
             case "tool_call":
                 call = self._remember(update)
                 self._reports.tool(call)
-                self._ended(update)
+                self._progressed(update)
             case "tool_call_update":
                 self._remember(update)
-                self._ended(update)
+                self._progressed(update)
                 self._reports.beat()
             case "usage_update":
                 cost = _mapping(update.get("cost"))
@@ -363,40 +363,61 @@ class Client:
         call.update({name: update[name] for name in _CALL if update.get(name)})
         return call
 
-    def _ended(self, update: Mapping[str, Any]) -> None:
+    def _progressed(self, update: Mapping[str, Any]) -> None:
+        """Note the end of a call; one that ran without having asked counts as any other that ran."""
         name = str(update.get("toolCallId"))
-        if update.get("status") in {"completed", "failed"} and name not in self._journaled:
-            self._journaled.add(name)
-            self._reports.call(name, self._calls[name])
+        if update.get("status") not in {"completed", "failed"} or name in self._journaled:
+            return
+        self._journaled.add(name)
+        self._reports.call(name, self._calls[name])
+        if not self._calls[name].get("refused"):
+            self._kept_word(self._calls[name], asks=False, ended=name == self._allowed)
+        if name == self._allowed:
+            self._allowed, held, self._held = "", self._held, []
+            for message in held:
+                self._decide(message)
 
-    def _permission(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        call, given = self._remember(_mapping(params.get("toolCall"))), self._given
-        word = ruled(call, given["rules"], given["root"], str(self._edits or "")) if given["rules"] else ""
-        if self._asked or params.get("sessionId") != self.session:
-            yes = False
-        elif word == "ask":
-            yes = self._person_allows(call)
-        else:
-            yes = word == "run" or (not word and allowed(call, given["allow"], self._edits))
+    def _decide(self, message: Mapping[str, Any]) -> None:
+        """Answer a request for permission, at once or when the call that a person allowed has ended."""
+        before, params = self._asked, _mapping(message.get("params"))
+        call = self._remember(_mapping(params.get("toolCall")))
+        yes = params.get("sessionId") == self.session and not self._asked and self._permission(call)
+        if yes is None:
+            self._held.append(message)
+            return
         if not yes:
             call["refused"] = True
             self._denied.append(f"{tool_of(call)}: {call.get('title') or ''}"[:200])
-        return chosen([] if self._asked else params.get("options"), yes=yes)
+        self._answer(message["id"], result=chosen([] if self._asked else params.get("options"), yes=yes))
+        if self._asked and not before:
+            self._interrupt()
 
-    def _person_allows(self, call: Mapping[str, Any]) -> bool:
-        """Whether a person has allowed exactly this call, for this one time; else they are to be asked."""
-        tool, arguments = tool_of(call), arguments_of(call)
-        digest = tool_gate.digest(tool, arguments or {}, str(self._folder))
-        answer = self._given["answer"]
-        if answer and answer["digest"] == digest:
-            if answer["allowed"] == "no":
-                return False
-            if answer["permit"] and tool_gate.used_up(answer["permit"]):
-                return True
-        if self._given["asks"]:
+    def _permission(self, call: Mapping[str, Any]) -> bool | None:
+        """Whether a call may run; None: not before the one has ended that a person allowed."""
+        given = self._given
+        word = ruled(call, given["rules"], given["root"], str(self._edits or "")) if given["rules"] else ""
+        yes = word == "run" or (not word and allowed(call, given["allow"], self._edits))
+        if not yes and word != "ask":
+            return False
+        said = self._kept_word(call, asks=word == "ask")
+        if said == permit_client.LATER and self._allowed:
+            return None
+        if said == permit_client.NO or word != "ask":
+            return yes and said != permit_client.NO
+        if said == permit_client.YES:
+            self._allowed = next(name for name, each in self._calls.items() if each is call)
+        elif given["asks"]:
             self._asked = True
-            self._reports.say("asks", tool=tool, arguments=arguments, digest=digest)
-        return False
+            self._reports.say("asks", tool=tool_of(call), arguments=arguments_of(call))
+        return bool(said == permit_client.YES)
+
+    def _kept_word(self, call: Mapping[str, Any], *, asks: bool, ended: bool = False) -> str:
+        """What the keeper of permits says about a call; where it does not answer, no call of this run may run."""
+        try:
+            given, keeper = arguments_of(call) or _named(_paths(call)), self._given["keeper"]
+            return str(permit_client.ask(keeper, tool_of(call), given, asks=asks, waits=True, ended=ended))
+        except OSError:
+            return str(permit_client.NO)
 
     def _request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask, and wait for the answer. Raises ``Failed``: the answer is an error."""

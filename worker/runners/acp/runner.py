@@ -14,11 +14,12 @@ from api_client.contract.declared import Kind, word
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import MAX_IMAGE_BYTES, data_url
-from worker.runners.agent_sessions import answer_to, waiting
 from worker.runners.base import AgentEvent, Completion, Verdict
+from worker.runners.guard import box
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
+from worker.runners.permits import tool_orders, waiting
 from worker.runners.programs.declaration import AgentProgram, load, program_of, read_declaration
 from worker.runners.programs.runner import ChildLines, Heard, ProgramRunner, Run
 
@@ -100,8 +101,9 @@ class AcpRunner(ProgramRunner):
         return [sys.executable, "-S", "-P", str(_CLIENT)], OUR_CODE
 
     def stdin(self, run: Run) -> bytes:
-        """Return what the client is to start, and to ask. Raises ``OSError``: as ``permit_of``."""
-        order, tools = run.order, None if run.order.read_only else run.order.tools
+        """Return what the client is to start, and to ask."""
+        order = run.order
+        orders = {} if order.read_only else tool_orders(order, boxed=box.is_used(run.settings.box))
         given = {
             "argv": [run.path, *self.arguments(run)],
             "cwd": str(order.directory),
@@ -112,9 +114,9 @@ class AcpRunner(ProgramRunner):
             "images": [_image(path) for path in run.images if path.stat().st_size <= MAX_IMAGE_BYTES],
             "allow": [] if order.read_only else list(run.settings.agent_allow),
             "edits": not order.read_only,
-            "rules": list(tools.rules) if tools else [],
-            "asks": bool(tools and tools.asks),
-            "answer": answer_to(order),
+            "rules": orders.get("rules", []),
+            "asks": orders.get("asks", False),
+            "keeper": orders.get("keeper"),
             "root": str(run.settings.root),
         }
         return json.dumps(given).encode()

@@ -15,25 +15,28 @@ from api_client.contract.keys import delivery_name
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
 from worker.files.safe_io import opened, read
-from worker.runners import tool_gate
-from worker.runners.agent_sessions import continued, file_of, permit_of, put_aside, session_of, waiting
+from worker.runners import permit_client, tool_gate
+from worker.runners.agent_sessions import continued, file_of, put_aside, session_of
 from worker.runners.agent_sessions import keep as keep_session
 from worker.runners.base import Order
 from worker.runners.claude import completion_gate as claude_hooks
 from worker.runners.claude.completion_gate import TOOL_HOOK
 from worker.runners.claude.output import MAX_TRANSCRIPT, cleaned, content_of
+from worker.runners.guard import box
 from worker.runners.guard.box import DOOR, Bind
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, own_environment
 from worker.runners.guard.outbound import Outbound, Upstream
+from worker.runners.permits import tool_orders, waiting
 
 # The agent session that a run continues, and keeping the one it made: its transcript, ``agent/<uuid>.jsonl``.
 #
 # Later runs fork from there (``--resume FILE --fork-session --session-id NEW``). The base is never written: a run that
 # died leaves no trace.
 
-#: In a run's HOME: what the hook before tool calls reads, and the session that ended with a question.
-TOOL_ORDERS, ASKED = "helix-tools.json", "asked.jsonl"
+#: In a run's HOME: what the hook before tool calls reads, its sign that it deferred a call, and the session that ended
+#: with a question.
+TOOL_ORDERS, QUESTION, ASKED = "helix-tools.json", "helix-question", "asked.jsonl"
 _ENDING, _SETTINGS = ".jsonl", "helix-settings.json"
 
 
@@ -209,7 +212,8 @@ def prepare(order: Order, home: Path, settings: Settings) -> Path:
         folder.mkdir(parents=True)
     instruct(order, home)
     if order.tools:
-        (home / TOOL_ORDERS).write_text(tool_orders(order), encoding="utf-8")
+        content = tool_orders(order, boxed=box.is_used(settings.box)) | {"question": str(home / QUESTION)}
+        (home / TOOL_ORDERS).write_text(json.dumps(content), encoding="utf-8")
     path = home / _SETTINGS
     path.write_text(settings_content(order, home, settings), encoding="utf-8")
     return path
@@ -235,23 +239,6 @@ def settings_content(order: Order, home: Path, settings: Settings) -> str:
         allowed=() if order.read_only else [*writing, *settings.claude_allowed_tools],
         tools=home / TOOL_ORDERS if order.tools else None,
     )
-
-
-def tool_orders(order: Order) -> str:
-    """Return the orders of the hook before each tool call: the rules, and the answer that this run goes on with.
-
-    Raises:
-        OSError: as ``permit_of``.
-    """
-    tools, answered = order.tools, order.answered
-    if tools is None:
-        return "{}"
-    said = {"rules": list(tools.rules), "root": str(tools.root), "folder": str(order.directory), "asks": tools.asks}
-    permit = permit_of(order)
-    if answered and (permit or answered.allowed == "no"):
-        answer = {"call": answered.call, "digest": answered.digest, "allowed": answered.allowed, "said": tools.said}
-        said["answer"] = answer | {"permit": str(permit or "")}
-    return json.dumps(said | {"denied": tools.denied})
 
 
 def call_of(order: Order, result: Mapping[str, Any]) -> WaitingCall | None:
@@ -309,7 +296,8 @@ def binds(settings: Settings, order: Order, program: Path, settings_file: Path, 
         found += [Bind(path) for path in [*claude_hooks.readable_entries(settings.root), *_readable(order)]]
         found += [Bind(path, writable=True) for path in writable_paths(settings)]
     home = settings_file.parent
-    tools = [Bind(path) for path in (TOOL_HOOK, Path(tool_gate.__file__), home / TOOL_ORDERS)] if order.tools else []
+    hooked = (TOOL_HOOK, Path(tool_gate.__file__), Path(permit_client.__file__), home / TOOL_ORDERS)
+    tools = [Bind(path) for path in hooked] if order.tools else []
     found += [Bind(home, writable=True), Bind(settings_file), *tools, Bind(order.directory / "marks", writable=True)]
     if base.transcript is not None:
         found.append(Bind(base.transcript))

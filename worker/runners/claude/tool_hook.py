@@ -1,13 +1,15 @@
 """The Claude CLI's hook before each tool call: ``python -I -S tool_hook.py FILE``, the call on standard input.
 
-``FILE`` has the rules and the answer to a question of an earlier run; it is outside the folder the agent works in.
-Whatever goes wrong here, the call does not run. A call that a person is asked about is deferred: the CLI ends, and asks
-this hook once more about the same call when its session is resumed.
+``FILE`` has the rules; it is outside the folder the agent works in. Whatever goes wrong here, the call does not run. A
+call that a person is asked about is deferred: the CLI ends, and asks this hook once more about the same call when its
+session is resumed. It can defer one: further calls of the same message do not run, and the model hears that it is to
+make them again.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,11 +17,12 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import permit_client  # type: ignore[import-not-found]
 import tool_gate  # type: ignore[import-not-found]
 
 
 def answer_to(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, str]:
-    """What the hook says about a call, and why; an empty word leaves it to the CLI's own permissions.
+    """Return what the hook says about a call, and why; an empty word leaves it to the CLI's own permissions.
 
     Args:
         call: as the CLI describes it.
@@ -27,19 +30,28 @@ def answer_to(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, s
     """
     tool, given, folder = call["tool_name"], call["tool_input"], order["folder"]
     rule = tool_gate.ruling(order["rules"], tool, given, root=order["root"], folder=folder)
-    word = {"run": "allow", "ask": "defer", "deny": "deny", "": ""}[rule.get("do", "ask") if rule else ""]
-    if word != "defer":
-        return word, order["denied"] if word == "deny" else ""
-    answer = order.get("answer") or {}
-    same = answer.get("call") == call.get("tool_use_id") and answer.get("digest") == tool_gate.digest(
-        tool, given, folder
-    )
-    if same and answer["allowed"] == "no":
-        return "deny", answer["said"]
-    if same and tool_gate.used_up(answer["permit"]):
+    word = str(rule.get("do", "ask")) if rule else ""
+    if word == "deny":
+        return "deny", order["denied"]
+    if os.path.exists(order["question"]):  # noqa: PTH110 - hooks start often
+        return "deny", order["later"]
+    # A subagent cannot wait for a person, and no yes is for it.
+    if word == "ask" and call.get("agent_id"):
+        return "deny", order["unasked"]
+    said = permit_client.ask(order["keeper"], tool, given, asks=word == "ask")
+    if said in {permit_client.NO, permit_client.LATER}:
+        return "deny", order["said" if said == permit_client.NO else "later"]
+    if word != "ask":
+        return ("allow" if word else ""), ""
+    if said == permit_client.YES:
         return "allow", ""
-    # A subagent cannot wait for a person, nor can a run that nobody would resume.
-    return ("deny", order["denied"]) if call.get("agent_id") or not order["asks"] else ("defer", "")
+    if not order["asks"]:
+        return "deny", order["unasked"]
+    try:
+        os.close(os.open(order["question"], os.O_CREAT | os.O_EXCL))
+    except FileExistsError:  # of several calls at once the first is asked about
+        return "deny", order["later"]
+    return "defer", ""
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
-"""Codex's hook before each tool call: ``python -S -P blocking_hook.py ORDERS``, the call on standard input.
+"""Codex's hook before and after each tool call: ``python -S -P blocking_hook.py ORDERS``, the call on standard input.
 
-ORDERS names the rules, the answer to an earlier question, and two files: ``seen`` says that Codex asks this hook, and
-``question`` gets a call that a person is asked about. Codex knows no call that waits: such a call is blocked, and Codex
-is interrupted, which ends its turn in good order. Whatever goes wrong here, the call does not run. Only where the shell
-around this process is killed does it: Codex takes any end but exit code 2 for a yes.
+ORDERS has the rules, and names who keeps the answer to an earlier question, and two files: ``seen`` says that Codex
+asks this hook, and ``question`` gets a call that a person is asked about. Codex knows no call that waits: such a call
+is blocked, and Codex is interrupted, which ends its turn in good order. Whatever goes wrong here, the call does not
+run. Only where the shell around this process is killed does it: Codex takes any end but exit code 2 for a yes.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import permit_client  # type: ignore[import-not-found]
 import tool_gate  # type: ignore[import-not-found]
 
 _PATCHED = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
@@ -40,28 +41,32 @@ def arguments_of(call: Mapping[str, Any], folder: str) -> dict[str, Any]:
 def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
     """Why a call does not run; empty: it may, if Codex's own sandbox lets it."""
     question = Path(order["question"])
-    if question.exists():
-        return "A person is asked about another call; stop here."
     tool, folder = call["tool_name"], order["folder"]
     given = arguments_of(call, folder)
+    if call.get("hook_event_name") == "PostToolUse":
+        permit_client.ask(order["keeper"], tool, given, asks=False, ended=True)
+        return ""
     rule = tool_gate.ruling(order["rules"], tool, given, root=order["root"], folder=folder)
     word = str(rule.get("do", "ask")) if rule else "run"
-    if word == "run":
+    if word == "deny":
+        return str(order["denied"])
+    if question.exists():
+        return str(order["later"])
+    # A subagent cannot wait for a person, and no yes is for it.
+    if word == "ask" and call.get("agent_id"):
+        return str(order["unasked"])
+    said = permit_client.ask(order["keeper"], tool, given, asks=word == "ask", waits=True)
+    if said in {permit_client.NO, permit_client.LATER}:
+        return str(order["said" if said == permit_client.NO else "later"])
+    if word == "run" or said == permit_client.YES:
         return ""
-    answer = order["answer"]
-    if word == "ask" and answer and answer["digest"] == tool_gate.digest(tool, given, folder):
-        if answer["allowed"] == "no":
-            return answer["said"] or "No."
-        if answer["permit"] and tool_gate.used_up(answer["permit"]):
-            return ""
-    # A subagent cannot wait for a person, nor can a run that nobody would resume.
-    if word != "ask" or call.get("agent_id") or not order["asks"]:
-        return order["denied"] or "This call is not allowed."
+    if not order["asks"]:
+        return str(order["unasked"])
     written = question.with_suffix(f".{os.getpid()}")
     written.write_text(json.dumps({"tool": tool, "arguments": given}), encoding="utf-8")
     with contextlib.suppress(FileExistsError):  # of two calls at once the first is asked about
         os.link(written, question)
-    return "A person is asked about this call; stop here."
+    return str(order["later"])
 
 
 def interrupt() -> None:
@@ -86,7 +91,7 @@ def main() -> int:
         return _BLOCK
     if why:
         sys.stderr.write(why)
-        if Path(order["question"]).exists():
+        if why == order["later"] and Path(order["question"]).exists():
             with contextlib.suppress(OSError, ValueError, IndexError):
                 interrupt()
         return _BLOCK

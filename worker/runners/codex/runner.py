@@ -17,14 +17,12 @@ from typing import Any
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
 from worker.enforcement.claims.journal import Journal, JournalWriter
-from worker.runners.agent_sessions import answer_to, waiting
 from worker.runners.base import (
     MAX_ANSWER,
     AgentEvent,
     AnswerTooLong,
     Completion,
     ErrorKind,
-    ToolOrders,
     Verdict,
     Why,
     json_object,
@@ -34,6 +32,7 @@ from worker.runners.guard import box
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
+from worker.runners.permits import tool_orders, waiting
 from worker.runners.programs.declaration import AgentProgram
 from worker.runners.programs.runner import Heard, ProgramRunner, Run
 
@@ -240,45 +239,27 @@ class CodexRunner(ProgramRunner):
         return waiting(run.order, _text(asks.get("tool")), asks["arguments"]) if asks else None
 
     def started(self, run: Run) -> tuple[Sequence[str], Sequence[Bind]]:
-        """Return the command; the orders of its hook are beside it. Raises ``OSError``: as ``permit_of``."""
+        """Return the command; the orders of its hook are beside it. Raises ``OSError``."""
         if run.order.tools is None:
             return super().started(run)
         orders = run.home / _ORDERS
-        orders.write_text(json.dumps(_orders(run, run.order.tools)), encoding="utf-8")
+        named = {"question": str(run.home / _QUESTION), "seen": str(run.home / _SEEN)}
+        content = tool_orders(run.order, boxed=box.is_used(run.settings.box)) | named
+        orders.write_text(json.dumps(content), encoding="utf-8")
         return [run.path, *self.arguments(run)], [*OUR_CODE, Bind(orders)]
 
     def arguments(self, run: Run) -> Sequence[str]:
         """Return the command line. Our box is the sandbox where there is one: Codex cannot make its own in there."""
         sandbox = "read-only" if run.order.read_only else "workspace-write"
-        if _boxed(run):
+        if box.is_used(run.settings.box):
             sandbox = "danger-full-access"
         found = ["exec", "--json", "--skip-git-repo-check", "--sandbox", sandbox]
         if run.order.tools:
             hook = shlex.join([sys.executable, "-S", "-P", str(_HOOK), str(run.home / _ORDERS)])
             command = json.dumps(f"{hook} || exit 2")
-            hooks = f'hooks.PreToolUse=[{{hooks=[{{type="command",command={command},timeout={_DAY}}}]}}]'
-            found += ["--dangerously-bypass-hook-trust", "-c", hooks, *_UNHOOKED_OFF]
+            for event in ("PreToolUse", "PostToolUse")[: 2 if run.order.tools.keeper else 1]:
+                found += ["-c", f'hooks.{event}=[{{hooks=[{{type="command",command={command},timeout={_DAY}}}]}}]']
+            found += ["--dangerously-bypass-hook-trust", *_UNHOOKED_OFF]
         for image in run.images:
             found += ["--image", str(image)]
         return [*found, *(["resume", run.kept.session] if run.kept.session else []), "-"]
-
-
-def _orders(run: Run, tools: ToolOrders) -> Mapping[str, Any]:
-    answer = answer_to(run.order)
-    return {
-        "rules": list(tools.rules),
-        "root": str(tools.root),
-        "folder": str(run.order.directory),
-        "asks": tools.asks,
-        "denied": tools.denied,
-        "answer": answer and answer | {"said": tools.said},
-        "question": str(run.home / _QUESTION),
-        "seen": str(run.home / _SEEN),
-    }
-
-
-def _boxed(run: Run) -> bool:
-    try:
-        return box.level(run.settings.box, wanted=True).kind != "none"
-    except box.BoxError:
-        return False  # it is not started at all

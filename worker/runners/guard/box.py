@@ -74,6 +74,14 @@ def level(mode: str, *, wanted: bool) -> Level:
     return Level() if problem else Level("bubblewrap", cut=not shared)
 
 
+def is_used(mode: str) -> bool:
+    """Return whether an agent that does what a model says runs in a sandbox; ``mode`` as for ``level``."""
+    try:
+        return level(mode, wanted=True).kind != "none"
+    except BoxError:
+        return False  # it is not started at all
+
+
 def obstacle() -> str:
     """Say why no box can be made here; empty when one can. Tried with a real one, and found to work for good."""
     if shutil.which("bwrap") is None:

@@ -338,10 +338,13 @@ class Threads:
         context = contextvars.copy_context()  # log lines name the turn
         return await self._loop.run_in_executor(pool, functools.partial(context.run, work, *args, **kwargs))
 
-    def asked(self, work: Coroutine[Any, Any, T]) -> T:
-        """The result of a coroutine, for work in one of these threads: the loop that gave the work does it."""
+    def asked(self, work: Coroutine[Any, Any, T], seconds: float | None = None) -> T:
+        """The result of a coroutine, for work in one of these threads: the loop that gave the work does it.
+
+        Raises ``TimeoutError``: not within so many ``seconds``.
+        """
         assert self._loop is not None, "asked outside of any work"  # noqa: S101 - a fact for the type checker
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
 
     def close(self) -> None:
         """Take no more work. What is at work goes on."""

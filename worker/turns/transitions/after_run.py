@@ -145,12 +145,13 @@ def after_run(
     fallbacks: Mapping[str, Sequence[str]] = MappingProxyType({}),
     strikes: int = 5,
     question: ToolQuestion | None = None,
+    permit: str = "",
 ) -> Move:
     """Return what follows from an agent run.
 
     ``sent`` is what the agent was really sent (``Sent.to_dict``) beyond ``prompt``; ``journal`` what it did with tools;
     ``stop`` why the run was stopped; ``unsent`` its events that are not logged yet; ``strikes`` how often others may
-    kill it; ``fallbacks`` for each fault of the service the models that may take over, in order.
+    kill it; ``permit`` its nonce if it used up a yes; ``fallbacks`` for each fault of the service who takes over.
     """
     completion, usage = result.completion, Usage.of(result.usage)
     event = AttemptCompleted(
@@ -180,8 +181,7 @@ def after_run(
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
     if move.run_ended:  # what belongs to the run is forgotten
         used |= progress(handed_over=0, avoid="")
-        if turn.question:
-            used |= tool_questions.over(move, whole=completion.verdict is Verdict.COMPLETE)
+        move = tool_questions.over(turn, move, permit, whole=completion.verdict is Verdict.COMPLETE)
     move = replace(
         move,
         fields=move.fields | used,

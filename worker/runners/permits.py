@@ -1,0 +1,154 @@
+"""The permit that a person's yes leaves: kept by the worker, used up in the turn's record before its call runs.
+
+The run that goes on from an answer has a keeper, which its hooks ask about each call (``permit_client``). A yes is for
+the first call of that run: where another one runs before it, or where a file that it names changed since the question,
+a person is asked again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import socket
+import tempfile
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from api_client.contract.tool_calls import ToolQuestion, ToolRule, WaitingCall
+from worker.runners import tool_gate
+from worker.runners.base import Order
+from worker.runners.named_files import digests_of
+from worker.runners.permit_client import GO, LATER, NO, YES
+
+log = structlog.get_logger()
+
+#: The model proxy's sweep removes such folders of workers that have died, by this name of a socket in them.
+_PREFIX, _SOCKET = "helix-net-", "alive.sock"
+#: Largest call that is read, in bytes, and how long it may take to arrive, in seconds.
+_MOST_BYTES, _TO_ARRIVE = 32 * 2**20, 5.0
+
+
+def digest_of(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
+    """Return the digest of a call. The delivery's own folder counts as the same place in every delivery."""
+    said = json.dumps([tool, arguments], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(said.replace(folder, ".").encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def waiting(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -> WaitingCall | None:
+    """The call that a person is asked about: the rules say who, and for how long; None where no rule has one asked.
+
+    ``call`` is its id, of an agent that goes on with that very call; others make it again, in another run.
+    """
+    tools, folder = order.tools, str(order.directory)
+    rule = tool_gate.ruling(tools.rules, tool, given, root=str(tools.root), folder=folder) if tools else {}
+    if not rule or rule.get("do", "ask") != "ask":
+        return None
+    asked, digest = ToolRule(**rule), digest_of(tool, given, folder)
+    # The next delivery has another folder: a call that is made there again is shown without this one's name.
+    shown = given if call else json.loads(json.dumps(given, ensure_ascii=False).replace(folder, "."))
+    return WaitingCall(
+        call=call or digest,
+        tool=tool,
+        arguments=shown,
+        digest=digest,
+        files=digests_of(given, order.directory),
+        wait_seconds=asked.wait_seconds,
+        who=asked.who,
+    )
+
+
+def tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
+    """Return the orders of the hook or client of a run with rules. ``boxed``: the agent runs in a sandbox."""
+    tools = order.tools
+    if tools is None:
+        return {}
+    keeper = {"path": str(tools.keeper), "peer": 0 if boxed else os.getpid()} if tools.keeper else None
+    words = {"denied": tools.denied, "unasked": tools.unasked, "later": tools.later, "said": tools.said}
+    run = {"rules": list(tools.rules), "root": str(tools.root), "folder": str(order.directory), "asks": tools.asks}
+    return run | words | {"keeper": keeper}
+
+
+class PermitKeeper:
+    """Answers the hooks of one run that goes on from a person's answer. A context manager.
+
+    ``use_up`` writes to the turn's record that the yes is used up, and returns whether it was not before; None: it was.
+    ``used``: this run has used it up. ``path`` is the socket.
+    """
+
+    def __init__(self, question: ToolQuestion, folder: Path, use_up: Callable[[], bool] | None) -> None:
+        self._question, self._folder, self._use_up = question, folder, use_up
+        self._open = question.allowed == "yes" and use_up is not None
+        self._running = False  # the allowed call
+        self._put_off: set[str] = set()
+        self.used = False
+        self._place = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        self.path = self._place / _SOCKET
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(self.path))
+        self._listener.listen(64)
+        threading.Thread(target=self._serve, name="permits", daemon=True).start()
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        shutil.rmtree(self._place, ignore_errors=True)
+
+    def answer(self, call: Mapping[str, Any]) -> str:
+        """Return the word about a call, as ``permit_client.ask`` explains it."""
+        tool, arguments, asks = str(call["tool"]), dict(call["arguments"]), bool(call["asks"])
+        digest = digest_of(tool, arguments, str(self._folder))
+        same = digest == self._question.digest
+        if call["ended"]:
+            self._running = self._running and not same
+            return GO
+        if self._question.allowed == "no":
+            return NO if same and asks else GO
+        if self._running:
+            return LATER
+        if not self._open or (same and not asks):
+            return GO
+        if asks and not same and digest not in self._put_off:
+            self._put_off.add(digest)
+            return LATER
+        self._open = False
+        if not (asks and same and self._uses_up(arguments)):
+            return GO
+        self.used, self._running = True, bool(call["waits"])
+        return YES
+
+    def _uses_up(self, arguments: Mapping[str, Any]) -> bool:
+        if digests_of(arguments, self._folder) != dict(self._question.files):
+            log.warning("permit.files_changed", call=self._question.digest)
+            return False
+        return bool(self._use_up and self._use_up())
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                line, _ = self._listener.accept()
+            except OSError:
+                return
+            with line:
+                try:
+                    line.settimeout(_TO_ARRIVE)
+                    if said := self._read(line):
+                        line.sendall(self.answer(json.loads(said)).encode())
+                except Exception as error:  # without an answer no call runs
+                    log.warning("permit.not_answered", error=f"{type(error).__name__}: {error}"[:200])
+
+    def _read(self, line: socket.socket) -> bytes:
+        said = b""
+        while piece := line.recv(65_536):
+            said += piece
+            if len(said) > _MOST_BYTES:
+                raise ValueError("a call of this size is not read")
+        return said
