@@ -167,6 +167,15 @@ def test_the_hook_lets_exactly_the_answered_call_run(tmp_path: Path) -> None:
     assert hook(tmp_path, order, call | {"tool_input": {"command": "ls"}}) == (0, "")
 
 
+def test_the_hook_takes_a_relative_path_from_where_the_shell_is(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    rules = [{"folder": "secrets/*", "do": "deny"}]
+    order = {"rules": rules, "root": str(tmp_path), "folder": str(tmp_path / "a"), "asks": True, "denied": "no"}
+    call = {"tool_name": "Bash", "tool_input": {"command": "cat ../../secrets/x"}, "tool_use_id": "c"}
+    assert hook(tmp_path, order, call) == (0, "")
+    assert hook(tmp_path, order, call | {"cwd": str(tmp_path / "a" / "b")}) == (0, "deny")
+
+
 def test_a_permit_goes_to_the_next_delivery_as_long_as_its_call_has_not_run(tmp_path: Path) -> None:
     question = WaitingCall(call="c", tool="Bash", arguments={}, digest="d").question(1, str)
 

@@ -309,7 +309,9 @@ def binds(settings: Settings, order: Order, program: Path, settings_file: Path, 
         found += [Bind(path) for path in [*claude_hooks.readable_entries(settings.root), *_readable(order)]]
         found += [Bind(path, writable=True) for path in writable_paths(settings)]
     home = settings_file.parent
-    tools = [Bind(path) for path in (TOOL_HOOK, Path(tool_gate.__file__), home / TOOL_ORDERS)] if order.tools else []
+    gate = Path(tool_gate.__file__)
+    hook = (TOOL_HOOK, gate, gate.with_name("tool_rules"), home / TOOL_ORDERS)
+    tools = [Bind(path) for path in hook] if order.tools else []
     found += [Bind(home, writable=True), Bind(settings_file), *tools, Bind(order.directory / "marks", writable=True)]
     if base.transcript is not None:
         found.append(Bind(base.transcript))
