@@ -16,7 +16,7 @@ from api_client.contract.turn import Outcome, TurnState
 from tests.agents.running import RUNNERS, program_of
 from tests.agents.stub import Services, StubReply, at_once, calls, said_in, says
 from tests.asking import Workers, killed_after_the_call, killed_before_the_call, submitted, waiting
-from tests.support import processes_with, wait_until
+from tests.support import processes_with, put, wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.parametrize("name", ["codex"], indirect=True)]
 MADE = "echo made >> it-ran"
@@ -105,6 +105,36 @@ async def test_a_rule_denies_without_anybody(asking: Settings, services: Calling
         turn = await client.reader.result(await submitted(client), timeout=60)
     assert (turn.outcome, turn.response) == (Outcome.PASSED, "done")
     assert "blocked by PreToolUse hook" in json.dumps(services.requests[-1])
+
+
+async def test_no_spelling_of_a_denied_call_runs(asking: Settings, services: Calling, worker_process: Workers) -> None:
+    key = asking.root / "secrets" / "key.txt"
+    key.parent.mkdir()
+    put(key, "top-secret-text")
+    rules = [
+        {"folder": "secrets/*", "do": "deny"},
+        {"tool": "Bash", "arguments": {"command": "touch *"}, "do": "deny"},
+    ]
+    Path(asking.policy).write_text(json.dumps({"rules": [], "tools": rules}))
+    touch = "touch it-ran"
+    tries = [touch, "touch\tit-ran", "/usr/bin/touch it-ran", "t''ouch it-ran", "A=1 touch it-ran", f"sh -c '{touch}'"]
+    tries += [
+        f"if true; then {touch}; fi",
+        "X=touch; $X it-ran",
+        f"timeout 5 {touch}",
+        f"cat {key}",
+        f"grep -r . {asking.root}",
+    ]
+    services.replies = [*(calls("exec_command", cmd=each) for each in tries), says("done")]
+    services.take = lambda request: services.replies[min(len(services.requests), len(services.replies)) - 1]  # type: ignore[method-assign]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await client.reader.result(await submitted(client), timeout=120)
+    assert (turn.outcome, turn.response) == (Outcome.PASSED, "done")
+    told = json.dumps(services.requests[-1])
+    assert ran(asking) == []
+    assert "top-secret-text" not in told
+    assert told.count("blocked by PreToolUse hook") == len(tries)
 
 
 async def test_nothing_is_typed_into_a_running_command(

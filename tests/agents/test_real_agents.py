@@ -152,6 +152,19 @@ def test_a_call_that_a_person_is_asked_about_runs_only_after_a_yes(
     assert second.verdict == "complete" or allowed == "no", "behind a refused call opencode and Qwen say nothing more"
 
 
+@pytest.mark.parametrize("spelled", ["touch\tit-ran", "t''ouch it-ran", "sh -c 'touch it-ran'", "X=touch; $X it-ran"])
+@pytest.mark.parametrize("name", ["opencode", "qwen"], indirect=True)
+def test_no_spelling_of_a_denied_command_runs(agent: Agent, services: Services, name: str, spelled: str) -> None:
+    services.replies = [says("done")]
+    tool, given = TOOLS[name].tool
+    services.tool = calls(tool, **(json.loads(given) | {"command": spelled}))
+    agent.settings["agent_allow"] = ("execute",)
+    rule = {"tool": "execute", "arguments": {"command": "touch *"}, "do": "deny"}
+    ran = agent.run(tools=ToolOrders(rules=(rule,), root=agent.root))
+    assert list(agent.root.rglob("it-ran")) == []
+    assert ran.evidence["denied"], (ran.reason, ran.evidence)
+
+
 def test_a_permission_is_answered_also_in_a_chats_second_message(agent: Agent, services: Services, name: str) -> None:
     if name not in TOOLS:
         pytest.skip("it asks nobody: its sandbox decides")

@@ -1,0 +1,1 @@
+"""Tries to run what was not allowed, through the real hooks and agents."""

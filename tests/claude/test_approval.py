@@ -150,6 +150,49 @@ async def test_a_rule_denies_and_another_lets_run_without_anybody(
     assert made(asking, "ok.txt") == made(asking, "made.txt") == []
 
 
+async def test_no_spelling_of_a_denied_call_runs(asking: Settings, worker_process: Workers, stub: Stub) -> None:
+    asking = replace(asking, claude_tools=("Bash", "Read", "Grep", "Glob", "Task"))
+    secret = asking.root / "secrets" / "key.txt"
+    secret.parent.mkdir()
+    put(secret, "top-secret-text")
+    rules = [
+        {"folder": "secrets/*", "do": "deny"},
+        {"tool": "Task", "do": "deny"},
+        {"tool": "Bash", "arguments": {"command": "touch *"}, "do": "deny"},
+        {"tool": "Bash", "do": "run"},
+    ]
+    Path(asking.policy).write_text(json.dumps({"rules": [], "tools": rules}))
+    touch = "touch output/made.txt"
+    spelled = [touch, touch.replace(" ", "\t"), f"/usr/bin/{touch}", f"t''{touch[1:]}", f"A=1 {touch}", f"env {touch}"]
+    spelled += [f"if true; then {touch}; fi", f"sh -c '{touch}'", f"X=touch; $X {touch[6:]}", f"find . -exec {touch} +"]
+    spelled += [
+        f"cat {secret}",
+        f"cd {secret.parent} && cat key.txt",
+        f"grep -r top {asking.root}",
+        f"python3 -c 'open(\"{secret}\")'",
+    ]
+    calls = [shell(each) for each in spelled]
+    for tool, given in [
+        ("Grep", {"pattern": "top", "path": str(secret.parent), "output_mode": "content"}),
+        ("Grep", {"pattern": "top", "path": str(asking.root), "output_mode": "content"}),
+        ("Glob", {"pattern": f"{secret.parent}/*"}),
+        ("Read", {"file_path": str(secret)}),
+        ("Agent", {"description": "x", "prompt": "x", "subagent_type": "general-purpose"}),
+    ]:
+        calls.append(Reply(chunks=(), tool=(tool, given), stop_reason="tool_use"))
+    elsewhere = [shell(f"cd {asking.root}"), shell("cat secrets/key.txt"), shell("cd output")]
+    calls.append(shell("cat ../../../../../../secrets/key.txt"))
+    stub.replies = [*elsewhere, *calls, shell("echo harmless > ran.txt"), END]
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await client.reader.result(await submitted(client), timeout=120)
+    assert turn.outcome is Outcome.PASSED
+    told_of = json.dumps(stub.requests[-1]["messages"], ensure_ascii=False)
+    assert (made(asking, "made.txt"), len(made(asking, "ran.txt"))) == ([], 1)
+    assert "top-secret-text" not in told_of
+    assert told_of.count("erlaubt diesen Aufruf nicht") == len(calls)
+
+
 async def test_a_worker_killed_while_it_waits_loses_no_question(
     asking: Settings, worker_process: Workers, stub: Stub
 ) -> None:

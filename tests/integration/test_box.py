@@ -1,6 +1,7 @@
 """A whole turn whose agent runs in a box: it is recorded, and the box dies with its worker."""
 
 import secrets
+import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +12,12 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from tests.installation import WorkerProcess, asked
+from tests.runs import ordered
 from tests.support import processes_with, put, wait_until
+from worker.runners.base import ToolOrders
 from worker.runners.guard import box
+from worker.runners.guard.box import Bind
+from worker.runners.guard.launch import Launch, _in_box
 
 #: So long sleeps the child of this run's agent: without a mark it is found by that.
 CHILD = f"600.{secrets.randbelow(10**6) + 10**6}1"
@@ -52,3 +57,24 @@ async def test_a_boxed_agent_dies_with_its_worker_and_the_next_one_answers_from_
         (attempt,) = await client.reader.attempts(turn_id)
     assert turn.outcome is Outcome.PASSED
     assert attempt.completion["evidence"]["box"] == "bubblewrap"
+
+
+@pytest.mark.parametrize("do", ["deny", "ask"])
+def test_a_folder_that_no_tool_may_touch_is_empty_in_the_box(tmp_path: Path, do: str) -> None:
+    if problem := box.obstacle():
+        pytest.skip(problem)
+    for name in ("secrets/deep", "work/run"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "secrets/key.txt").write_text("top")
+    (tmp_path / "secrets/deep/key.txt").write_text("top")
+    (tmp_path / "one.txt").write_text("top")
+    rules = tuple({"folder": name, "do": do} for name in ("secrets/*", "one.txt", "work/*", "gone/*", "../*"))
+    tools = ToolOrders(rules=rules, root=tmp_path)
+    order = ordered(tmp_path, "t0-a", 1, "x", tools=tools, directory=tmp_path / "work/run")
+    order.directory.mkdir(exist_ok=True)
+    script = f"cat {tmp_path}/secrets/key.txt {tmp_path}/secrets/*/* {tmp_path}/one.txt; touch x {tmp_path}/secrets/x"
+    launch = Launch(argv=["sh", "-c", script], env={}, stdin=b"", binds=[Bind(tmp_path)])
+    done = subprocess.run(_in_box(launch, order, box.Level("bubblewrap"), None).argv, capture_output=True, text=True)
+    assert done.stdout == ("" if do == "deny" else "toptoptop")
+    assert (order.directory / "x").exists()
+    assert not (tmp_path / "secrets/x").exists()

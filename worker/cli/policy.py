@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import click
 
 from api_client.contract.policy import BUILT_IN, offered_validators
 from api_client.contract.settings import load
+from api_client.contract.tool_calls import ToolRule
 from worker.cli import NO
 from worker.cli.terminal import (
     json_option,
@@ -51,6 +53,7 @@ from worker.enforcement.policies.policy_file import is_rule_file, load_rule
 from worker.enforcement.rules import RULES
 from worker.enforcement.rules.rule import RULE_CODES
 from worker.external import provide
+from worker.runners.tool_rules.agent_tools import AGENTS, agent_of, unheld
 
 
 @click.group()
@@ -98,12 +101,25 @@ def subject_options(function: Any) -> Any:
 def check(file: str, root: Path, as_json: bool) -> None:
     """Check a policy FILE (`-` for standard input). Exit code 2 when it cannot be used, with every problem.
 
-    Rules in plain files are loaded, with their options.
+    Rules in plain files are loaded, with their options. Says which entries of `tools` the agents of HELIX_MODELS cannot
+    be held to.
     """
     read = read_file(file)
     _load(file, read, root)
-    data = {"file": file, "hash": read.hash, "rules": [entry.name for entry in read.rules]}
-    write_said(as_json, data, f"{file}: {number_of(len(read.rules), 'rule')}, hash {read.hash}")
+    not_held = [*unheld_rules(read.tools, load().models)] if read.tools else []
+    data = {"file": file, "hash": read.hash, "rules": [entry.name for entry in read.rules], "unheld": not_held}
+    lines = [f"{file}: {number_of(len(read.rules), 'rule')}, hash {read.hash}", *not_held]
+    write_said(as_json, data, "\n".join(lines))
+
+
+def unheld_rules(rules: Sequence[ToolRule], models: Mapping[str, str]) -> Iterator[str]:
+    """Yield which entries of ``tools`` fit no tool of these models' agents, and what an agent uses without asking."""
+    for number, rule in enumerate(rules, 1):
+        of_models = replace(rule, owners=())
+        agents = {agent_of(runner) for model, runner in models.items() if of_models.concerns(model, "")}
+        found = [unheld(rule.tool, agent)[0] for agent in sorted(agents & set(AGENTS) or set(AGENTS))]
+        nowhere = all(" has no tool " in why for why in found)
+        yield from (f"tools, entry {number}: {why}" for why in found if nowhere or " without asking" in why)
 
 
 def chosen_by(read: PolicyFile, subject: Subject, *, root: Path, locale: str = "en") -> Chosen:

@@ -5,68 +5,136 @@ Rules are plain mappings here, as ``ToolRule.to_dict`` writes them; the first on
 
 from __future__ import annotations
 
+import functools
 import json
-import os
 import re
-from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from worker.runners.tool_rules.agent_tools import names_of
+from worker.runners.tool_rules.patterns import ANY, GLOB, Fit, fit
+from worker.runners.tool_rules.shell_commands import commands_of, program_of, texts_of
+from worker.runners.tool_rules.shell_words import ShellCommand
+from worker.runners.tool_rules.touched_paths import (
+    WORKING_FOLDERS,
+    folder_fit,
+    folders_of,
+    paths_of_command,
+    paths_of_tool,
+)
+
 Rule = Mapping[str, Any]
 
-#: What joins commands of a shell, or hides one in another.
-_JOINS = re.compile(r"[;|&\n`<>()]")
-_COMMAND = "command"
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{1,20}://|\bwww\.", re.IGNORECASE)
+#: Arguments that are command lines, and a tool whose ``command`` is not one.
+_COMMANDS, _NO_SHELL = ("command", "cmd"), frozenset({"apply_patch"})
+#: Patterns that may fit a whole line, although none of its commands fits.
+_OF_LINES = re.compile(r"^\*.*[^*]|[;|&<>()$`'\"\\\n]|  ")
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{1,20}://|\bwww\.|/dev/(?:tcp|udp)/", re.IGNORECASE)
 _PROGRAMS = re.compile(
-    r"(?:^|[\s;|&(`/])(?:curl|wget|ssh|scp|sftp|rsync|nc|ncat|telnet|ftp|ping|dig|nslookup|pip3?|npm|npx|yarn|pnpm|cargo"
-    r"|apt(?:-get)?|gh|docker|git\s[^;|&\n]{0,200}?\b(?:push|pull|fetch|clone|ls-remote))(?:\s|$)"
+    r"(?:curl|wget|ssh|scp|sftp|rsync|nc|ncat|telnet|ftp|ping|dig|nslookup|pip3?|npm|npx|yarn|pnpm|cargo"
+    r"|apt(?:-get)?|gh|docker|git (?:push|pull|fetch|clone|ls-remote))(?: |$)"
 )
 _NETWORK_TOOLS = re.compile(r"web|fetch|browser|http|^mcp__", re.IGNORECASE)
 
 
 def ruling(rules: Sequence[Rule], tool: str, arguments: Mapping[str, Any], *, root: str, folder: str) -> Rule:
-    """The first rule that fits; an empty mapping where none does: then the agent's own permissions decide.
+    """The first rule that fits; an empty mapping where none does: the agent's own permissions decide.
 
-    ``root`` is HELIX_ROOT; relative paths of ``arguments`` are below ``folder``, where the agent works.
+    Of several commands on a line each is judged by itself, and the strictest result counts. ``root`` is HELIX_ROOT;
+    relative paths of ``arguments`` are below ``folder``, where the agent works.
     """
-    return next((rule for rule in rules if _fits(rule, tool, arguments, root, folder)), {})
+    call = _Call(tool, arguments, root, folder)
+    parts: list[ShellCommand | None] = [*call.commands] if len(call.commands) == 1 else [*call.commands, None]
+    found = [(_ruling(rules, call, each), each) for each in parts]
+    # The line as a whole, and what a command starts, may make a call stricter; they need not be let run.
+    counts = [rule for rule, part in found if rule or not call.commands or (part and not part.wrapped)]
+    return max(counts, key=_strictness, default={})
 
 
-def _fits(rule: Rule, tool: str, arguments: Mapping[str, Any], root: str, folder: str) -> bool:
-    lets_run = rule.get("do", "ask") == "run"
-    if not fnmatchcase(tool, rule.get("tool", "*")):
-        return False
+def _ruling(rules: Sequence[Rule], call: _Call, command: ShellCommand | None) -> Rule:
+    """Return the first rule that fits for sure, or a stricter one before it that may fit."""
+    found = []
+    for rule in rules:
+        if fits := _fit(rule, call, command):
+            found.append(rule)
+        if fits is Fit.DOES:
+            break
+    return max(found, key=_strictness, default={})
+
+
+def _strictness(rule: Rule) -> int:
+    """Return how strict a rule is; no rule is stricter than one that lets run, for then the agent's own decide."""
+    word = rule.get("do", "ask") if rule else ""
+    return {"run": 0, "": 1, "ask": 2, "deny": 4}[word] + (word == "ask" and rule.get("who") == "operator")
+
+
+class _Call:
+    """A call as rules see it."""
+
+    def __init__(self, tool: str, arguments: Mapping[str, Any], root: str, folder: str) -> None:
+        self.tool, self.arguments, self.root = tool, arguments, root
+        places = (arguments[name] for name in WORKING_FOLDERS if isinstance(arguments.get(name), str))
+        self.folder = str(Path(folder, *places))
+
+    @functools.cached_property
+    def commands(self) -> list[ShellCommand]:
+        """The commands that it runs; none where it has no command line."""
+        given = next((self.arguments[name] for name in _COMMANDS if self.arguments.get(name)), None)
+        if isinstance(given, list):
+            given = [each if isinstance(each, str) else ANY for each in given]
+        return commands_of(given) if self.tool not in _NO_SHELL and isinstance(given, str | list) else []
+
+    @functools.cached_property
+    def folders(self) -> list[str | None]:
+        """The folders in which its commands may run."""
+        return folders_of(self.commands, self.folder)
+
+    def paths(self, command: ShellCommand | None, *, named: bool) -> Iterator[str | None]:
+        """Yield the places that it touches, by one of its commands; None: anywhere."""
+        yield from paths_of_tool(self.tool, {**self.arguments, "command": ""}, self.folder, named=named)
+        if command:
+            yield from paths_of_command(command, self.folders)
+
+
+def _fit(rule: Rule, call: _Call, command: ShellCommand | None) -> Fit:
+    """Return whether all conditions of a rule hold for a call, or for one of its commands."""
+    runs = rule.get("do", "ask") == "run"
+    if not any(fit(rule.get("tool", "*"), name) for name in names_of(call.tool)):
+        return Fit.NO
+    found = [Fit.DOES]
     for name, pattern in rule.get("arguments", {}).items():
-        if not _matches(arguments.get(name), pattern, lets_run, command=name == _COMMAND):
-            return False
-    if rule.get("folder") and not _below(rule["folder"], arguments, root, folder, lets_run):
-        return False
-    return not rule.get("network") or _reaches_out(tool, arguments)
+        value = call.arguments.get(name)
+        text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
+        if name not in _COMMANDS or not call.commands:
+            found.append(fit(pattern, text))
+        elif command:
+            found.append(_command_fit(pattern, command, text if len(call.commands) == 1 else "", runs=runs))
+        else:
+            found.append(Fit.NO if runs or not _OF_LINES.search(pattern) else fit(pattern, text.strip()))
+    if folder := rule.get("folder"):
+        fits = folder_fit(folder, call.paths(command, named=runs), call.root, covers=not runs) or [Fit.NO]
+        found.append(Fit.NO if runs and call.commands else min(fits) if runs else max(fits))
+    if rule.get("network"):
+        found.append(_reaches_out(call, command))
+    least = min(found)
+    return Fit.NO if runs and least is not Fit.DOES else least
 
 
-def _matches(value: Any, pattern: str, lets_run: bool, *, command: bool) -> bool:
-    """A text against a pattern. Of joined commands each may be the one that is asked about; none runs unasked."""
-    text = value if isinstance(value, str) else "" if value is None else json.dumps(value, ensure_ascii=False)
-    if not command:
-        return fnmatchcase(text, pattern)
-    if lets_run:
-        return not _JOINS.search(text) and "$" not in text and fnmatchcase(text.strip(), pattern)
-    return fnmatchcase(text, pattern) or any(fnmatchcase(part.strip(), pattern) for part in _JOINS.split(text))
+def _command_fit(pattern: str, command: ShellCommand, line: str, *, runs: bool) -> Fit:
+    """Return whether a command fits: for a rule that lets it run as it is written, else however it may be meant."""
+    if runs:
+        plain = command.plain and command.words and re.fullmatch(r"[^\s\0\1]+", command.words[0])
+        return fit(pattern, " ".join(command.words).replace(GLOB, "*")) if plain else Fit.NO
+    head, blank, rest = pattern.partition(" ")
+    base = head.rpartition("/")[2]
+    patterns = {pattern, f"{base}{blank}{rest}"} if base.strip("*") else {pattern}
+    return max(fit(each, text) for each in patterns for text in [line.strip(), *texts_of(command)])
 
 
-def _below(pattern: str, arguments: Mapping[str, Any], root: str, folder: str, lets_run: bool) -> bool:
-    """Whether a path that the call names fits; for a call that is to run all of them must."""
-    paths = [value for name, value in arguments.items() if "path" in name and isinstance(value, str)]
-    # The real place: a link in the agent's folder must not make another place look like this one.
-    places = [os.path.realpath(Path(folder, path)) for path in paths]
-    fits = [fnmatchcase(os.path.relpath(place, os.path.realpath(root)), pattern) for place in places]
-    return bool(fits) and (all(fits) if lets_run else any(fits))
-
-
-def _reaches_out(tool: str, arguments: Mapping[str, Any]) -> bool:
-    if _NETWORK_TOOLS.search(tool):
-        return True
-    texts = [value for value in arguments.values() if isinstance(value, str)]
-    return any(_ADDRESS.search(text) or _PROGRAMS.search(text) for text in texts)
+def _reaches_out(call: _Call, command: ShellCommand | None) -> Fit:
+    texts = [value for value in call.arguments.values() if isinstance(value, str)]
+    if _NETWORK_TOOLS.search(call.tool) or any(_ADDRESS.search(text) for text in texts):
+        return Fit.DOES
+    fits = [Fit.DOES for text in (texts_of(command) if command else ()) if _PROGRAMS.match(text)]
+    return max(fits, default=Fit.MAY if command and ANY in program_of(command) else Fit.NO)

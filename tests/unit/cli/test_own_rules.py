@@ -37,6 +37,29 @@ def test_check_names_rules_and_hash(file: Path) -> None:
     assert json.loads(run("check", file, "--json").output)["rules"] == ["short", "step_marker"]
 
 
+def test_check_says_which_tools_no_agent_has_and_which_it_uses_unasked(tmp_path: Path) -> None:
+    path = tmp_path / "tools.yaml"
+    tools = ["bash", "Bash", "read", "mcp__x__y", "*", "Task"]
+    path.write_text(json.dumps({"rules": [], "tools": [{"tool": name, "do": "deny"} for name in tools]}))
+
+    def unheld(models: str) -> list[str]:
+        given = {"HELIX_ROOT": str(tmp_path), "HELIX_MODELS": models}
+        result = CliRunner().invoke(policy, ["check", str(path), "--json"], env=given)
+        return json.loads(result.output)["unheld"]
+
+    assert unheld("a=claude_cli") == [
+        "tools, entry 1: claude_cli has no tool bash; its name is Bash",
+        "tools, entry 3: claude_cli has no tool read; its name is Read",
+    ]
+    assert unheld("a=claude_cli,b=acp:opencode:m")[1:] == [
+        "tools, entry 1: claude_cli has no tool bash; its name is Bash",
+        "tools, entry 3: acp:opencode uses read without asking",
+        "tools, entry 5: acp:opencode uses read, search, think, other without asking",
+    ]
+    assert not any("entry 2" in each or "entry 4" in each for each in unheld("s=scripted:x.yaml"))
+    assert unheld("a=codex:m")[-2] == "tools, entry 5: codex uses web_search, write_stdin without asking"
+
+
 def test_check_refuses_with_every_problem_and_its_place(tmp_path: Path) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text("rules:\n  - rule: lenght\nmax_attempts: 0\n")

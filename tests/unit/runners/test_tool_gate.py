@@ -1,11 +1,15 @@
 """What a policy says about a tool call."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from api_client.contract.tool_calls import Answerer, Reaction, ToolRule
 from worker.runners import tool_gate
+from worker.runners.claude.completion_gate import TOOL_HOOK
 
 ROOT, FOLDER = "/srv/root", "/srv/root/projects/sessions/s/attempts/t0-a-1-1"
 
@@ -100,3 +104,17 @@ def test_a_rule_is_written_without_its_defaults() -> None:
     assert ToolRule(**rule.to_dict()) == rule
     with pytest.raises(ValueError, match="wait_seconds"):
         ToolRule(wait_seconds=0)
+
+
+def test_the_hook_takes_a_relative_path_from_where_the_shell_is(tmp_path: Path) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    rules = [{"folder": "secrets/*", "do": "deny"}]
+    words = dict.fromkeys(("denied", "later", "unasked", "said"), "no")
+    order = {"rules": rules, "root": str(tmp_path), "folder": str(tmp_path / "a"), "asks": True, "keeper": None}
+    file = tmp_path / "order.json"
+    file.write_text(json.dumps(order | words | {"question": str(tmp_path / "question")}))
+    call = {"tool_name": "Bash", "tool_input": {"command": "cat ../../secrets/x"}, "tool_use_id": "c"}
+    for cwd, denied in (("", False), (str(tmp_path / "a" / "b"), True)):
+        argv = [sys.executable, "-I", "-S", str(TOOL_HOOK), str(file)]
+        ran = subprocess.run(argv, input=json.dumps(call | {"cwd": cwd}), capture_output=True, text=True, check=True)
+        assert ('"deny"' in ran.stdout) == denied, ran

@@ -20,7 +20,9 @@ from api_client.contract.settings import Settings
 from api_client.policies import Policies
 from api_client.workers.fleet import disk
 from worker.cli import NO
+from worker.cli.policy import unheld_rules
 from worker.cli.terminal import one_line, safe, write_json
+from worker.runners.tool_rules.shell_words import parser
 
 _MARKS = {"ok": "ok", "warning": "! ", "wrong": "X "}
 
@@ -150,6 +152,16 @@ def policies(settings: Settings) -> Iterator[Finding]:
     for path in settings.policies:
         source = read.read(path)
         yield Finding("policy", "ok", f"{path}: hash {source.hash}")
+        fix = "docs/policy.md has a table of what holds which agent"
+        yield from (Finding("tool rules", "warning", why, fix) for why in unheld_rules(source.tools, settings.models))
+        with contextlib.suppress(FileNotFoundError):
+            parser()
+            continue
+        said, fix = (
+            "rules fit every command line: shfmt is not beside Python",
+            "install shfmt-py where the workers' Python is",
+        )
+        yield Finding("tool rules", "warning", said, fix)
 
 
 def _existing(folder: Path) -> Path:

@@ -16,14 +16,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-import permit_client  # type: ignore[import-not-found]
-import tool_gate  # type: ignore[import-not-found]
+from worker.runners import permit_client, tool_gate
+from worker.runners.tool_rules.patterns import fit
 
 #: The version of the protocol that is asked for, and the only one that is understood.
 PROTOCOL = 1
@@ -111,11 +110,17 @@ def arguments_of(call: Mapping[str, Any]) -> dict[str, Any] | None:
 def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
     """Return what the policy says about a call: run, ask, deny, or nothing. The tool's name is the kind of the call.
 
-    Of a call without an input nobody knows what it does: a rule about its tool that names arguments denies it, and so
-    does one that has a person asked.
+    Of a call without an input nobody knows what it does: a rule about its tool that names arguments, the network or a
+    folder denies it, unless its paths tell the folder, and so does one that has a person asked.
     """
     tool, given = tool_of(call), arguments_of(call)
-    if given is None and any(rule.get("arguments") and fnmatchcase(tool, rule.get("tool", "*")) for rule in rules):
+    placed = _paths(call) and tool != "execute"
+    asked = [rule for rule in rules if fit(rule.get("tool", "*"), tool)] if given is None else []
+    if any(
+        rule.get("arguments")
+        or (rule.get("do") != "run" and (rule.get("network") or (rule.get("folder") and not placed)))
+        for rule in asked
+    ):
         return "deny"
     given_or_paths = _named(_paths(call)) if given is None else given
     rule = tool_gate.ruling(rules, tool, given_or_paths, root=root, folder=folder or root)

@@ -296,7 +296,8 @@ def binds(settings: Settings, order: Order, program: Path, settings_file: Path, 
         found += [Bind(path) for path in [*claude_hooks.readable_entries(settings.root), *_readable(order)]]
         found += [Bind(path, writable=True) for path in writable_paths(settings)]
     home = settings_file.parent
-    hooked = (TOOL_HOOK, Path(tool_gate.__file__), Path(permit_client.__file__), home / TOOL_ORDERS)
+    gate = Path(tool_gate.__file__)
+    hooked = (TOOL_HOOK, gate, gate.with_name("tool_rules"), Path(permit_client.__file__), home / TOOL_ORDERS)
     tools = [Bind(path) for path in hooked] if order.tools else []
     found += [Bind(home, writable=True), Bind(settings_file), *tools, Bind(order.directory / "marks", writable=True)]
     if base.transcript is not None:

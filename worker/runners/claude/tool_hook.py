@@ -15,10 +15,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-import permit_client  # type: ignore[import-not-found]
-import tool_gate  # type: ignore[import-not-found]
+try:
+    from worker.runners import permit_client, tool_gate
+except Exception as error:
+    sys.stderr.write(f"no call can be checked: {type(error).__name__}\n")
+    sys.exit(2)  # any other code lets the call run
 
 
 def answer_to(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, str]:
@@ -29,7 +32,8 @@ def answer_to(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, s
         order: the content of the file.
     """
     tool, given, folder = call["tool_name"], call["tool_input"], order["folder"]
-    rule = tool_gate.ruling(order["rules"], tool, given, root=order["root"], folder=folder)
+    here = str(call.get("cwd") or folder)  # its shell stays in the folder that an earlier command went to
+    rule = tool_gate.ruling(order["rules"], tool, given, root=order["root"], folder=here)
     word = str(rule.get("do", "ask")) if rule else ""
     if word == "deny":
         return "deny", order["denied"]

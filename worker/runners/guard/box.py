@@ -134,11 +134,19 @@ def _problem_of(command: list[str], what: str) -> str:
     return ""
 
 
-def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = True, tmp_mb: int = 0) -> list[str]:
+def boxed(
+    argv: Sequence[str],
+    cwd: Path,
+    binds: Iterable[Bind],
+    *,
+    cut: bool = True,
+    tmp_mb: int = 0,
+    hidden: Iterable[Path] = (),
+) -> list[str]:
     """The command that runs ``argv`` in a box, in ``cwd``.
 
     Of two ``binds`` that overlap the later counts. ``cut``: in its own network. ``tmp_mb`` is the size of its ``/tmp``
-    and of its ``/dev/shm``, in MiB; 0: half of the machine's memory each.
+    and of its ``/dev/shm``, in MiB; 0: half of the machine's memory each. Of ``hidden`` nothing is inside.
     """
     # Without --new-session: the guard has made one, and signals its group.
     program = shutil.which("bwrap") or "bwrap"  # by our PATH, not by the agent's
@@ -151,8 +159,7 @@ def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = 
     for folder in _SYSTEM:
         command += ["--ro-bind-try", folder, folder]
     for closed in _closed(Path("/etc")):
-        path = str(closed)
-        command += ["--tmpfs", path, "--remount-ro", path] if closed.is_dir() else ["--ro-bind", "/dev/null", path]
+        command += _hiding(closed)
     if (resolver := _RESOLVER.resolve()) != _RESOLVER:
         command += ["--ro-bind-try", str(resolver), str(resolver)]
     # Before 0.7 bubblewrap could not bound a tmpfs; then only its use is watched.
@@ -162,9 +169,16 @@ def boxed(argv: Sequence[str], cwd: Path, binds: Iterable[Bind], *, cut: bool = 
         command += ["--ro-bind", "/dev/null", path]
     for bind in binds:
         command += ["--bind-try" if bind.writable else "--ro-bind-try", str(bind.path), str(bind.path)]
+    for path in hidden:
+        command += _hiding(path)
     # Root could write the kernel's settings in /proc/sys, also without any capability.
     command += ["--remount-ro", "/proc", "--remount-ro", "/dev", "--remount-ro", "/"]
     return [*command, "--chdir", str(cwd), "--", *argv]
+
+
+def _hiding(path: Path) -> list[str]:
+    """Return the options that put nothing in the place of a file or folder."""
+    return ["--tmpfs", str(path), "--remount-ro", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
 
 
 @functools.cache

@@ -269,8 +269,21 @@ def _in_box(launch: Launch, order: Order, level: Level, door: Path | None) -> La
     sockets = [door, order.tools.keeper if order.tools else None]
     binds = [*box.FIRST, *launch.binds, *(Bind(path) for path in sockets if path)]
     argv = box.started(launch.argv, door, launch.bounds.most_processes)
-    nested, tmp_mb = box.nested(own, binds), launch.bounds.tmp_mb
-    return replace(launch, argv=box.boxed(argv, order.directory, nested, cut=level.cut, tmp_mb=tmp_mb))
+    nested, tmp_mb, writes = box.nested(own, binds), launch.bounds.tmp_mb, [order.directory, *launch.writes]
+    hidden = [place for place in _denied(order) if not any(own.is_relative_to(place) for own in writes)]
+    return replace(launch, argv=box.boxed(argv, order.directory, nested, cut=level.cut, tmp_mb=tmp_mb, hidden=hidden))
+
+
+def _denied(order: Order) -> Iterator[Path]:
+    """Yield the places that rules deny to all tools before any rule that could allow something there."""
+    for rule in order.tools.rules if order.tools else ():
+        if rule.get("do", "ask") != "deny":
+            return
+        if order.tools and rule.get("folder") and not {"tool", "arguments", "network"} & set(rule):
+            root = order.tools.root.resolve()
+            place = (root / rule["folder"].removesuffix("/*")).resolve()
+            if "*" not in str(place) and place.exists() and root in place.parents:
+                yield place
 
 
 # A runner whose agent is a process: what to start, and what its end means. In the worker's loop, or in a thread.

@@ -42,6 +42,7 @@ from worker.runners.http.runner import priced
 from worker.runners.programs import home as homes
 from worker.runners.programs.declaration import APIS, AgentProgram, DeclarationError, filled
 from worker.runners.programs.home import KeptSession
+from worker.runners.tool_rules.agent_tools import agent_of, unheld
 from worker.runners.witnessed import Witnessed, weigh
 
 #: In the place of the key, which stays outside: the door sets it.
@@ -227,6 +228,10 @@ class ProgramRunner(ProcessRunner):
             return config_error(f"{self.name}: it cannot be kept from writing; name another model for this")
         if order.tools and not self.holds_tools:
             return config_error(f"{self.name}: it cannot hold an agent to the policy's tools; name another model")
+        for rule in order.tools.rules if order.tools else ():
+            why, never_asks = unheld(rule.get("tool", "*"), agent_of(f"{self.name}:{order.option}"))
+            if never_asks and rule.get("do", "ask") != "run":
+                return config_error(f"{self.name}: it cannot be held to the policy's tools: {why}; name another model")
         if problem := self.problem(order.option, settings) or self.missing(order.option, settings):
             return config_error(problem)
         program = self.program(order.option, settings)

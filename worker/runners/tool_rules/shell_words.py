@@ -1,0 +1,218 @@
+"""Read a shell's command line into its simple commands, wherever they stand in it. ``shfmt`` parses (docs/policy.md).
+
+What only the shell knows when it runs (a variable, another command's output) is ``patterns.ANY`` in a word.
+"""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import json
+import re
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from worker.runners.tool_rules.patterns import ANY, GLOB
+
+#: Longest command line that is read, in characters; most parts of its tree; seconds that the parser may take.
+_MOST_CHARS, _MOST_STEPS, _SECONDS = 50_000, 100_000, 5
+_ACTIVE = re.compile(r"\\(.)|([*?]|\[[^\]/]+\])", re.DOTALL)
+_BRACES = re.compile(r"(?<![\\$])\{[^{}]*(?:,|\.\.)")
+_LIST = re.compile(r"(?<![\\$])\{[^{}\\/-]*(?:,|\.\.)[^{}\\/-]*\}")
+#: What may run more than once, and what changes the folder that a command is in.
+_REPEATED, _CHANGES_FOLDER = {"ForClause", "WhileClause", "FuncDecl"}, re.compile(r"\b(?:cd|pushd)\b")
+#: Variables that change what names mean.
+_RENAMES = re.compile(r"\b(?:CDPATH|BASH_ALIASES|BASH_CMDS)\b")
+#: Redirections that write no file.
+_HARMLESS = re.compile(r"\d+|-|/dev/null")
+#: What evaluates a text as arithmetic or as a name, and so runs the commands in its subscripts.
+_EVALUATES = re.compile(
+    r'"(?:ArithmCmd|ArithmExp|LetClause|Index|Slice|TestClause|DeclClause)"|"Op":"@|"(?:test|\[|printf|read|unset|let)"'
+)
+
+
+class Unreadable(Exception):
+    """The command line cannot be parsed, or is too long."""
+
+
+class ShellCommand(NamedTuple):
+    """One simple command.
+
+    Attributes:
+        words: the program and its arguments.
+        files: what its redirections name.
+        plain: nothing but its words can change what it does.
+        stdin: the text that it reads; None: unknown.
+        wrapped: another command on the line starts it, and names it in its own words.
+    """
+
+    words: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    plain: bool = True
+    stdin: str | None = None
+    wrapped: bool = False
+
+
+#: A command of which nothing is known.
+ANYTHING = ShellCommand((ANY,), plain=False)
+
+
+def read_commands(line: str) -> list[ShellCommand]:
+    """Return all simple commands of a command line. Raises ``Unreadable``."""
+    if len(line) > _MOST_CHARS or _RENAMES.search(line) or any(letter in line for letter in (ANY, GLOB, "\r")):
+        raise Unreadable
+    try:
+        argv = [str(parser()), "--to-json", "-ln", "bash"]
+        done = subprocess.run(argv, input=line.encode(), capture_output=True, timeout=_SECONDS, check=False, env={})
+        tree = json.loads(done.stdout) if done.returncode == 0 else None
+        if not isinstance(tree, dict) or (re.search(r"\$\(|`", line) and _hides_commands(tree)):
+            raise Unreadable
+        return list(_Reader(line).commands(tree, {}))
+    except (OSError, ValueError, RecursionError, subprocess.TimeoutExpired) as error:
+        raise Unreadable from error
+
+
+def parser() -> Path:
+    """Return where the parser is: beside Python. Raises ``FileNotFoundError``."""
+    for folder in (Path(sys.executable).parent, Path(sysconfig.get_path("scripts"))):
+        if (program := folder / "shfmt").is_file():
+            return program
+    raise FileNotFoundError("shfmt is not installed beside Python; install the package shfmt-py")
+
+
+def _hides_commands(tree: Mapping[str, Any]) -> bool:
+    """Return whether a quoted text holds commands that something on the line may evaluate."""
+    texts = json.dumps(tree, separators=(",", ":"))
+    quoted = re.search(r'"Value":"(?:[^"\\]|\\.)*(?:\$\(|`)', texts)
+    return bool(quoted and _EVALUATES.search(texts))
+
+
+class _Reader:
+    """Reads the tree of one line. ``known`` are the variables of loops, each with one of its values."""
+
+    def __init__(self, line: str) -> None:
+        self._line, self._steps = line, itertools.count()
+
+    def commands(self, node: Any, known: Mapping[str, str]) -> Iterator[ShellCommand]:
+        """Yield the commands in a part of the tree. Raises ``Unreadable``: there are too many."""
+        if next(self._steps) > _MOST_STEPS:
+            raise Unreadable
+        if isinstance(node, list):
+            for each in node:
+                yield from self.commands(each, known)
+        if not isinstance(node, dict):
+            return
+        if node.get("Type") == "ForClause" and (values := self._values(node["Loop"], known)):
+            yield from self.commands(node["Loop"], known)
+            for value in values:
+                yield from self.commands(node["Do"], {**known, node["Loop"]["Name"]["Value"]: value})
+            return
+        if "Cmd" in node or "Redirs" in node:
+            yield from self._statement(node.get("Cmd") or {}, node.get("Redirs") or [], known)
+        for part in node.values():
+            for each in self.commands(part, known):
+                yield each
+                moves = node.get("Type") in _REPEATED and any(map(_CHANGES_FOLDER.search, each.words))
+                if moves and ANY not in each.words:
+                    yield ShellCommand(("cd", ANY))
+
+    def _statement(
+        self, inner: Mapping[str, Any], redirections: list[Any], known: Mapping[str, str]
+    ) -> Iterator[ShellCommand]:
+        kind, words = inner.get("Type"), tuple[str, ...]()
+        if kind in {"BinaryCmd", "Block", "Subshell"} and not redirections:
+            return
+        if kind == "CallExpr":
+            words = tuple(_word(each["Parts"], known) for each in inner.get("Args") or [])
+        elif kind in {"TestClause", "DeclClause"}:
+            name = inner["Variant"]["Value"] if kind == "DeclClause" else "[["
+            words = (name, *(_word(parts, known) for parts in _parts_in(inner)))
+        elif kind == "ArithmCmd":  # another shell takes ((x -y)) for a command
+            words = tuple(self._line.encode()[inner["Left"]["Offset"] + 2 : inner["Right"]["Offset"]].decode().split())
+        files, stdin = [], None
+        for each in redirections:
+            here = each.get("Hdoc") or (each["Word"] if each["Op"] == "<<<" else None)
+            text = _text((here or each["Word"])["Parts"], known, quoted=here is not None)
+            if here or each["Op"].startswith("<<"):
+                stdin = text if here else ""
+            elif not (each["Op"] in {">&", "<&", ">", ">>", "&>"} and _HARMLESS.fullmatch(text)):
+                files.append(text)
+        yield ShellCommand(words, tuple(files), not (files or stdin is not None or inner.get("Assigns")), stdin)
+
+    def _values(self, loop: Mapping[str, Any], known: Mapping[str, str]) -> list[str]:
+        """Return the values of a loop's variable; empty where they are unknown, or anything else may set it."""
+        name = (loop.get("Name") or {}).get("Value", "")
+        elsewhere = re.search(rf"\b{name}\b", re.sub(rf"\$\{{?{name}\b|\bfor\s+{name}\b", "", self._line))
+        values = [_word(each["Parts"], known) for each in loop.get("Items") or []]
+        unknown = elsewhere or not name.islower() or any(ANY in value for value in values)
+        return [] if unknown else values
+
+
+def _parts_in(node: Any) -> Iterator[list[Any]]:
+    """Yield the parts of each word in a part of the tree."""
+    if isinstance(node, dict) and isinstance(node.get("Parts"), list):
+        yield node["Parts"]
+    elif isinstance(node, dict | list):
+        for each in node.values() if isinstance(node, dict) else node:
+            yield from _parts_in(each)
+
+
+def _word(parts: list[Any], known: Mapping[str, str]) -> str:
+    """Return the word of these parts; alternatives in braces are not spelled out."""
+    literal = "".join(part["Value"] for part in parts if part["Type"] == "Lit")
+    if _BRACES.search(literal):
+        literal = _LIST.sub(GLOB, literal)
+        if len(parts) > 1 or _BRACES.search(literal):
+            return ANY
+        parts = [{"Type": "Lit", "Value": literal}]
+    return _text(parts, known)
+
+
+def _text(parts: list[Any], known: Mapping[str, str], *, quoted: bool = False) -> str:
+    """Return the text of a word's parts, with stand-ins for what is unknown."""
+    return "".join(_part(part, known, quoted=quoted) for part in parts)
+
+
+def _part(part: Mapping[str, Any], known: Mapping[str, str], *, quoted: bool) -> str:
+    value = part.get("Value", "")
+    match part["Type"]:
+        case "Lit" if quoted:
+            return re.sub(r'\\([$`"\\])', r"\1", value)
+        case "Lit":
+            return _ACTIVE.sub(lambda found: found[1] or GLOB, value)
+        case "SglQuoted":
+            return _decoded(value) if part.get("Dollar") else str(value)
+        case "DblQuoted":
+            return _text(part.get("Parts") or [], known, quoted=True)
+        case "ParamExp" if part["Param"]["Value"] in {"?", "#", "$", "!"}:
+            return "0"
+        case "ArithmExp":
+            return GLOB
+        case "CmdSubst" if (spoken := _spoken(part.get("Stmts") or [], known)) and quoted:
+            return spoken
+        case "ParamExp" if set(part) <= {"Type", "Pos", "End", "Dollar", "Rbrace", "Short", "Param"}:
+            found = known.get(part["Param"]["Value"], ANY)
+            return found if quoted or not re.search(r"\s", found) else ANY
+    return ANY
+
+
+def _spoken(statements: list[Any], known: Mapping[str, str]) -> str:
+    """Return what ``cat`` repeats of a here-document; empty for all other commands."""
+    if len(statements) != 1 or len(found := statements[0].get("Redirs") or []) != 1 or "Hdoc" not in found[0]:
+        return ""
+    words = [_text(each["Parts"], known) for each in (statements[0].get("Cmd") or {}).get("Args") or []]
+    return _text(found[0]["Hdoc"]["Parts"], known, quoted=True).rstrip("\n") if words == ["cat"] else ""
+
+
+def _decoded(value: str) -> str:
+    r"""Return the text that ``$'...'`` means; unknown where Python and the shell read an escape differently."""
+    if re.search(r"\\(?:[^abfnrtvxuU0-7'\"\\]|[4-7][0-7][0-7]|x\{)", re.sub(r"\\\\", "", value)):
+        return ANY
+    try:
+        return codecs.decode(value.encode("latin-1", "backslashreplace"), "unicode_escape").split("\0")[0]
+    except ValueError:
+        return ANY

@@ -1,0 +1,171 @@
+"""Find which places a tool call touches: the files and folders that its arguments, or its commands, name or cover."""
+
+from __future__ import annotations
+
+import glob
+import itertools
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+from worker.runners.tool_rules.patterns import ANY, GLOB, Fit, fit
+from worker.runners.tool_rules.shell_commands import PROGRAMS, program_of
+from worker.runners.tool_rules.shell_words import ShellCommand
+
+#: Arguments that say where a call works.
+WORKING_FOLDERS = ("cwd", "workdir", "working_directory", "directory", "dir_path")
+_RECURSIVE = re.compile(r"-[A-Za-z0-9]*[rR]|--recursive|--dereference-recursive")
+_NAMED = re.compile(r"path|file|uri|url|dir|folder|dest|source|target|root|cwd|notebook", re.IGNORECASE)
+_SEARCH_TOOL = re.compile(r"grep|glob|search|list|^ls$|find|tree", re.IGNORECASE)
+_TOKEN = re.compile(r"[^\s'\"`()\[\]{},;=<>|&$:@]+")
+#: A pattern of file names that goes up again behind its first star.
+_LEAVES = re.compile(f"{GLOB}.*/\\.\\.")
+#: Of a text, of folders on one line, of names that a pattern finds, of paths in all: beyond them nothing is known.
+_MOST_CHARS, _MOST_FOLDERS, _MOST_NAMES, _MOST_PATHS = 4_096, 24, 200, 5_000
+
+
+def folder_fit(pattern: str, paths: Iterable[str | None], root: str, *, covers: bool) -> list[Fit]:
+    """Return how each path fits a folder's pattern below ``root``; None, an unknown path, may be anywhere.
+
+    With ``covers`` a path with a slash at its end fits where anything below it does.
+    """
+    base = os.path.realpath(root)
+    patterns = {pattern, f"{pattern.rstrip('/')}/*"} | ({pattern[:-2]} if pattern.endswith("/*") else set())
+    found = []
+    for number, given in enumerate(itertools.islice(paths, _MOST_PATHS + 1)):
+        path = given if number < _MOST_PATHS else None
+        place = None if path is None else _relative(path, base)
+        texts = [ANY if place is None else place]
+        below = covers and path is not None and path.endswith("/")
+        if below:
+            texts.append(ANY if place == "." else f"{place}/{ANY}")
+        most = max(fit(each, text) for each in patterns for text in texts)
+        # That a folder covers what a pattern names is sure, whatever is in between.
+        found.append(Fit.DOES if below and most is Fit.MAY and GLOB not in texts[0] else most)
+    return found
+
+
+def _relative(path: str, base: str) -> str:
+    """Return a path's real place, relative to a folder; a folder around that is this folder itself."""
+    real = os.path.realpath(path)
+    return "." if base.startswith(real.rstrip("/") + "/") and path.endswith("/") else os.path.relpath(real, base)
+
+
+def paths_of_tool(tool: str, arguments: Mapping[str, Any], folder: str, *, named: bool) -> Iterator[str]:
+    """Yield the paths in a tool's arguments; ``named``: only of those whose names say that they are paths."""
+    searches = bool(_SEARCH_TOOL.search(tool))
+    base = next(
+        (
+            _joined(folder, value)
+            for name in ("path", *WORKING_FOLDERS)
+            if isinstance(value := arguments.get(name), str)
+        ),
+        folder,
+    )
+    if searches:
+        yield f"{base}/"
+    for name, text in _texts(arguments):
+        if not named or _NAMED.search(name) or (searches and name in {"pattern", "glob", "include"}):
+            place = unquote(re.sub(r"^file://[^/]*", "", text)) if text.startswith("file:") else text
+            inner = base if searches and name != "path" else folder
+            for start in {inner} if named else {folder, inner}:
+                yield from _covering(_globbed(place) if searches else place, start)
+
+
+def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _texts(each, str(key))
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts(each, name)
+    elif isinstance(value, str) and 0 < len(value) <= _MOST_CHARS and "\0" not in value:
+        if "\n" in value and not _NAMED.search(name):
+            return
+        yield name, value
+
+
+def _globbed(text: str) -> str:
+    """Return a search's pattern as a path: from its first special character on it covers everything."""
+    plain = re.split(r"[*?\[{]", text)[0]
+    return text if plain == text else f"{plain}{GLOB}"
+
+
+def paths_of_command(command: ShellCommand, folders: Iterable[str | None]) -> Iterator[str | None]:
+    """Yield the places that one command touches, in any of the folders that it may run in; None: anywhere."""
+    program, words = program_of(command), command.words[1:]
+    if ANY in program or GLOB in program or program in PROGRAMS["blind"] or (not words and ANY in command.words):
+        yield None
+    recursive = any(_RECURSIVE.fullmatch(word) for word in words)
+    deep = program not in PROGRAMS["shallow"] or (program == "ls" and recursive)
+    operands = [word for word in words if not word.startswith("-")]
+    for start in folders:
+        if start is None:
+            yield None
+            continue
+        if program in PROGRAMS["searchers"] and (recursive or program not in PROGRAMS["by_option"]):
+            yield f"{start}/" if program == "git" or len(operands) < 2 or program == "find" else start
+        for text in [*command.words, *command.files]:
+            if program in PROGRAMS["speakers"] and ANY in text and text in words:
+                continue
+            if (
+                ANY in text
+                or len(text) > _MOST_CHARS
+                or (text.startswith("~") and text in words)
+                or _LEAVES.search(text)
+            ):
+                yield None
+                continue
+            yield from _on_disk(text, start)
+            for token in {text, *_TOKEN.findall(text), *_values(text)}:
+                yield from _covering(token, start, deep=deep)
+
+
+def _on_disk(text: str, folder: str) -> Iterator[str | None]:
+    """Yield what a pattern of file names finds, for it may be links."""
+    if text.rpartition("/")[0].count(GLOB) > 1:
+        yield None
+    elif GLOB in text:
+        pattern = "*".join(map(glob.escape, str(Path(folder, text)).split(GLOB)))
+        found = list(itertools.islice(glob.iglob(pattern, include_hidden=True), _MOST_NAMES))  # noqa: PTH207
+        yield from found if len(found) < _MOST_NAMES else [None]
+
+
+def _values(word: str) -> list[str]:
+    """Return what may be a path behind a short option's letter."""
+    return [word[at:] for at in range(2, min(len(word), 6))] if re.match(r"-[A-Za-z]", word) else []
+
+
+def folders_of(commands: Iterable[ShellCommand], folder: str) -> list[str | None]:
+    """Return all folders that commands on one line may run in; None is among them where one is unknown."""
+    found: list[str | None] = [folder]
+    for command in commands:
+        for at, word in enumerate(command.words):
+            changes = (program_of(command) in {"cd", "pushd", "chdir"} and at and not word.startswith("-")) or (
+                at and command.words[at - 1] in {"-C", "--chdir", "--directory", "--work-tree"}
+            )
+            if changes:
+                unknown = ANY in word or GLOB in word or word.startswith("~")
+                found += [None if unknown or each is None else _joined(each, word) for each in found]
+        if (
+            program_of(command) in {"popd", "chdir"}
+            or ("-" in command.words and program_of(command) == "cd")
+            or len(found) > _MOST_FOLDERS
+        ):
+            return [None]
+    return found
+
+
+def _joined(folder: str, path: str) -> str:
+    return str(Path(folder, path))
+
+
+def _covering(text: str, folder: str, *, deep: bool = True) -> Iterator[str]:
+    """Yield a path, with a slash at its end where it is a folder whose content counts too."""
+    if not text or len(text) > _MOST_CHARS or "\0" in text:
+        return
+    path = Path(folder, text)
+    yield f"{path}/" if deep and (GLOB in text or path.is_dir()) else str(path)
