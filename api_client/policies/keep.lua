@@ -3,5 +3,5 @@
 -- KEYS[1] policies (hash: hash -> JSON)  KEYS[2] their last submits (sorted set)  ARGV[1] hash  ARGV[2] now in ms
 -- answers 1 where the store has it, else 0
 
-redis.call('ZADD', KEYS[2], ARGV[2], ARGV[1])
+redis.pcall('ZADD', KEYS[2], ARGV[2], ARGV[1])
 return redis.call('HEXISTS', KEYS[1], ARGV[1])

@@ -22,7 +22,7 @@ Spoil = Callable[[Any, Keys], object]
 ANYTHING = OwnerLimits(per_minute=10, unfinished=10, stored_bytes=10**6)
 ONE, OTHER = f"t0-{'1' * 32}", f"t0-{'2' * 32}"
 SETTLED = '{"day": "1", "at": 1, "amount": 5, "model": "m", "scopes": ["all"], "runs": 1}'
-#: What is damaged in the store, what then fails, and how to repair it.
+#: What is damaged in the store, what a relay sees fail then (nothing where a script passes over it), the repair.
 CASES: dict[str, tuple[str, Spoil, Spoil]] = {
     "a reservation that is no JSON": (
         f"settlement of {ONE}",
@@ -58,6 +58,16 @@ CASES: dict[str, tuple[str, Spoil, Spoil]] = {
         "allowance",
         lambda store, keys: store.set(keys.unfinished("local"), "x"),
         lambda store, keys: store.delete(keys.unfinished("local")),
+    ),
+    "counters that are no list": (
+        "",
+        lambda store, keys: (store.delete(keys.pending), store.set(keys.pending, "x")),
+        lambda store, keys: store.delete(keys.pending),
+    ),
+    "last submits of policies that are no set": (
+        "",
+        lambda store, keys: (store.delete(keys.policies_used), store.set(keys.policies_used, "x")),
+        lambda store, keys: store.delete(keys.policies_used),
     ),
     "a number of shards that is none": (
         "number of shards",
@@ -97,7 +107,7 @@ async def test_housekeeping_that_fails_refuses_no_submit(settings: Settings, sto
     fails, spoil, repair = CASES[what]
     await submit(settings)
     spoil(store, Keys(settings.namespace))
-    assert list(await submit(settings)) == [fails]
+    assert list(await submit(settings)) == [fails] * bool(fails)
     repair(store, Keys(settings.namespace))
     assert await submit(settings) == {}
 
@@ -117,7 +127,9 @@ async def test_doctor_tries_what_a_submit_does_and_names_what_fails(settings: Se
     assert "submit: the store carries out what a submit asks of it" in run(settings, "doctor").stdout
     assert not store.keys(f"{settings.namespace}:*doctor*"), "it leaves nothing"
     store.hset(Keys(settings.namespace).reservations, ONE, "{")
+    store.set(Keys(settings.namespace).pending, "x")
     told = run(settings, "doctor")
+    assert "housekeeping: counting fails: ResponseError" in told.stdout
     assert f"housekeeping: settlement of {ONE} fails: JSONDecodeError" in told.stdout
     assert told.returncode == 1
 

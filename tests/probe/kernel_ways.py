@@ -295,7 +295,7 @@ KERNEL_WAYS: dict[str, Way] = {
     "namespaces: clone, users": lambda _: _clones("clone"),
     "namespaces: clone3, users": lambda _: _clones("clone3"),
     "namespaces: setns": _enters,
-    "mount: in a namespace of its own": lambda _: in_child(
+    "mount: in a new namespace": lambda _: in_child(
         lambda: LIBC.unshare(_NEW_USERS | _NEW_MOUNTS) == 0 and LIBC.mount(b"none", b"/tmp", b"tmpfs", 0, None) == 0
     ),
     "mount: the system, writable": _remounts,
@@ -305,7 +305,7 @@ KERNEL_WAYS: dict[str, Way] = {
     "mount: mount_setattr": lambda _: passes("mount_setattr", _HERE, b"/", 0, bytes(32), 32),
     "mount: pivot_root": lambda _: passes("pivot_root", b"/", b"/", fine=(errno.EBUSY, errno.EINVAL)),
     "mount: chroot": lambda _: in_child(lambda: os.chroot("/")),
-    "write: a device of its own": _device,
+    "write: a new device": _device,
     "write: /": lambda _: makes("/way-out"),
     "write: HELIX_ROOT": lambda at: leaves(f"{at['root']}/way-out", lambda path: Path(path).touch()),
     "write: the folder above its own": lambda _: leaves("../way-out", lambda path: Path(path).touch()),

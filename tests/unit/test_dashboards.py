@@ -36,7 +36,7 @@ VALUES = {
     "outcome": {outcome.value for outcome in Outcome},
     "asked_again": {"0", "1"},
     "state": {state.value for state in TurnState},
-    "what": {*WHATS, BREAKER, LIMIT},
+    "what": {*WHATS, BREAKER, LIMIT, "credit"},
     "reason": {reason.value for reason in Reason},
     "status": {"200", "429", "500", "503"},
 }

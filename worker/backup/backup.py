@@ -304,7 +304,7 @@ def _restore_files(archive: Path, manifest: Manifest, places: _Places) -> tuple[
 
 
 def _put(name: str, folder: int, content: IO[bytes], entry: ArchiveEntry) -> None:
-    """Put a file in its place in an open folder, whole. A draft that a kill left is written anew."""
+    """Put a file in its place in an open folder, whole. It replaces a draft that a kill left."""
     draft = f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.restoring"
     with contextlib.suppress(FileNotFoundError):
         os.unlink(draft, dir_fd=folder)

@@ -47,7 +47,7 @@ if body ~= '' then share('SET', KEYS[21], ID .. ' ' .. body, 'PX', key_ms) end
 -- The first of its session is announced, here where store and broker are one server; one that waits is looked at when
 -- its deadline comes.
 look_again((position == 0 or double_text == 'interrupt') and NOW + ANNOUNCE_MS or far())
-count('turn.submitted')
+after(function() redis.call('RPUSH', PENDING, NOW .. '\nturn.submitted\t1') end) -- a counter that fails stops no turn
 emit('turn.queued', '{"position":' .. position .. '}')
 if position == 0 and held_back(true) then return { 'stored', position, 'held' } end
 if position > 0 or message == '' then return { 'stored', position, '' } end

@@ -101,7 +101,7 @@ def test_what_is_no_host_name_is_refused_before_it_is_looked_up(
     monkeypatch: pytest.MonkeyPatch, name: str, proxy: str
 ) -> None:
     outbound = Outbound(hosts=NAMED.hosts, proxy=proxy)
-    assert "no host name" in reach(monkeypatch, f"{name}:443", outbound=outbound)
+    assert "not a host name" in reach(monkeypatch, f"{name}:443", outbound=outbound)
 
 
 @pytest.mark.parametrize("target", ["a.allowed.example", "a.allowed.example:", "a.allowed.example:80", "b.example:443"])

@@ -203,7 +203,7 @@ class Guard:
         self._reap()  # one that has ended by itself by now was not ended by this
         if not agent.running:
             return
-        if grace <= 0 or agent.held:  # one that is suspended hears no signal
+        if grace <= 0:
             self._kill(agent, "terminated")
             return
         agent.cause = agent.cause or "terminated"

@@ -308,7 +308,7 @@ class Outbound:
         host, _, port = target.lower().rpartition(":")
         host = host.removesuffix(".")
         if not _HOST.fullmatch(host) or len(host) > _MOST_HOST:
-            raise Refused(403, f"{target[:200]!r} is no host name with a port")
+            raise Refused(403, f"{target[:200]!r} is not a host name with a port")
         host = host.strip("[]")
         if not any(_matches(entry, host, port) for entry in self.hosts):
             raise Refused(403, f"{target[:200]} is not named in HELIX_BOX_HOSTS (docs/security.md)")

@@ -14,7 +14,7 @@ _TABLE = Path(__file__).with_name("syscalls.txt")
 _MACHINES = {"x86_64": (1, 0xC000003E), "aarch64": (2, 0xC00000B7)}
 
 _Step = tuple[int, int, int, int]  # operation, steps to skip where it holds, where it does not, value
-# Operations (linux/bpf_common.h); what is loaded is an offset in ``struct seccomp_data``, little-endian.
+# Operations (linux/bpf_common.h); a load names an offset in ``struct seccomp_data``, little-endian.
 _LOAD, _EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 _ALLOW: _Step = (_RETURN, 0, 0, 0x7FFF0000)
