@@ -337,7 +337,14 @@ def test_a_hook_that_does_not_find_its_rules_lets_nothing_run(flags: list[str], 
 @pytest.mark.parametrize("command", [*PUSHES[::40], *HARMLESS[::40]])
 def test_the_real_hooks_find_the_parser(flags: list[str], hook: Path, command: str, tmp_path: Path) -> None:
     named = {name: str(tmp_path / name) for name in ("question", "seen")}
-    order = {"rules": [{**ASK_PUSH, "do": "deny"}], "root": ROOT, "folder": FOLDER, "asks": True, "denied": "No."}
+    order = {
+        "rules": [{**ASK_PUSH, "do": "deny"}],
+        "root": ROOT,
+        "folder": FOLDER,
+        "asks": True,
+        "denied": "No.",
+        "later": "Later.",
+    }
     (tmp_path / "order").write_text(json.dumps({**order, **named, "answer": None, "keeper": None}))
     call = {"tool_name": "Bash", "tool_input": {"command": command}, "tool_use_id": "c"}
     argv = [sys.executable, *flags, str(hook), str(tmp_path / "order")]

@@ -165,8 +165,8 @@ def boxed(
     # Before 0.7 bubblewrap could not bound a tmpfs; then only its use is watched.
     size = ["--size", str(tmp_mb * 2**20)] if tmp_mb and _knows(program, ["--size"]) else []
     command += ["--proc", "/proc", "--dev", "/dev", *size, "--tmpfs", "/dev/shm", *size, "--tmpfs", "/tmp"]  # noqa: S108
-    for path in _hidden_in_proc():
-        command += ["--ro-bind", "/dev/null", path]
+    for name in _hidden_in_proc():
+        command += ["--ro-bind", "/dev/null", name]
     for bind in binds:
         command += ["--bind-try" if bind.writable else "--ro-bind-try", str(bind.path), str(bind.path)]
     for path in hidden:
