@@ -426,7 +426,7 @@ _HIDES = (
 
 
 #: Printable letters that nobody sees.
-_BLANK = "\u3164\u2800\uffa0\ufe0f\u0430\u0308"
+_BLANK = "\u3164\u2800\uffa0\ufe0f\u0308"
 
 
 def _read_back(text: str) -> str:
