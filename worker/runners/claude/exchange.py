@@ -283,7 +283,8 @@ class ProcessFiles:
         facts = {**ending.evidence, **self._facts(message), "text_from": left.origin}
         evidence = evidence_of(order, self.mark, self.agent, ending, message.stream, left, lives=lives)
         stop = None if lives else stopped(ending, order, facts)
-        return weigh(stop or completion_gate.judge(evidence, facts), ending.witnessed), left
+        completion = stop or completion_gate.judge(evidence, facts)
+        return weigh(completion, ending.witnessed, answer=left.text), left
 
     def proven(self, folder: Path, message: Exchange, ending: Ending) -> tuple[Completion, Left, int] | None:
         """The verdict over a message that is complete beyond doubt, and the length of the transcript; None in doubt."""

@@ -150,7 +150,7 @@ class ClaudeCliRunner(ProcessRunner):
             facts["skipped_lines"] = stream.skipped
         stop = stopped(ending, order, facts)
         evidence = evidence_of(order, order.mark, session_of(order), ending, stream, left)
-        completion = weigh(stop or claude_gate.judge(evidence, facts), ending.witnessed)
+        completion = weigh(stop or claude_gate.judge(evidence, facts), ending.witnessed, answer=left.text)
         if completion.kind is ErrorKind.SESSION_LOST:
             claude_sessions.forget(base)
         if completion.verdict is not Verdict.CANCELLED:

@@ -193,6 +193,7 @@ class CommandRunner(ProgramRunner):
     blank_lines = True
     can_only_read = False
     needs_witness = False
+    needs_every_call = True
 
     def command(self, option: str, settings: Settings) -> CommandRules:
         """The command that an option names. Raises ``DeclarationError``."""

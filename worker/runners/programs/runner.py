@@ -147,6 +147,8 @@ class ProgramRunner(ProcessRunner):
     holds_tools = False
     #: Whether an end of it counts only where a model call of it was seen at the door.
     needs_witness = True
+    #: Whether a call that failed leaves a gap in its answer; in the loop of an agent with tools, helpers may fail.
+    needs_every_call = False
 
     def model(self, option: str) -> str:
         """The model that its service is asked for: it follows the agent's name."""
@@ -179,6 +181,10 @@ class ProgramRunner(ProcessRunner):
     def hear(self, run: Run) -> Heard:
         """Return the reader of its output."""
         raise NotImplementedError
+
+    def answer(self, run: Run, heard: Heard, witnessed: Witnessed | None) -> str:
+        """Return the answer that it gave as its output."""
+        return heard.text
 
     def call_of(self, run: Run, heard: Heard) -> WaitingCall | None:
         """The tool call that a person is to be asked about, of a run that ended with one."""
@@ -266,7 +272,7 @@ class ProgramRunner(ProcessRunner):
         heard = self.hear(run)
 
         def conclude(ending: Ending, emit: Emit) -> RunResult:
-            result = _concluded(run, heard, ending, emit, needs_witness=self.needs_witness)
+            result = self._concluded(run, heard, ending, emit)
             return (
                 replace(result, call=self.call_of(run, heard)) if result.completion.verdict is Verdict.ASKS else result
             )
@@ -274,30 +280,32 @@ class ProgramRunner(ProcessRunner):
         clear = functools.partial(shutil.rmtree, run.home, ignore_errors=True)
         return Reading(take_line=heard.take_line, conclude=conclude, clear=clear)
 
-
-def _concluded(run: Run, heard: Heard, ending: Ending, emit: Emit, *, needs_witness: bool) -> RunResult:
-    """The verdict by what the agent says and what the door saw, the answer, and the session to continue from."""
-    order, evidence = run.order, {**ending.evidence, **heard.said}
-    completion = stopped(ending, order, evidence) or heard.judge(ending, evidence)
-    completion = weigh(completion, ending.witnessed, required=needs_witness)
-    text = heard.text
-    if written := written_files(order.directory).get(RESPONSE, "").strip():
-        text = written
-        if written != heard.text.strip() and completion.verdict is not Verdict.CANCELLED:
+    def _concluded(self, run: Run, heard: Heard, ending: Ending, emit: Emit) -> RunResult:
+        """The verdict by what the agent says and what the door saw, the answer, and the session to continue from."""
+        order, evidence = run.order, {**ending.evidence, **heard.said}
+        text = written_files(order.directory).get(RESPONSE, "").strip() or self.answer(run, heard, ending.witnessed)
+        completion = weigh(
+            stopped(ending, order, evidence) or heard.judge(ending, evidence),
+            ending.witnessed,
+            answer=text,
+            every=self.needs_every_call,
+            required=self.needs_witness,
+        )
+        if text.strip() != heard.text.strip() and completion.verdict is not Verdict.CANCELLED:
             emit(AgentEvent(kind="reset", text="the answer is in the file"))
-            emit(AgentEvent(kind="output", text=written))
-    if completion.kind is ErrorKind.SESSION_LOST:
-        homes.forget(order, run.kept)
-    session = ""
-    if completion.verdict in {Verdict.COMPLETE, Verdict.ASKS} and run.program.state and heard.session:
-        spent = run.kept.spent + float(heard.usage.get("cost_usd") or 0.0)
-        session = homes.keep(order, run.home, run.program.state, heard.session, spent)
-    said = run.instructions if run.program.instructions else ""
-    sent = Sent(system=said, messages=({"role": "user", "content": run.prompt},), continues=run.kept.knows)
-    usage = priced({**heard.usage, **_counted(ending.witnessed)}, run.settings.prices)
-    return RunResult(
-        completion=completion, text=text, usage=usage, agent_session=session, sent=sent, journal=heard.journal
-    )
+            emit(AgentEvent(kind="output", text=text))
+        if completion.kind is ErrorKind.SESSION_LOST:
+            homes.forget(order, run.kept)
+        session = ""
+        if completion.verdict in {Verdict.COMPLETE, Verdict.ASKS} and run.program.state and heard.session:
+            spent = run.kept.spent + float(heard.usage.get("cost_usd") or 0.0)
+            session = homes.keep(order, run.home, run.program.state, heard.session, spent)
+        said = run.instructions if run.program.instructions else ""
+        sent = Sent(system=said, messages=({"role": "user", "content": run.prompt},), continues=run.kept.knows)
+        usage = priced({**heard.usage, **_counted(ending.witnessed)}, run.settings.prices)
+        return RunResult(
+            completion=completion, text=text, usage=usage, agent_session=session, sent=sent, journal=heard.journal
+        )
 
 
 def _counted(witnessed: Witnessed | None) -> dict[str, int]:

@@ -29,6 +29,7 @@ class PythonRunner(ProgramRunner):
     wanted = False
     can_only_read = False
     needs_witness = False
+    needs_every_call = True
 
     def __init__(self, module: str = "", **given: Any) -> None:
         super().__init__(**given)
