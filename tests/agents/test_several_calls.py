@@ -9,7 +9,7 @@ from tests.agents.stub import Services, StubReply, fails, said_in, says
 from tests.agents.test_python_agents import written
 from worker.runners.guard.processes import Processes
 
-_ASK = """
+ASK = """
 import json, os, urllib.request
 from concurrent.futures import ThreadPoolExecutor
 
@@ -84,7 +84,7 @@ def test_a_part_that_was_cut_makes_the_answer_incomplete(
 ) -> None:
     merged = says(f"{_ONE} {_TWO}")
     with ByPrompt(one=one, two=says(_TWO), merge=merged) as stub:
-        ran = written(tmp_path, agents, f"{_ASK}def consultant(context):\n{code}", stub=stub).run()
+        ran = written(tmp_path, agents, f"{ASK}def consultant(context):\n{code}", stub=stub).run()
     assert ran.verdict == verdict, (ran.result.text, ran.evidence)
     assert ran.evidence["overruled"] == "complete"
     assert "digests" not in str(ran.evidence)
@@ -116,5 +116,5 @@ def test_a_call_that_was_repeated_or_whose_text_is_not_in_the_answer_leaves_it_c
 ) -> None:
     more = {"again,": says(_ONE_WHOLE), "continue": says("dle."), "prefilled": says("dle.")}
     with ByPrompt(one=one, two=says(_TWO), **more) as stub:
-        ran = written(tmp_path, agents, f"{_ASK}def consultant(context):\n{code}", stub=stub).run()
+        ran = written(tmp_path, agents, f"{ASK}def consultant(context):\n{code}", stub=stub).run()
     assert ran.verdict == "complete", (ran.reason, ran.evidence)

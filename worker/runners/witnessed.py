@@ -106,8 +106,12 @@ class Witnessed:
         Where calls offered tools, the last of those: titles and summaries beside an agent's loop do not count, and a
         sub-agent's last call is followed by one of the agent that had started it.
         """
-        loop = [call for call in self.calls if call.tools] or self.calls
-        return loop[-1] if loop else None
+        return self.loop[-1] if self.loop else None
+
+    @property
+    def loop(self) -> Sequence[Call]:
+        """The calls that offer tools; all where none does."""
+        return [call for call in self.calls if call.tools] or self.calls
 
     def broken(self, answer: str, *, every: bool) -> Call | None:
         """Return a call that ended badly, that nothing repeated, and whose text is in the answer; None without one.
@@ -166,7 +170,7 @@ def objection(witnessed: Witnessed, *, ends_by_tool: bool = False) -> str:
 
 def _problem_of(call: Call, whose: str) -> str:
     said = f" ({call.word})" if call.word else ""
-    status = f"HTTP {call.status}" if call.status >= 400 else "an error in its answer"
+    status = f"HTTP {call.status}" if call.status >= 300 else "an error in its answer"
     return {
         CallEnd.TOOL: f"{whose} asked for a tool, and no other call followed{said}",
         CallEnd.LIMIT: f"the model's output was too long{said}",
@@ -216,6 +220,15 @@ def weigh(
     return _ruled(replace(completion, reason=f"the provider says otherwise: {problem}", evidence=evidence), call)
 
 
+def explained(completion: Completion, witnessed: Witnessed | None) -> Completion:
+    """The verdict over a run that was stopped; where its model calls had failed, the last of them says why."""
+    ended = [call for call in witnessed.loop if call.end is not CallEnd.CUT] if witnessed else []
+    if not ended or ended[-1].end not in {CallEnd.ERROR, CallEnd.LIMIT, CallEnd.REFUSED}:
+        return completion
+    problem = _problem_of(ended[-1], "its last model call")
+    return _ruled(replace(completion, why=None, reason=f"{completion.reason}; {problem}"), ended[-1])
+
+
 def _ruled(completion: Completion, call: Call | None) -> Completion:
     """The completion as the deciding call has it."""
     match call.end if call else CallEnd.UNKNOWN:
@@ -225,7 +238,7 @@ def _ruled(completion: Completion, call: Call | None) -> Completion:
         case CallEnd.REFUSED:
             return replace(completion, verdict=Verdict.REFUSED, kind=None, why=Why.REFUSED)
         case CallEnd.ERROR if call:
-            status = call.status if call.status >= 400 else 0
+            status = call.status if call.status >= 300 else 0
             passing, fault = passes(status, call.word), fault_of(status, call.word)
             return replace(
                 completion,

@@ -121,7 +121,7 @@ def evidence_of(
     return Evidence(
         run=run,
         session=session,
-        exit_code=ending.exit.code,
+        exit_code=None if lives else ending.exit.code,
         stderr=ending.stderr,
         marks=left.marks,
         result=stream.result,
@@ -278,7 +278,6 @@ class ProcessFiles:
         ``lives``: its process has not come to its own end; the message is judged without.
         """
         order = replace(message.order, directory=folder)
-        ending = replace(ending, exit=Exit(pid=ending.exit.pid)) if lives else ending
         left = left_by(order, self.agent, message.prompt, message.base, self.home, message.stream)
         facts = {**ending.evidence, **self._facts(message), "text_from": left.origin}
         evidence = evidence_of(order, self.mark, self.agent, ending, message.stream, left, lives=lives)

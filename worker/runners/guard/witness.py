@@ -287,6 +287,8 @@ class Record:
         self._path = path
         #: Calls that ended badly and were not repeated, by their numbers: what they asked.
         self._unmet: dict[int, Request] = {}
+        #: How many calls ended badly, one after the other, until now.
+        self.failures = 0
 
     def begin(self, path: str) -> Listening | None:
         """Listen to a call; None where the path belongs to no model call."""
@@ -308,6 +310,8 @@ class Record:
         """More is known of a call; one that has ended is all that is kept of it."""
         with self._lock:
             self._put(listening.number, call)
+            if call.ended:
+                self.failures = 0 if call.end in WENT_ON else self.failures + 1
             if call.ended and call.end not in WENT_ON:
                 self._unmet[listening.number] = replace(listening.request, text="")
             elif call.ended:
@@ -551,7 +555,7 @@ class Listening:
         model = call.model or word_of(facts.pop("model", ""))
         facts.pop("model", None)
         end = facts.get("end")
-        if call.status >= 400:
+        if call.status >= 300:
             return {**facts, "end": CallEnd.ERROR, "model": model}
         if end is CallEnd.WELL and (asked or refused):
             facts["end"] = CallEnd.TOOL if asked else CallEnd.REFUSED

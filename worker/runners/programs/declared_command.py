@@ -139,6 +139,11 @@ class CommandOutput:
         return "kept"
 
     @property
+    def finished(self) -> bool:
+        """Its rule says what its end is, with an exit code."""
+        return False
+
+    @property
     def said(self) -> Mapping[str, Any]:
         """Nothing."""
         return {}

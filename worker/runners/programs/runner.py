@@ -72,6 +72,11 @@ class Heard(Protocol):
         ...
 
     @property
+    def finished(self) -> bool:
+        """Whether it has said its end, so that it may be ended where it does not exit."""
+        ...
+
+    @property
     def said(self) -> Mapping[str, Any]:
         """What it says about itself, for the evidence; JSON-ready."""
         ...
@@ -212,9 +217,7 @@ class ProgramRunner(ProcessRunner):
             files = {name: filled(text, run.values, quoted=True) for name, text in run.program.files.items()}
             files |= {run.program.instructions: run.instructions} if run.program.instructions else {}
             homes.make(run.home, run.kept, {**files, "prompt.txt": run.prompt})
-            return Play(
-                launch=self._launch(run), take_line=reading.take_line, conclude=reading.conclude, clear=reading.clear
-            )
+            return reading.play(self._launch(run))
         except OSError as error:
             reading.clear()
             return not_begun(f"the run's folders could not be made: {error}", host=error.errno in SHORT_OF)
@@ -278,11 +281,13 @@ class ProgramRunner(ProcessRunner):
             )
 
         clear = functools.partial(shutil.rmtree, run.home, ignore_errors=True)
-        return Reading(take_line=heard.take_line, conclude=conclude, clear=clear)
+        return Reading(take_line=heard.take_line, conclude=conclude, clear=clear, finished=lambda: heard.finished)
 
     def _concluded(self, run: Run, heard: Heard, ending: Ending, emit: Emit) -> RunResult:
         """The verdict by what the agent says and what the door saw, the answer, and the session to continue from."""
         order, evidence = run.order, {**ending.evidence, **heard.said}
+        if ending.finished:  # the exit code is ours
+            ending = replace(ending, exit=replace(ending.exit, code=0))
         text = written_files(order.directory).get(RESPONSE, "").strip() or self.answer(run, heard, ending.witnessed)
         completion = weigh(
             stopped(ending, order, evidence) or heard.judge(ending, evidence),
@@ -376,6 +381,11 @@ class ChildLines(Transcript):
     def session(self) -> str:
         """The agent's own name of its session."""
         return str(self.facts.get("agent_session") or "")
+
+    @property
+    def finished(self) -> bool:
+        """Return whether it gave its result."""
+        return self.result
 
     @property
     def said(self) -> Mapping[str, Any]:
