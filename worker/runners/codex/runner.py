@@ -212,6 +212,7 @@ _PROGRAM = AgentProgram(
     instructions=".codex/AGENTS.md",
     state=(".codex/sessions",),
     api="responses",
+    version="0.169.0",
 )
 
 

@@ -183,6 +183,10 @@ class ProgramRunner(ProcessRunner):
             return str(error)
         return ""
 
+    def tried(self, option: str, settings: Settings) -> str:
+        """Say why its agent, whose program is there, cannot be run, by trying; empty when it can. Takes seconds."""
+        return ""
+
     def hear(self, run: Run) -> Heard:
         """Return the reader of its output."""
         raise NotImplementedError
