@@ -292,7 +292,8 @@ class ProgramRunner(ProcessRunner):
         order, evidence = run.order, {**ending.evidence, **heard.said}
         if ending.finished:  # the exit code is ours
             ending = replace(ending, exit=replace(ending.exit, code=0))
-        text = written_files(order.directory).get(RESPONSE, "").strip() or self.answer(run, heard, ending.witnessed)
+        written = written_files(order.directory).get(RESPONSE, "").strip()
+        text = written or self.answer(run, heard, ending.witnessed)
         completion = weigh(
             stopped(ending, order, evidence) or heard.judge(ending, evidence),
             ending.witnessed,
@@ -301,7 +302,8 @@ class ProgramRunner(ProcessRunner):
             required=self.needs_witness,
         )
         if text.strip() != heard.text.strip() and completion.verdict is not Verdict.CANCELLED:
-            emit(AgentEvent(kind="reset", text="the answer is in the file"))
+            reason = "the answer is in the file" if written else "the agent's own notes are no part of the answer"
+            emit(AgentEvent(kind="reset", text=reason))
             emit(AgentEvent(kind="output", text=text))
         if completion.kind is ErrorKind.SESSION_LOST:
             homes.forget(order, run.kept)
