@@ -160,7 +160,30 @@ def hang(_: str, _number: object, _params: Params) -> Params:
     return {"stopReason": "cancelled"}
 
 
+def chunks(said: str, _number: object, _params: Params) -> Params:
+    for message, piece in json.loads(said):
+        named = {"messageId": message} if message else {}
+        update("agent_message_chunk", content={"type": "text", "text": piece}, **named)
+    return DONE
+
+
+def tool(status: str, _number: object, _params: Params) -> Params:
+    update("tool_call", toolCallId="t", title="make", kind="execute", status="pending")
+    update("tool_call_update", toolCallId="t", status=status)
+    return DONE
+
+
+def summary(said: str, _number: object, _params: Params) -> Params:
+    """A call without tools and one with some; what the first one brought is said too."""
+    ask_model(tools=[{"type": "function"}])
+    return chunks(said, 0, {})
+
+
 CASES: dict[str, Case] = {
+    "chunks": chunks,
+    "tool": tool,
+    "meta": lambda meta, *_: DONE | {"_meta": json.loads(meta)},
+    "summary": summary,
     "stop": lambda reason, *_: {"stopReason": json.loads(reason)},
     "error": fail,
     "leaves": leave,
@@ -179,9 +202,9 @@ CASES: dict[str, Case] = {
 }
 
 
-def ask_model() -> None:
+def ask_model(**more: Any) -> None:
     """One call that ends well: without any, nothing that the agent says counts as complete."""
-    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": True}).encode()
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": "x"}], "stream": True, **more}).encode()
     headers = {"content-type": "application/json"}
     with urllib.request.urlopen(
         urllib.request.Request(f"{os.environ['MODEL_URL']}/chat/completions", body, headers)
@@ -226,4 +249,5 @@ def main(case: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    given = Path(sys.argv[1])
+    main(given.read_text() if given.is_absolute() else sys.argv[1])

@@ -18,6 +18,8 @@ from worker.runners.base import AgentEvent, Order, ToolOrders
 from worker.runners.guard.processes import Processes
 
 AGENT = Path(__file__).with_name("acp_agent.py")
+_PIECE = "A piece that is long enough, "
+_SAID = f"Hello {_PIECE}two."
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -27,10 +29,12 @@ def agent(tmp_path: Path, agents: Processes) -> Iterator[Agent]:
         yield Agent(root=tmp_path, runner="acp:mine.yaml", agents=agents, stub=services)
 
 
-def played(agent: Agent, case: str, **values: Any) -> Ran:
-    declared: dict[str, Any] = {"program": sys.executable, "arguments": [str(AGENT), case], "state": [".kept"]}
-    declared["environment"] = {"MODEL_URL": "{url}"}
-    (agent.root / "mine.yaml").write_text(json.dumps(declared))
+def played(agent: Agent, case: str, declared: dict[str, Any] | None = None, **values: Any) -> Ran:
+    # In a declaration {name} is filled in: the case goes by a file.
+    (agent.root / "case").write_text(case)
+    given: dict[str, Any] = {"program": sys.executable, "arguments": [str(AGENT), str(agent.root / "case")]}
+    given |= {"state": [".kept"], "environment": {"MODEL_URL": "{url}"}, **(declared or {})}
+    (agent.root / "mine.yaml").write_text(json.dumps(given))
     return agent.run(**values)
 
 
@@ -56,11 +60,53 @@ def played(agent: Agent, case: str, **values: Any) -> Ran:
         ("asks", "complete", "Hello -32601 -32601world"),
         ("late", "complete", "Hello late"),
         ("lingers", "complete", "Hello "),
+        ("tool=completed", "complete", "Hello \n\nworld"),
+        ("tool=failed", "complete", "Hello \n\nworld"),
+        ("tool=in_progress", "incomplete", "Hello \n\nworld"),
+        ('meta={"error": "quota"}', "incomplete", "Hello world"),
+        ('meta={"error": {"message": "quota"}}', "incomplete", "Hello world"),
+        ('meta={"usage": {}}', "complete", "Hello world"),
+        # A message that comes whole behind its pieces; two messages; texts that really come twice.
+        (f"chunks={json.dumps([['m', _PIECE], ['m', 'two.'], ['m', _PIECE + 'two.']])}", "complete", _SAID + "world"),
+        (f"chunks={json.dumps([['m', _PIECE], ['n', _PIECE]])}", "complete", f"Hello {_PIECE}\n\n{_PIECE}world"),
+        (f"chunks={json.dumps([['', 'ha'], ['', 'ha'], ['', 'haha']])}", "complete", "Hello hahahahaworld"),
+        ("chunks=" + json.dumps([["", _PIECE], ["", f"Hello {_PIECE}"]]), "complete", f"Hello {_PIECE}world"),
     ],
 )
 def test_every_way_to_end_gets_its_verdict(agent: Agent, case: str, verdict: str, text: str) -> None:
     ran = played(agent, case)
     assert (ran.verdict, ran.result.text, ran.shown) == (verdict, text, text), (ran.reason, ran.evidence)
+
+
+_SUMMARY = "This summary of the conversation is for the agent alone and no part of any answer at all."
+_ANSWER = "Here is what you asked for."
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        ([["m", _SUMMARY], ["n", _ANSWER]], f"Hello {_ANSWER}world"),
+        ([["m", _SUMMARY[:20]], ["m", _SUMMARY[20:]], ["n", _ANSWER]], f"Hello {_ANSWER}world"),
+        ([["n", _ANSWER], ["m", _SUMMARY]], f"Hello {_ANSWER}world"),
+        ([["n", f"{_ANSWER} {_SUMMARY}"]], f"Hello {_ANSWER} {_SUMMARY}world"),
+        ([["n", _ANSWER]], f"Hello {_ANSWER}world"),
+    ],
+)
+def test_the_text_of_a_call_beside_its_loop_is_no_part_of_the_answer(
+    agent: Agent, said: list[list[str]], text: str
+) -> None:
+    agent.stub.replies = [says(_SUMMARY), says(_ANSWER)]  # type: ignore[union-attr]
+    ran = played(agent, f"summary={json.dumps(said)}", declared={"side_calls": "without_tools"})
+    assert (ran.verdict, ran.shown) == ("complete", ran.result.text)
+    assert "".join(ran.result.text.split()) == "".join(text.split())
+    plain = played(agent, f"summary={json.dumps(said)}")
+    assert "".join(plain.result.text.split()) == "".join(f"Hello {''.join(piece for _, piece in said)}world".split())
+
+
+def test_a_notice_of_the_agent_is_no_part_of_the_answer(agent: Agent) -> None:
+    said = json.dumps([["", "Compacting…"], ["", "Compaction completed.\n- Tokens: 5"], ["", "Compacting… is a word."]])
+    ran = played(agent, f"chunks={said}", declared={"notices": ["Compacting…", "Compaction completed.*"]})
+    assert (ran.verdict, ran.result.text) == ("complete", "Hello Compacting… is a word.world")
 
 
 def test_an_agent_that_others_killed_is_lost_not_broken(agent: Agent) -> None:

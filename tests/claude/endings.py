@@ -38,6 +38,7 @@ class Ending:
         truth: what the verdict must be: a verdict, or the kind of an error. text: the whole answer, where it has one.
         retry_after: how long the service asks to wait at least, in seconds, where the CLI shows it.
         small_disk: its session lies on a disk of 8 MB.
+        chosen: replies by a word of what is asked, as ``Stub`` has them.
         unheard: the truth where the CLI left out its StopFailure hook, which alone would have named the error.
     """
 
@@ -53,10 +54,11 @@ class Ending:
     retry_after: float = 0.0
     small_disk: bool = False
     unheard: str = ""
+    chosen: dict[str, Reply] | None = None
 
     def run(self, agent: Agent) -> Ran:
         """Bring it about."""
-        agent.stub.replies = list(self.replies)
+        agent.stub.replies, agent.stub.chosen = list(self.replies), self.chosen or {}
         agent.settings |= self.settings or {}
         if self.wrapper:
             agent = agent.wrapped(self.wrapper)
@@ -105,6 +107,12 @@ _WRITE = calls("Write", file_path="output/notes.md", content="x")
 _OK = says("Guten ", "Tag.\n\n<!-- STEP: done -->")
 _PIECES = [f"Satz {number} von zwanzig.\n" for number in range(1, 21)]
 _LOOK = Reply(chunks=("Das ADR ", "in voller Länge."), tool=("Read", {"file_path": "nix"}), stop_reason="tool_use")
+_HELPER = Reply(
+    chunks=("Ich frage.",),
+    tool=("Agent", {"description": "d", "prompt": "HELPERTASK", "subagent_type": "general-purpose"}),
+    stop_reason="tool_use",
+)
+_REFUSES = says("Das ", "mache ich nicht.", stop_reason="refusal")
 _TOO_LONG = says("immer ", "weiter ", stop_reason="max_tokens")
 #: What a service says to a subscription that is used up until some moment: these tests may take half an hour.
 _USED_UP = fails(
@@ -130,6 +138,28 @@ ENDINGS = [
         wrapper=BACKGROUND,
         settings=BASH,
         text="Ich warte.\n\nGuten Tag.\n\n<!-- STEP: done -->",
+    ),
+    Ending(
+        name="it hangs behind its end",
+        truth="complete",
+        replies=(_OK,),
+        wrapper='"$CLI" "$@"\nsleep 600',
+        text="Guten Tag.\n\n<!-- STEP: done -->",
+    ),
+    Ending(
+        name="a helper fails",
+        truth="complete",
+        replies=(_HELPER, _OK),
+        chosen={"HELPERTASK": fails(400)},
+        settings={"claude_tools": ("default",)},
+        text="Ich frage.\n\nGuten Tag.\n\n<!-- STEP: done -->",
+    ),
+    Ending(
+        name="a helper fails, and then the agent",
+        truth="permanent",
+        replies=(_HELPER, fails(400)),
+        chosen={"HELPERTASK": fails(400)},
+        settings={"claude_tools": ("default",)},
     ),
     Ending(name="reader of stdout closed", truth="complete", replies=(_OK,), wrapper=LOSE_STDOUT),
     *(
@@ -247,6 +277,9 @@ ENDINGS = [
         wrapper=LOSE_STDOUT,
         text="erster Teil, zweiter Teil",
     ),
+    Ending(name="refusal", truth="refused", replies=(_REFUSES,)),
+    Ending(name="refusal without a word", truth="refused", replies=(says("", stop_reason="refusal"),)),
+    Ending(name="a tool's use, then a refusal", truth="refused", replies=(_WRITE, _REFUSES)),
     Ending(name="HTTP 500", truth="transient", replies=(fails(500),)),
     Ending(name="HTTP 529", truth="transient", replies=(fails(529),)),
     Ending(name="tool call, then HTTP 400", truth="permanent", replies=(_WRITE, fails(400))),

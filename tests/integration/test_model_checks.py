@@ -1,7 +1,6 @@
 """A model that cannot work is found by `turns doctor`, refused by `turns up`, and explained by `turns show`."""
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -73,9 +72,11 @@ def test_a_service_that_does_not_list_the_model_says_which_it_lists() -> None:
     assert (state, "llama, mistral" in message) == ("wrong", True)
 
 
-def test_of_an_agents_program_and_service_both_are_looked_for() -> None:
+def test_of_an_agents_program_and_service_both_are_looked_for(tmp_path: Path) -> None:
+    (tmp_path / "agent").write_text("#!/bin/sh\necho 0.169.0 and 1.18.33\n")
+    (tmp_path / "agent").chmod(0o755)
     with service("qwen3") as url:
-        here = {"openai_url": url, "agent_path": sys.executable}
+        here = {"openai_url": url, "agent_path": str(tmp_path / "agent")}
         assert said(models={"m": "codex:qwen3"}, **here)[0] == "ok"
         assert "does not list 'other'" in said(models={"m": "acp:opencode:other"}, **here)[1]
         state, message, fix = said(models={"m": "codex:qwen3"}, openai_url=url, agent_path="no-such-agent")

@@ -25,7 +25,7 @@ from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.codex.runner import CodexRunner
 from worker.runners.http.runner import OpenAiHttpRunner
 from worker.runners.programs.declared_command import CommandRunner
-from worker.runners.programs.runner import ProgramRunner
+from worker.runners.programs.runner import ProgramRunner, find
 from worker.runners.python.runner import PythonRunner
 from worker.runners.scripted import runner as script
 from worker.runners.scripted.runner import ScriptedRunner
@@ -154,6 +154,22 @@ def lacking(settings: Settings, model: str) -> str:
     """
     runner, option = build_runner(settings.models[model])
     return runner.missing(option, settings.of_model(model)) if isinstance(runner, ProgramRunner) else ""
+
+
+def broken(settings: Settings, model: str) -> str:
+    """Return why an agent that is there cannot be run, by trying; empty where it can. Raises as ``lacking``."""
+    runner, option = build_runner(settings.models[model])
+    return runner.tried(option, settings.of_model(model)) if isinstance(runner, ProgramRunner) else ""
+
+
+def certified_program(settings: Settings, model: str) -> tuple[str, str]:
+    """The path of an agent's program and its certified version; empty where there is none. Raises as ``lacking``."""
+    runner, option = build_runner(settings.models[model])
+    if not isinstance(runner, ProgramRunner):
+        return "", ""
+    own = settings.of_model(model)
+    program = runner.program(option, own)
+    return find(program, own), program.version
 
 
 def listed_name(settings: Settings, model: str) -> str:

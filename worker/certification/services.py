@@ -382,7 +382,7 @@ class _Handler(BaseHTTPRequestHandler):
             raise _Cut
         if reply.hangs == "before":
             self._hang()
-        if reply.status >= 400:
+        if reply.status != 200:
             error = form.error(_KINDS.get(reply.status, "api_error"))
             self._send(reply.status, json.dumps(error).encode(), reply.retry_after)
         elif reply.body is not None:

@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any, Literal
 
+from worker.runners.answer_words import MOST, digests_in, digests_of
 from worker.runners.base import Completion, ErrorKind, Fault, Verdict, Why
 from worker.runners.service_errors import BUSY, TOO_LONG, fault_of, passes
 
@@ -44,6 +45,10 @@ class CallEnd(StrEnum):
     UNKNOWN = "unknown"
 
 
+#: Ends behind which nothing is missing of what the model wrote.
+WENT_ON = frozenset({CallEnd.WELL, CallEnd.TOOL})
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
     """One model call.
@@ -55,6 +60,8 @@ class Call:
         tools: the request offered tools: it belongs to an agent's loop, not to a title or a summary beside it.
         input_tokens, output_tokens: as the provider counted them; 0 when it did not.
         started, ended: seconds since the epoch. retry_after: seconds it asked to wait; 0 when it named none.
+        repeated: a later call asked the same again, or had the model go on. digests: of the text of a call that ended
+            badly or offered no tools (``answer_words``).
     """
 
     api: Api
@@ -68,6 +75,8 @@ class Call:
     started: float = 0.0
     ended: float = 0.0
     retry_after: float = 0.0
+    repeated: bool = False
+    digests: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """As it is recorded: without empty fields."""
@@ -97,8 +106,31 @@ class Witnessed:
         Where calls offered tools, the last of those: titles and summaries beside an agent's loop do not count, and a
         sub-agent's last call is followed by one of the agent that had started it.
         """
-        loop = [call for call in self.calls if call.tools] or self.calls
-        return loop[-1] if loop else None
+        return self.loop[-1] if self.loop else None
+
+    @property
+    def loop(self) -> Sequence[Call]:
+        """The calls that offer tools; all where none does."""
+        return [call for call in self.calls if call.tools] or self.calls
+
+    def broken(self, answer: str, *, every: bool) -> Call | None:
+        """Return a call that ended badly, that nothing repeated, and whose text is in the answer; None without one.
+
+        ``every``: nor may there be one without any text, whose part is then missing in the answer.
+        """
+        for call in self.calls:
+            if call.end in WENT_ON or call.repeated or not (call.digests or every):
+                continue
+            # A phrase in common, such as with a draft, is not its text.
+            if not call.digests or 4 * len(digests_in(call.digests, answer)) >= len(call.digests):
+                return call
+        return None
+
+    def is_aside(self, text: str) -> bool:
+        """Return whether a text is that of a call beside an agent's loop, which offered no tools."""
+        own = digests_of(text, cut=False)
+        asides = [call.digests for call in self.calls if call.digests and not call.tools and call.end in WENT_ON]
+        return any(own == each or (len(each) == MOST and digests_in(each, text) == {*each}) for each in asides)
 
     @property
     def certifiable(self) -> bool:
@@ -119,8 +151,8 @@ class Witnessed:
             "ends": dict(Counter(call.end.value for call in self.calls)),
             "input_tokens": sum(call.input_tokens for call in self.calls),
             "output_tokens": sum(call.output_tokens for call in self.calls),
-            "decided": decided.to_dict(),
-            "last": [call.to_dict() for call in self.calls[-MOST_RECORDED:]],
+            "decided": replace(decided, digests=()).to_dict(),
+            "last": [replace(call, digests=()).to_dict() for call in self.calls[-MOST_RECORDED:]],
         }
 
 
@@ -133,25 +165,36 @@ def objection(witnessed: Witnessed, *, ends_by_tool: bool = False) -> str:
     call = witnessed.deciding
     if call is None or call.end is CallEnd.WELL or (ends_by_tool and call.end is CallEnd.TOOL):
         return ""
+    return _problem_of(call, "its last model call")
+
+
+def _problem_of(call: Call, whose: str) -> str:
     said = f" ({call.word})" if call.word else ""
-    status = f"HTTP {call.status}" if call.status >= 400 else "an error in its answer"
+    status = f"HTTP {call.status}" if call.status >= 300 else "an error in its answer"
     return {
-        CallEnd.TOOL: f"its last model call asked for a tool, and no other call followed{said}",
+        CallEnd.TOOL: f"{whose} asked for a tool, and no other call followed{said}",
         CallEnd.LIMIT: f"the model's output was too long{said}",
         CallEnd.REFUSED: f"the model refused{said}",
-        CallEnd.PAUSED: f"the provider paused its last model call{said}",
-        CallEnd.CUT: f"its last model call was cut off{said}",
-        CallEnd.ERROR: f"its last model call failed: {status}{said}",
-        CallEnd.UNKNOWN: f"nobody knows how its last model call ended{said}",
+        CallEnd.PAUSED: f"the provider paused {whose}{said}",
+        CallEnd.CUT: f"{whose} was cut off{said}",
+        CallEnd.ERROR: f"{whose} failed: {status}{said}",
+        CallEnd.UNKNOWN: f"nobody knows how {whose} ended{said}",
     }[call.end]
 
 
 def weigh(
-    completion: Completion, witnessed: Witnessed | None, *, ends_by_tool: bool = False, required: bool = False
+    completion: Completion,
+    witnessed: Witnessed | None,
+    *,
+    answer: str = "",
+    every: bool = False,
+    ends_by_tool: bool = False,
+    required: bool = False,
 ) -> Completion:
     """The verdict of an agent's own evidence, with what the door saw; None where the run had no door.
 
-    ``complete`` stays only where the deciding call ended well. An end that broke off, or said nothing, gets the kind
+    ``complete`` stays only where the deciding call ended well, and of the others each whose text is in the ``answer``
+    (``Witnessed.broken``, also for ``every``). An end that broke off, or said nothing, gets the kind
     that the provider gave it: after a 429 it is transient, after an output limit a limit. All else stays. ``required``:
     without a single call seen, ``complete`` is not believed either. An error that passes waits as long as its service
     asked.
@@ -167,12 +210,23 @@ def weigh(
     problem = objection(witnessed, ends_by_tool=ends_by_tool)
     if call is None and required and completion.verdict is Verdict.COMPLETE:
         problem = "no model call of it was seen at the door"
+    if not problem and completion.verdict is Verdict.COMPLETE and (broken := witnessed.broken(answer, every=every)):
+        call, problem = broken, _problem_of(broken, "a model call for a part of its answer")
     if not problem:
         return completion
     if completion.verdict is not Verdict.COMPLETE:
         return _ruled(replace(completion, reason=f"{completion.reason}; {problem}"), call)
     evidence = {**completion.evidence, "overruled": completion.verdict.value}
     return _ruled(replace(completion, reason=f"the provider says otherwise: {problem}", evidence=evidence), call)
+
+
+def explained(completion: Completion, witnessed: Witnessed | None) -> Completion:
+    """The verdict over a run that was stopped; where its model calls had failed, the last of them says why."""
+    ended = [call for call in witnessed.loop if call.end is not CallEnd.CUT] if witnessed else []
+    if not ended or ended[-1].end not in {CallEnd.ERROR, CallEnd.LIMIT, CallEnd.REFUSED}:
+        return completion
+    problem = _problem_of(ended[-1], "its last model call")
+    return _ruled(replace(completion, why=None, reason=f"{completion.reason}; {problem}"), ended[-1])
 
 
 def _ruled(completion: Completion, call: Call | None) -> Completion:
@@ -184,7 +238,7 @@ def _ruled(completion: Completion, call: Call | None) -> Completion:
         case CallEnd.REFUSED:
             return replace(completion, verdict=Verdict.REFUSED, kind=None, why=Why.REFUSED)
         case CallEnd.ERROR if call:
-            status = call.status if call.status >= 400 else 0
+            status = call.status if call.status >= 300 else 0
             passing, fault = passes(status, call.word), fault_of(status, call.word)
             return replace(
                 completion,

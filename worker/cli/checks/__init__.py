@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import click
 
@@ -73,9 +74,12 @@ def examine() -> Iterator[Finding]:
 def _of_agents(settings: Settings) -> Iterator[Finding]:
     """Every model, and the Claude CLI where one uses it."""
     from worker.cli.checks.agents import claude, models
+    from worker.cli.checks.finding import alike
 
     yield from models(settings)
-    if any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values()):
-        yield from claude(settings)
-    else:
+    using = [model for model, runner in settings.models.items() if runner.partition(":")[0] == "claude_cli"]
+    for named, own in alike(settings, using, ("claude_path", "claude_api_key", "claude_env", "box", "box_hosts")):
+        for found in claude(own):
+            yield found if set(named) == set(using) else replace(found, message=f"{', '.join(named)}: {found.message}")
+    if not using:
         yield Finding("claude", "ok", "no model of HELIX_MODELS uses claude_cli: not looked at")

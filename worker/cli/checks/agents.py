@@ -5,6 +5,7 @@ from __future__ import annotations
 import http
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -47,7 +48,7 @@ _KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the
 
 def models(settings: Settings) -> Iterator[Finding]:
     """A finding for each model. Asks services that models name for their list of models, once each."""
-    from worker.agents import lacking, listed_name, never_works, runner_names
+    from worker.agents import broken, lacking, listed_name, never_works, runner_names
 
     asked: dict[tuple[str, str], Finding | frozenset[str] | None] = {}
     for model, spec in settings.models.items():
@@ -59,13 +60,17 @@ def models(settings: Settings) -> Iterator[Finding]:
         if why := lacking(settings, model):
             yield Finding(f"model {model}", "warning", f"not on this machine: {why}", _PROGRAM_FIX)
             continue
+        yield from tested(settings, model)
+        if why := broken(settings, model):
+            yield Finding(f"model {model}", "wrong", why, _fix(runner, runner_names()))
+            continue
         if not (option := listed_name(settings, model)):
             yield Finding(f"model {model}", "ok", f"runs with {spec}")
             continue
         service = (own.openai_url, own.openai_api_key)
         if service not in asked:
             asked[service] = listed(*service)
-        yield judge(model, option, own.openai_url, asked[service])
+        yield judge(model, option, own.openai_url, asked[service], spec)
 
 
 def problems(settings: Settings) -> list[str]:
@@ -76,12 +81,36 @@ def problems(settings: Settings) -> list[str]:
     return [f"model {model!r}: {problem}" for model, problem in found if problem]
 
 
+def tested(settings: Settings, model: str) -> Iterator[Finding]:
+    """Yield whether the version of an agent's program is the one that was certified."""
+    from worker.agents import certified_program
+
+    program, wanted = certified_program(settings, model)
+    try:
+        said = _version_of(program) if wanted else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = f"nothing: {error}"
+    if wanted and not re.search(rf"(?<![\d.]){re.escape(wanted)}(?![\d.])", said):
+        fix = f"install {wanted}, or certify this one: turns certify-runner {settings.models[model]}"
+        yield Finding(f"version {model}", "warning", f"{program} says {said}; certified was {wanted}", fix)
+
+
+def _version_of(program: str) -> str:
+    """Return what a program says of its version. Raises ``OSError`` and ``TimeoutExpired``: it does not run."""
+    with tempfile.TemporaryDirectory() as home:
+        env = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "DISABLE_AUTOUPDATER": "1"}
+        done = subprocess.run([program, "--version"], env=env, capture_output=True, timeout=30, check=False)
+    return done.stdout.decode("utf-8", "replace").strip()[:200] or "nothing"
+
+
 def _fix(runner: str, known: tuple[str, ...]) -> str:
     match runner:
         case "scripted":
             return "correct the path or the script (docs/scripted-agent.md); a relative path counts from HELIX_ROOT"
         case "openai_http":
             return "set HELIX_OPENAI_URL and name the service's model (docs/settings.md)"
+    if runner in known or "." in runner:
+        return "correct what stands behind the runner's name, and the model's block (docs/agents.md)"
     return f"name one of {', '.join(known)} in HELIX_MODELS, or install the package that offers it"
 
 
@@ -108,7 +137,9 @@ def listed(url: str, key: str) -> Finding | frozenset[str] | None:
         return None
 
 
-def judge(model: str, option: str, url: str, found: Finding | frozenset[str] | None) -> Finding:
+def judge(
+    model: str, option: str, url: str, found: Finding | frozenset[str] | None, spec: str = "openai_http"
+) -> Finding:
     """Return what a service's list says about one model. Pure."""
     check = f"model {model}"
     match found:
@@ -123,7 +154,7 @@ def judge(model: str, option: str, url: str, found: Finding | frozenset[str] | N
         check,
         "wrong",
         f"{url} does not list {option!r}; it lists {some}",
-        f"correct HELIX_MODELS: {model}=openai_http:MODEL",
+        f"correct HELIX_MODELS: {model}={spec.removesuffix(f':{option}')}:MODEL",
     )
 
 
@@ -154,12 +185,9 @@ def claude(settings: Settings) -> Iterator[Finding]:
 def version(program: str) -> Finding:
     """Return whether the CLI's version is the one whose endings were measured."""
     try:
-        with tempfile.TemporaryDirectory() as home:
-            env = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "DISABLE_AUTOUPDATER": "1"}
-            said = subprocess.run([program, "--version"], env=env, capture_output=True, timeout=30, check=False).stdout
+        found = _version_of(program)
     except (OSError, subprocess.TimeoutExpired) as error:
         return Finding("claude version", "wrong", f"{program} does not run: {error}", "install it again")
-    found = said.decode("utf-8", "replace").strip() or "nothing"
     if found.split()[0] == MEASURED:
         return Finding("claude version", "ok", f"{program}: {found}")
     fix = f"install {MEASURED}, or measure this one: CLAUDE_CLI={program} python -m tests.claude"
@@ -169,7 +197,7 @@ def version(program: str) -> Finding:
 def key(settings: Settings) -> Finding:
     """Return whether the CLI is given something to log in with."""
     if settings.claude_api_key:
-        return Finding("claude key", "ok", "HELIX_CLAUDE_API_KEY is set")
+        return Finding("claude key", "ok", "HELIX_CLAUDE_API_KEY, or the key of the model's block, is set")
     if given := [name for name in settings.claude_env if os.environ.get(name)]:
         return Finding("claude key", "ok", f"by HELIX_CLAUDE_ENV the agent is given {', '.join(given)}")
     fix = "set HELIX_CLAUDE_API_KEY; a login in the user's home directory is not used"

@@ -7,8 +7,8 @@ import errno
 import os
 import secrets
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
@@ -77,9 +77,20 @@ def machine(settings: Settings) -> Iterator[Finding]:
     room = disk(shutil.disk_usage(_existing(settings.sessions_dir)).free, str(settings.root))
     yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
     yield sessions(settings)
-    yield box(settings)
-    yield validators(settings.validators, offered_validators())
+    for named, own in alike(settings, settings.models, ("box", "box_hosts")):
+        yield box(replace(own, models={model: settings.models[model] for model in named}))
+    active = [settings.validators, *(settings.of_model(model).validators for model in settings.models)]
+    yield validators(tuple(dict.fromkeys(name for names in active for name in names)), offered_validators())
     yield from policies(settings)
+
+
+def alike(settings: Settings, models: Iterable[str], names: Sequence[str]) -> Iterator[tuple[Sequence[str], Settings]]:
+    """Yield the models whose values of some settings are the same, and the settings as they hold for them."""
+    found: dict[str, list[str]] = {}
+    for model in models:
+        found.setdefault(repr([getattr(settings.of_model(model), name) for name in names]), []).append(model)
+    for named in found.values():
+        yield named, settings.of_model(named[0])
 
 
 def sessions(settings: Settings) -> Finding:

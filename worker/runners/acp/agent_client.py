@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,6 +33,8 @@ _MAX_LINE = 16 * 2**20
 _LEAVE_SECONDS, _TERM_SECONDS = 5.0, 2.0
 #: How often thoughts and the like are reported as a sign of life, in seconds.
 _BEAT_SECONDS = 1.0
+#: A text that is shorter may come twice, in characters.
+_LEAST_AGAIN = 20
 _METHOD_NOT_FOUND, _AUTH_REQUIRED = -32601, -32000
 
 #: Stop reasons that break an answer off -> the line about it. ``end_turn`` ends one; all others are incomplete.
@@ -163,24 +166,32 @@ class Reports:
         self._beat = 0.0
         self._said = False
         self._gap = False
+        self._message, self._pieces = "", list[str]()
 
     def say(self, event: str, **more: Any) -> None:
         """Write one line."""
         self._out.write(json.dumps({"event": event, **more}).encode() + b"\n")
         self._out.flush()
 
-    def text(self, text: str) -> None:
-        """A piece of the answer; what was said before a tool call is another paragraph."""
-        if not text:
+    def text(self, text: str, message: str = "") -> None:
+        """A piece of the answer; another paragraph than what was said before a tool call, or in another message.
+
+        A message that is sent whole behind its pieces is not said again.
+        """
+        again = message == self._message and len(self._pieces) > 1 and text == "".join(self._pieces)
+        if not text or (again and len(text) >= _LEAST_AGAIN):
             return
+        if message != self._message:
+            self._gap, self._message, self._pieces = self._gap or bool(self._message and message), message, []
+        self._pieces.append(text)
         if self._gap and self._said and not text.startswith("\n"):
             text = f"\n\n{text}"
         self._said, self._gap = True, False
-        self.say("output", text=text)
+        self.say("output", text=text, message=message)
 
     def tool(self, call: Mapping[str, Any]) -> None:
         """The use of a tool."""
-        self._gap = True
+        self._gap, self._pieces = True, []
         self.say("tool", text=str(call.get("kind") or "other"), detail=str(call.get("title") or "")[:300])
 
     def call(self, name: str, call: Mapping[str, Any]) -> None:
@@ -306,11 +317,22 @@ class Client:
             self._reports.call(name, self._calls[name])
         reason = end.get("stopReason")
         facts = {"stop_reason": str(reason)[:64], "agent_session": self.session, "denied": self._denied[:10]}
+        if problem := self._unended(end):
+            facts["ended"] = problem[:300]
         self._reports.say("evidence", facts={**facts, "junk_lines": self._skipped})
-        if reason == "end_turn":
+        if reason == "end_turn" and not problem:
             self._reports.say("result")
         elif reason in _STOPPED:
             self._reports.say(**_STOPPED[str(reason)])
+
+    def _unended(self, end: Mapping[str, Any]) -> str:
+        """Say what contradicts an end: an error beside it, or a tool that still runs; empty for nothing."""
+        if error := _mapping(end.get("_meta")).get("error"):
+            return f"the agent reports an error: {_mapping(error).get('message') or error}"
+        running = [
+            call for call in self._calls.values() if call.get("status") == "in_progress" and "refused" not in call
+        ]
+        return f"the agent ended while a tool of it ran: {running[0].get('title')}" if running else ""
 
     def _usage(self, end: Mapping[str, Any]) -> None:
         """Report what was used, wherever the agent says it."""
@@ -342,7 +364,9 @@ class Client:
         match update.get("sessionUpdate"):
             case "agent_message_chunk":
                 content = _mapping(update.get("content"))
-                self._reports.text(str(content.get("text") or "") if content.get("type") == "text" else "")
+                text = str(content.get("text") or "") if content.get("type") == "text" else ""
+                if not any(re.fullmatch(notice, text, re.DOTALL) for notice in self._given["notices"]):
+                    self._reports.text(text, str(update.get("messageId") or ""))
                 usage = _mapping(_mapping(update.get("_meta")).get("usage"))
                 if usage:
                     self._usage({"usage": usage})

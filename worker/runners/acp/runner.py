@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.declared import Kind, word
+from api_client.contract.declared import Kind, each, one_of, word
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import MAX_IMAGE_BYTES, data_url
@@ -22,12 +22,17 @@ from worker.runners.guard.supervision import Ending
 from worker.runners.permits import tool_orders, waiting
 from worker.runners.programs.declaration import AgentProgram, load, program_of, read_declaration
 from worker.runners.programs.runner import ChildLines, Heard, ProgramRunner, Run
+from worker.runners.witnessed import Witnessed
 
 _HERE = Path(__file__).parent
 _CLIENT = _HERE / "agent_client.py"
 #: The agents whose declarations are beside this file.
 KNOWN = tuple(sorted(path.stem for path in _HERE.glob("*.yaml")))
-_KINDS: Mapping[str, Kind] = {"mode": word}
+_KINDS: Mapping[str, Kind] = {
+    "mode": word,
+    "notices": each(word, "patterns"),
+    "side_calls": one_of(("without_tools",)),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +41,14 @@ class AcpAgent:
 
     program: AgentProgram
     mode: str = ""
+    notices: tuple[str, ...] = ()
+    side_calls: str = ""
 
 
 def read_agent(text: str, source: str) -> AcpAgent:
     """A declared agent. Raises ``DeclarationError``: the declaration is wrong; a line for each problem."""
     found = read_declaration(text, source, _KINDS)
-    return AcpAgent(program=program_of(found), mode=found.get("mode", ""))
+    return AcpAgent(program=program_of(found), **{name: found[name] for name in _KINDS if name in found})
 
 
 class AcpLines(ChildLines):
@@ -49,16 +56,21 @@ class AcpLines(ChildLines):
 
     Attributes:
         asks: our client's line about that call; empty without one.
+        pieces: those of its output, with their messages' names.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.asks: dict[str, Any] = {}
+        self.pieces: list[tuple[str, str]] = []
 
     def take(self, event: dict[str, Any]) -> AgentEvent | None:
         """Take in a line of our client. Raises as ``Transcript.take``."""
         if event.get("event") != "asks":
-            return super().take(event)
+            heard = super().take(event)
+            if heard and heard.kind == "output":
+                self.pieces.append((str(event.get("message")), heard.text))
+            return heard
         if isinstance(event.get("arguments"), dict):
             self.asks = event
         return None
@@ -90,6 +102,17 @@ class AcpRunner(ProgramRunner):
         """Return the reader of its output."""
         return AcpLines()
 
+    def answer(self, run: Run, heard: Heard, witnessed: Witnessed | None) -> str:
+        """Return its answer without messages that are the text of calls beside its loop, where it has such."""
+        if not (isinstance(heard, AcpLines) and witnessed and self.agent(run.order.option, run.settings).side_calls):
+            return heard.text
+        whole: dict[str, list[str]] = {}
+        for name, piece in heard.pieces:
+            whole.setdefault(name, []).append(piece)
+        asides = {name for name, pieces in whole.items() if witnessed.is_aside("".join(pieces))}
+        kept = "".join(piece for name, piece in heard.pieces if name not in asides)
+        return kept.lstrip("\n") if asides else kept
+
     def call_of(self, run: Run, heard: Heard) -> WaitingCall | None:
         """The call that a person is asked about: the rules say who, and for how long."""
         if not isinstance(heard, AcpLines) or not heard.asks:
@@ -110,6 +133,7 @@ class AcpRunner(ProgramRunner):
             "session": run.kept.session,
             "spent": run.kept.spent,
             "mode": self.agent(order.option, run.settings).mode,
+            "notices": self.agent(order.option, run.settings).notices,
             "prompt": run.prompt,
             "images": [_image(path) for path in run.images if path.stat().st_size <= MAX_IMAGE_BYTES],
             "allow": [] if order.read_only else list(run.settings.agent_allow),

@@ -19,13 +19,14 @@ def find_program(settings: Settings) -> str:
 
 def missing_programs(settings: Settings) -> list[str]:
     """Return the missing parts for the models that run the CLI, a line each; empty where it is there."""
-    models = [model for model, runner in settings.models.items() if runner.partition(":")[0] == "claude_cli"]
-    try:
-        if models:
-            find_program(settings)
-    except SettingsError as error:
-        others = {name: spec for name, spec in settings.models.items() if name not in models}
-        kept = ",".join(f"{name}={spec}" for name, spec in others.items()) or "scripted=scripted"
-        ways = f"install the CLI for this user, or do without it: HELIX_MODELS={kept}"
-        return [f"model {', '.join(models)}: {problem}; {ways}" for problem in error.problems]
-    return []
+    models: dict[str, list[str]] = {}
+    for model, runner in settings.models.items():
+        try:
+            if runner.partition(":")[0] == "claude_cli":
+                find_program(settings.of_model(model))
+        except SettingsError as error:
+            models.setdefault(error.problems[0], []).append(model)
+    missing = {model for named in models.values() for model in named}
+    kept = ",".join(f"{name}={spec}" for name, spec in settings.models.items() if name not in missing)
+    ways = f"install the CLI for this user, or do without it: HELIX_MODELS={kept or 'scripted=scripted'}"
+    return [f"model {', '.join(named)}: {problem}; {ways}" for problem, named in models.items()]

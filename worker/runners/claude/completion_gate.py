@@ -145,6 +145,11 @@ def read_marks(directory: Path) -> dict[str, Mark]:
     return found
 
 
+def is_over(directory: Path) -> bool:
+    """Return whether a session has ended by its hooks: nothing but its process's own end is still to come."""
+    return {START, STOP, END} <= read_marks(directory).keys()
+
+
 def obstacle(directory: Path) -> str:
     """Say why a delivery's ``marks/`` takes no marks, in the system's words, such as a full disk; empty if it does.
 
@@ -221,7 +226,7 @@ class Evidence:
         stop_reason: why the model stopped, as the transcript has it; a result tells it too.
         unwritable: why the run's folder takes no marks, such as a full disk; empty when it does.
         retry_after: seconds the service asked to wait, 0 when it named none.
-        lives: the process has ended its message, not itself: then SessionEnd and an exit code are still to come.
+        lives: the process has ended its message, not itself: SessionEnd and an exit code are still to come, or never.
     """
 
     run: str
@@ -284,7 +289,8 @@ _Ruling = tuple[Verdict, ErrorKind | Why | None, str]
 
 
 def _verdict(evidence: Evidence) -> _Ruling:
-    return _asks(evidence) or _error(evidence) or _ended_early(evidence) or _unproven(evidence) or _complete(evidence)
+    steps = (_asks, _refusal, _error, _ended_early, _unproven)
+    return next(filter(None, (step(evidence) for step in steps)), None) or _complete(evidence)
 
 
 def _asks(evidence: Evidence) -> _Ruling | None:
@@ -295,6 +301,14 @@ def _asks(evidence: Evidence) -> _Ruling | None:
     if not {START, END} <= set(evidence.own) or not isinstance(result.get("deferred_tool_use"), dict):
         return None
     return Verdict.ASKS, None, f"a person is asked about a call of {_plain_name(result['deferred_tool_use'])}"
+
+
+def _refusal(evidence: Evidence) -> _Ruling | None:
+    """The model refused, whatever error the CLI makes of that."""
+    if START not in evidence.own or (evidence.result.get("stop_reason") or evidence.stop_reason) != "refusal":
+        return None
+    said = " ".join(evidence.text.split())[:_QUOTED]
+    return Verdict.REFUSED, Why.REFUSED, f"the model refused: {said or 'it said no more'}"
 
 
 def _plain_name(call: Mapping[str, Any]) -> str:
@@ -421,12 +435,6 @@ def _unproven(evidence: Evidence) -> _Ruling | None:
         return _incomplete("the agent's turn ended in a failure")
     if evidence.marks[STOP].background:
         return _incomplete("the agent ended while its background tasks ran")
-    if (evidence.result.get("stop_reason") or evidence.stop_reason) == "refusal":
-        return (
-            Verdict.REFUSED,
-            Why.REFUSED,
-            f"the model refused: {' '.join(evidence.text.split())[:_QUOTED] or 'it said no more'}",
-        )
     if reason := cut_short(evidence.result.get("stop_reason") or evidence.stop_reason):
         return _incomplete(f"the model stopped before the answer was whole: {reason}")
     if evidence.missing:
@@ -443,5 +451,5 @@ def _incomplete(reason: str, why: Why = Why.BROKE_OFF) -> _Ruling:
 def _complete(evidence: Evidence) -> _Ruling:
     lost = "" if evidence.result else "; its standard output was lost"
     if evidence.lives:
-        return Verdict.COMPLETE, None, "this message's result and its hook Stop; its process lives on"
+        return Verdict.COMPLETE, None, "this message's result and its hook Stop; its process was there still"
     return Verdict.COMPLETE, None, f"exit code 0 and this run's hooks SessionStart, Stop and SessionEnd{lost}"

@@ -121,7 +121,7 @@ def evidence_of(
     return Evidence(
         run=run,
         session=session,
-        exit_code=ending.exit.code,
+        exit_code=None if lives else ending.exit.code,
         stderr=ending.stderr,
         marks=left.marks,
         result=stream.result,
@@ -278,12 +278,12 @@ class ProcessFiles:
         ``lives``: its process has not come to its own end; the message is judged without.
         """
         order = replace(message.order, directory=folder)
-        ending = replace(ending, exit=Exit(pid=ending.exit.pid)) if lives else ending
         left = left_by(order, self.agent, message.prompt, message.base, self.home, message.stream)
         facts = {**ending.evidence, **self._facts(message), "text_from": left.origin}
         evidence = evidence_of(order, self.mark, self.agent, ending, message.stream, left, lives=lives)
         stop = None if lives else stopped(ending, order, facts)
-        return weigh(stop or completion_gate.judge(evidence, facts), ending.witnessed), left
+        completion = stop or completion_gate.judge(evidence, facts)
+        return weigh(completion, ending.witnessed, answer=left.text), left
 
     def proven(self, folder: Path, message: Exchange, ending: Ending) -> tuple[Completion, Left, int] | None:
         """The verdict over a message that is complete beyond doubt, and the length of the transcript; None in doubt."""

@@ -7,4 +7,6 @@ set -eu
 umask 077
 export LC_ALL=C
 { printf '%s\n' "${HELIX_AGENT_MARK:-}"; cat; } >"$2/.$1.$$"
+# A helper's failure says nothing of the agent's end. Inside a JSON text each quote is escaped, so this is the field.
+if [ "$1" = StopFailure ] && grep -q '"agent_id" *: *"' "$2/.$1.$$"; then exec rm -f "$2/.$1.$$"; fi
 exec mv -f "$2/.$1.$$" "$2/$1"

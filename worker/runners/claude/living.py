@@ -28,7 +28,7 @@ from worker.files.session import KEPT
 from worker.runners import idle_agents
 from worker.runners.agent_sessions import TRANSCRIPTS, session_of
 from worker.runners.base import AgentEvent, Emit, ErrorKind, Order, RunResult, Stop, not_begun, stop_reason
-from worker.runners.claude import command
+from worker.runners.claude import command, completion_gate
 from worker.runners.claude.command import (
     READING_TOOLS,
     Base,
@@ -196,6 +196,8 @@ class ClaudeLiving:
         footprint = Footprint(self._bounds, [files.work, files.home], boxed=self._boxed)
         supervision = Supervision(self._process, order, stop, hearing(emit, message.take_line), footprint)
         message.settle = functools.partial(setattr, supervision, "settled", True)
+        supervision.finished = lambda: bool(message.stream.result) and completion_gate.is_over(files.work)
+        supervision.failures = self._door.failures if self._door else supervision.failures
 
         def emit_from_thread(event: AgentEvent) -> None:
             loop.call_soon_threadsafe(emit, event)
@@ -317,7 +319,7 @@ class ClaudeLiving:
             return None
         killed = ending.exit.code != 0 and not ending.cause and not message.crowded
         proven = files.proven(files.work, message, ending) if killed else None
-        completion, left = proven[:2] if proven else files.judged(files.work, message, ending, lives=False)
+        completion, left = proven[:2] if proven else files.judged(files.work, message, ending, lives=ending.finished)
         if completion.kind is ErrorKind.SESSION_LOST:
             command.forget(message.base)
         files.hand_over(message.order)

@@ -129,7 +129,10 @@ class ClaudeCliRunner(ProcessRunner):
             left = left_by(order, session, prompt, base, home, stream)
             return replace(self._conclude(order, ending, stream, left, base, home, emit), sent=sent)
 
-        return Reading(take_line=stream.take_line, conclude=conclude, clear=_clearing(home))
+        def finished() -> bool:
+            return bool(stream.result) and claude_gate.is_over(order.directory)
+
+        return Reading(take_line=stream.take_line, conclude=conclude, clear=_clearing(home), finished=finished)
 
     def _play(self, settings: Settings, program: str, home: Path, order: Order) -> Play:
         """The run. Raises ``OSError`` when its folders cannot be made."""
@@ -139,7 +142,7 @@ class ClaudeCliRunner(ProcessRunner):
         reading = self._reading(order, home, base)
         prompt = exchange.prompt_of(order, base)
         launch = claude_sessions.launch_of(settings, program, order, home, session_of(order), base, prompt)
-        return Play(launch=launch, take_line=reading.take_line, conclude=reading.conclude, clear=reading.clear)
+        return reading.play(launch)
 
     def _conclude(
         self, order: Order, ending: Ending, stream: ClaudeStream, left: Left, base: Base, home: Path, emit: Emit
@@ -149,8 +152,8 @@ class ClaudeCliRunner(ProcessRunner):
         if stream.skipped:
             facts["skipped_lines"] = stream.skipped
         stop = stopped(ending, order, facts)
-        evidence = evidence_of(order, order.mark, session_of(order), ending, stream, left)
-        completion = weigh(stop or claude_gate.judge(evidence, facts), ending.witnessed)
+        evidence = evidence_of(order, order.mark, session_of(order), ending, stream, left, lives=ending.finished)
+        completion = weigh(stop or claude_gate.judge(evidence, facts), ending.witnessed, answer=left.text)
         if completion.kind is ErrorKind.SESSION_LOST:
             claude_sessions.forget(base)
         if completion.verdict is not Verdict.CANCELLED:

@@ -88,6 +88,11 @@ class CodexOutput:
         return found if right else {}
 
     @property
+    def finished(self) -> bool:
+        """Return whether its turn has ended well."""
+        return self._end == "turn.completed"
+
+    @property
     def said(self) -> Mapping[str, Any]:
         """The last end of a turn, and its words about it."""
         return {"turn_end": self._end, "said": self._words, "skipped_lines": self._skipped}
@@ -206,6 +211,7 @@ _PROGRAM = AgentProgram(
     instructions=".codex/AGENTS.md",
     state=(".codex/sessions",),
     api="responses",
+    version="0.169.0",
 )
 
 

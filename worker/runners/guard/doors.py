@@ -101,6 +101,12 @@ class Door:
         """Return how many calls have begun: a place to look from later. Raises ``OSError``: the door is gone."""
         return int(self._doors.ask("length", self._number))
 
+    def failures(self) -> int:
+        """Return how many of the last calls ended badly, one after the other; 0 where the door is gone."""
+        with contextlib.suppress(OSError):
+            return int(self._doors.ask("failures", self._number))
+        return 0
+
     def seen(self, since: int = 0) -> Witnessed:
         """The calls that began after the first ``since``. Where the door is gone, nobody knows how they ended."""
         try:

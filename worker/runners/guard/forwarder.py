@@ -437,6 +437,10 @@ class _Served:
         """How many model calls have begun at it."""
         return self._open[number][1].length
 
+    def failures(self, number: int) -> int:
+        """How many of its last model calls ended badly, one after the other."""
+        return self._open[number][1].failures
+
     def seen(self, number: int, since: int) -> Any:
         """Its model calls after the first ``since``."""
         return self._open[number][1].seen(since)

@@ -191,6 +191,8 @@ def begin(
     footprint = Footprint(launch.bounds, [order.directory, *launch.writes], boxed=level.kind != "none")
     supervision = Supervision(agent, order, stop, hearing(emit, take_line), footprint)
     supervision.blank_lines = launch.blank_lines
+    if door:
+        supervision.failures = door.failures
     return Begun(supervision, level, door)
 
 
@@ -299,11 +301,23 @@ class Reading:
         take_line: makes events of a line of its output; never blocks.
         conclude: the result, once the agent has ended; may emit further events, and may block.
         clear: removes what the run needs no more, however it ended; may block.
+        finished: says whether the agent has said and proven its end; then it is ended where it does not exit.
     """
 
     take_line: Callable[[bytes], Iterable[AgentEvent]]
     conclude: Callable[[Ending, Emit], RunResult]
     clear: Callable[[], None] = lambda: None
+    finished: Callable[[], bool] = lambda: False
+
+    def play(self, launch: Launch) -> Play:
+        """The run that starts with this launch."""
+        return Play(
+            launch=launch,
+            take_line=self.take_line,
+            conclude=self.conclude,
+            clear=self.clear,
+            finished=self.finished,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,7 +424,10 @@ class ProcessRunner:
         if isinstance(play, RunResult):
             return play
         try:
-            return play, begin(self._agents, play.launch, order, stop, emit, play.take_line, held)
+            begun = begin(self._agents, play.launch, order, stop, emit, play.take_line, held)
+            if isinstance(begun, Begun):
+                begun.supervision.finished = play.finished
+            return play, begun
         except BaseException:
             _clear(play, held)
             raise

@@ -21,13 +21,19 @@ from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.footprint import Bounds, Footprint
 from worker.runners.guard.guard import DOUBT_SECONDS
-from worker.runners.witnessed import Witnessed
+from worker.runners.witnessed import Witnessed, explained
 
 #: How often ``stop`` is looked at, in seconds.
 PATIENCE = 0.1
 #: Longest line and longest output in bytes.
 MAX_LINE = 16 * 2**20
 MAX_OUTPUT = 256 * 2**20
+#: An agent that has said and proven its end, and is silent so long, in seconds, is ended: it hangs.
+_TO_EXIT = 5.0
+#: Why we end an agent that has finished, and one whose model calls go on failing; so many in a row are let pass.
+FINISHED, FAILING, MOST_FAILURES = "finished", "its model calls fail, one after the other", 20
+#: How often its model calls are looked at, in seconds.
+_CALLS_SECONDS = 2.0
 #: Exit codes of a process that a SIGKILL ended, itself or in a box.
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 #: A guard that has not ended an agent so long after it should have is itself ended.
@@ -63,7 +69,8 @@ class Ending:
 
     Attributes:
         exit: what the guard reported.
-        cause: why we ended it: a stop's reason, ``idle``, ``deadline``, ``limit``; empty when it ended by itself.
+        cause: why we ended it: a stop's reason, ``idle``, ``deadline``, ``limit``, ``finished``: it had ended its work,
+            not its process; empty when it ended by itself.
         detail: the limit that was reached. bytes: size of its output, up to then.
         stderr: the last 4 kB of standard error. box: what it ran in; None when it was never started.
         witnessed: its model calls, as its door saw them; None where it had no door.
@@ -97,6 +104,11 @@ class Ending:
         return {name: value for name, value in facts.items() if value or name in {"exit_code", "bytes"}}
 
     @property
+    def finished(self) -> bool:
+        """Return whether it had finished when we ended it: its exit code is ours."""
+        return self.cause == FINISHED
+
+    @property
     def _killed_by_others(self) -> bool:
         """Return whether a SIGKILL ended it that neither its worker nor its guard sent; a box ends as a shell would."""
         boxed = self.box is not None and self.box.kind != "none" and self.exit.code == 128 + signal.SIGKILL
@@ -124,6 +136,11 @@ class Supervision:
         self.settled = False
         #: Whether ``on_line`` hears of empty lines too.
         self.blank_lines = False
+        #: Whether it has said and proven its end, so that only its exit is missing.
+        self.finished: Callable[[], bool] = lambda: False
+        #: How many of its last model calls ended badly, one after the other. May block.
+        self.failures: Callable[[], int] = lambda: 0
+        self._looked = 0.0
         self._footprint = footprint or Footprint(Bounds())
         self._limits = limits
         self._stop = stop
@@ -226,6 +243,10 @@ class Supervision:
 
     def exceeded(self) -> str:
         """The bound that it is over by now, or empty. May block; looks at most every half second."""
+        if (now := time.monotonic()) - self._looked >= _CALLS_SECONDS:
+            self._looked = now
+            if self.failures() > MOST_FAILURES:
+                return FAILING
         return self._footprint.exceeded(self.process.pid)
 
     def weigh(self, exceeded: str) -> None:
@@ -251,6 +272,8 @@ class Supervision:
                 self.end(reason)
             elif now >= self._limits.deadline:
                 self.end("deadline")
+            elif now - self._heard >= _TO_EXIT and self.finished():
+                self.end(FINISHED)
             elif now - self._heard >= self._limits.idle_seconds:
                 self.end("idle")
         lease_ends = self._stop.lease_ends
@@ -278,25 +301,33 @@ class Supervision:
 
 
 def stopped(ending: Ending, order: Order, evidence: dict[str, Any]) -> Completion | None:
-    """The verdict over an agent that was ended or never started; None when it ended by itself."""
+    """The verdict over an agent that was ended or never started; None when it ended by itself, or had finished.
+
+    Where its model calls had failed, the provider's reason is the verdict's.
+    """
+    if ending.finished:
+        return None
     if ending.exit.error:
         reason = f"the agent could not be started: {ending.exit.error}"
         kind = ErrorKind.HOST if ending.exit.passing else ErrorKind.CONFIG
         return Completion(verdict=Verdict.ERROR, kind=kind, reason=reason, evidence=evidence)
     if ending.cause == "limit":
         reason = f"the agent went over a limit: {ending.detail}"
-        return Completion(verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, reason=reason, evidence=evidence)
+        completion = Completion(verdict=Verdict.ERROR, kind=ErrorKind.LIMIT, reason=reason, evidence=evidence)
+        return explained(completion, ending.witnessed) if ending.detail == FAILING else completion
     incomplete = {
         "idle": (Why.IDLE, f"the agent was silent for {order.idle_seconds:g} s"),
         "deadline": (Why.DEADLINE, "the run's time was up"),
     }
     why, reason = incomplete.get(ending.cause, (None, ""))
     if why:
-        return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
+        completion = Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
+        return explained(completion, ending.witnessed)
     # The end of a lease or of a guard is the worker's fault, not the agent's: it uses up no attempt.
     cause = ending.cause or (ending.exit.cause if ending.exit.cause in {"lease ended", "guard died"} else "")
     if cause:
-        return Completion(verdict=Verdict.CANCELLED, reason=f"stopped: {cause}", evidence=evidence)
+        completion = Completion(verdict=Verdict.CANCELLED, reason=f"stopped: {cause}", evidence=evidence)
+        return explained(completion, ending.witnessed) if cause == "expired" else completion
     return None
 
 

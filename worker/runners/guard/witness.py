@@ -7,6 +7,7 @@ tell an end; of other answers it keeps at most ``_MOST_KEPT`` bytes. Nothing of 
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import re
 import threading
@@ -18,11 +19,15 @@ from pathlib import Path
 from typing import Any
 
 from worker.files.recording import CALLS
+from worker.runners.answer_words import digests_in, digests_of
+from worker.runners.guard.call_texts import Request, answer_text, request_of
 from worker.runners.service_errors import END_WORDS, TOO_LONG, is_spent, status_of, wait_of
-from worker.runners.witnessed import MOST_CALLS, Api, Call, CallEnd, Witnessed, word_of
+from worker.runners.witnessed import MOST_CALLS, WENT_ON, Api, Call, CallEnd, Witnessed, word_of
 
 #: Longest event, and longest answer in one piece, that is read; of a longer one nobody knows the end. In bytes.
 _MOST_KEPT = 4 * 2**20
+#: So much is kept of a request, and of a stream's beginning: its text may have to be found in the answer. In bytes.
+_MOST_ASKED, _MOST_BEGINNING = 32 * 2**20, 2**17
 #: Of an error so much is read, in bytes.
 _MOST_ERROR = 16_384
 #: In JSON a quote inside a text is escaped: these are names of fields, wherever a piece begins.
@@ -280,6 +285,10 @@ class Record:
         self._calls: list[Call | Listening] = []
         self._left_out = 0
         self._path = path
+        #: Calls that ended badly and were not repeated, by their numbers: what they asked.
+        self._unmet: dict[int, Request] = {}
+        #: How many calls ended badly, one after the other, until now.
+        self.failures = 0
 
     def begin(self, path: str) -> Listening | None:
         """Listen to a call; None where the path belongs to no model call."""
@@ -289,7 +298,7 @@ class Record:
         named = _GEMINI.search(path)
         call = Call(api=api, model=word_of(named[1]) if named else "", started=time.time())
         with self._lock:
-            listening = Listening(call, self._left_out + len(self._calls), self._note)
+            listening = Listening(call, self._left_out + len(self._calls), self._note, self._met_by)
             self._calls.append(listening)
             if len(self._calls) > MOST_CALLS:
                 del self._calls[0]
@@ -300,9 +309,38 @@ class Record:
     def _note(self, listening: Listening, call: Call) -> None:
         """More is known of a call; one that has ended is all that is kept of it."""
         with self._lock:
-            if call.ended and (at := listening.number - self._left_out) >= 0:
-                self._calls[at] = call
-            self._write(listening.number, call)
+            self._put(listening.number, call)
+            if call.ended:
+                self.failures = 0 if call.end in WENT_ON else self.failures + 1
+            if call.ended and call.end not in WENT_ON:
+                self._unmet[listening.number] = replace(listening.request, text="")
+            elif call.ended:
+                self._excuse(listening)
+
+    def _put(self, number: int, call: Call) -> None:
+        if call.ended and (at := number - self._left_out) >= 0:
+            self._calls[at] = call
+        self._write(number, call)
+
+    def _met_by(self, listening: Listening) -> None:
+        """Note which earlier calls a call repeats, by its request, which has passed."""
+        with self._lock:
+            for number in [each for each, earlier in self._unmet.items() if listening.request.repeats(earlier)]:
+                self._meet(number)
+
+    def _excuse(self, listening: Listening) -> None:
+        """Note of earlier calls what this one wrote too, without having been told it: it was asked in other words."""
+        for number in list(self._unmet):
+            call = self._calls[number - self._left_out] if number >= self._left_out else None
+            if isinstance(call, Call) and (found := digests_in(call.digests, listening.text)):
+                found -= digests_in(found, listening.request.text)
+                left = tuple(digest for digest in call.digests if digest not in found)
+                self._put(number, replace(call, digests=left)) if left else self._meet(number)
+
+    def _meet(self, number: int) -> None:
+        del self._unmet[number]
+        if number >= self._left_out and isinstance(call := self._calls[number - self._left_out], Call):
+            self._put(number, replace(call, repeated=True))
 
     def _write(self, number: int, call: Call) -> None:
         if self._path:
@@ -345,7 +383,9 @@ def read(path: Path, since: int = 0) -> Witnessed | None:
             facts = json.loads(line)
             kept = {name: value for name, value in facts.items() if name in names}
             # Of a worker before this numbering each line is a call.
-            calls[int(facts.get(_NUMBER, at))] = Call(**(kept | {"end": CallEnd(kept["end"])}))
+            calls[int(facts.get(_NUMBER, at))] = Call(
+                **(kept | {"end": CallEnd(kept["end"]), "digests": tuple(kept.get("digests", ()))})
+            )
     found = [calls[number] for number in sorted(calls) if number >= since]
     return Witnessed(calls=found[-MOST_CALLS:], left_out=max(0, len(found) - MOST_CALLS))
 
@@ -353,8 +393,15 @@ def read(path: Path, since: int = 0) -> Witnessed | None:
 class Listening:
     """One call, while it is asked and answered. Used by one thread, but for ``so_far``."""
 
-    def __init__(self, call: Call, number: int, report: Callable[[Listening, Call], None]) -> None:
-        self._call, self.number, self._report = call, number, report
+    def __init__(
+        self,
+        call: Call,
+        number: int,
+        report: Callable[[Listening, Call], None],
+        asked: Callable[[Listening], None],
+    ) -> None:
+        self._call, self.number, self._report, self._asked = call, number, report, asked
+        self._body, self._beginning = bytearray(), bytearray()
         self._form = _FORMS[call.api]
         self._before = b""
         self._facts: _Facts = {}
@@ -366,6 +413,7 @@ class Listening:
 
     def asked(self, piece: bytes) -> None:
         """A piece of the request's body passes by."""
+        self._body += piece if len(self._body) <= _MOST_ASKED else b""
         call = self._call
         if call.tools and call.model:
             return
@@ -379,6 +427,7 @@ class Listening:
 
     def answered(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """The answer's head passes by; names in small letters."""
+        self._asked(self)
         wait = wait_of({name.decode("latin-1"): value.decode("latin-1") for name, value in headers.items()})
         self._call = replace(self._call, status=status, retry_after=wait)
         kind = headers.get(b"content-type", b"").lower()
@@ -418,6 +467,7 @@ class Listening:
             if not self._too_long:
                 self._kept += piece
             return
+        self._beginning += piece[: _MOST_BEGINNING - len(self._beginning)]
         if b"\n" not in piece:
             self._keep(piece)
             return
@@ -470,14 +520,32 @@ class Listening:
                 self._event(self._last)
         elif not self._unreadable and not self._too_long and (whole or self._call.status >= 400):
             self._read(bytes(self._kept[: _MOST_ERROR if self._call.status >= 400 else None]))
-        self._kept.clear()
         self._report(self, replace(self._call, **self._known(whole, why), ended=time.time()))
+        self._kept, self._beginning, self._body = bytearray(), bytearray(), bytearray()
 
     def so_far(self) -> Call:
         """The call as it is now. For any thread."""
         return replace(self._call, **self._known(whole=False, why=""))
 
+    @functools.cached_property
+    def request(self) -> Request:
+        """What was asked; to be read once all of it has passed."""
+        return request_of(bytes(self._body))
+
+    @property
+    def text(self) -> str:
+        """The beginning of what the model wrote."""
+        return answer_text(bytes(self._beginning if self._streamed else self._kept), streamed=self._streamed)
+
     def _known(self, whole: bool, why: str) -> _Facts:
+        """What is known of it, with the digests of a text whose place in an answer may have to be known."""
+        found = self._found(whole, why)
+        went_on = found["end"] in WENT_ON
+        if not (went_on and self._call.tools):
+            found["digests"] = digests_of(self.text, cut=not went_on)
+        return found
+
+    def _found(self, whole: bool, why: str) -> _Facts:
         facts, call = dict(self._facts), self._call
         if "status" in facts:  # of an error in an answer, or of one that its gateway calls a 5xx
             facts["status"] = status_of({"code": facts["status"]}, call.status)
@@ -487,7 +555,7 @@ class Listening:
         model = call.model or word_of(facts.pop("model", ""))
         facts.pop("model", None)
         end = facts.get("end")
-        if call.status >= 400:
+        if call.status >= 300:
             return {**facts, "end": CallEnd.ERROR, "model": model}
         if end is CallEnd.WELL and (asked or refused):
             facts["end"] = CallEnd.TOOL if asked else CallEnd.REFUSED

@@ -50,7 +50,7 @@ class AgentProgram:
         environment: variables, filled in as arguments are. files: files of its HOME, likewise.
         instructions: where below its HOME it reads the session's CLAUDE.md; empty: that is put before the prompt.
         state: files and folders below its HOME that hold its session; the session's next run finds them again.
-        api: the form in which it asks its model.
+        api: the form in which it asks its model. version: the one that was certified; empty: none was.
     """
 
     program: str
@@ -60,6 +60,7 @@ class AgentProgram:
     instructions: str = ""
     state: tuple[str, ...] = ()
     api: Api = "chat"
+    version: str = ""
 
     @property
     def asks_here(self) -> bool:
@@ -119,6 +120,7 @@ KINDS: Mapping[str, Kind] = {
     "instructions": below_home,
     "state": each(below_home, "paths"),
     "api": one_of(APIS),
+    "version": word,
 }
 
 

@@ -139,6 +139,11 @@ class CommandOutput:
         return "kept"
 
     @property
+    def finished(self) -> bool:
+        """Its rule says what its end is, with an exit code."""
+        return False
+
+    @property
     def said(self) -> Mapping[str, Any]:
         """Nothing."""
         return {}
@@ -193,6 +198,7 @@ class CommandRunner(ProgramRunner):
     blank_lines = True
     can_only_read = False
     needs_witness = False
+    needs_every_call = True
 
     def command(self, option: str, settings: Settings) -> CommandRules:
         """The command that an option names. Raises ``DeclarationError``."""

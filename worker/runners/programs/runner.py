@@ -73,6 +73,11 @@ class Heard(Protocol):
         ...
 
     @property
+    def finished(self) -> bool:
+        """Whether it has said its end, so that it may be ended where it does not exit."""
+        ...
+
+    @property
     def said(self) -> Mapping[str, Any]:
         """What it says about itself, for the evidence; JSON-ready."""
         ...
@@ -148,6 +153,8 @@ class ProgramRunner(ProcessRunner):
     holds_tools = False
     #: Whether an end of it counts only where a model call of it was seen at the door.
     needs_witness = True
+    #: Whether a call that failed leaves a gap in its answer; in the loop of an agent with tools, helpers may fail.
+    needs_every_call = False
 
     def model(self, option: str) -> str:
         """The model that its service is asked for: it follows the agent's name."""
@@ -177,9 +184,17 @@ class ProgramRunner(ProcessRunner):
             return str(error)
         return ""
 
+    def tried(self, option: str, settings: Settings) -> str:
+        """Say why its agent, whose program is there, cannot be run, by trying; empty when it can. Takes seconds."""
+        return ""
+
     def hear(self, run: Run) -> Heard:
         """Return the reader of its output."""
         raise NotImplementedError
+
+    def answer(self, run: Run, heard: Heard, witnessed: Witnessed | None) -> str:
+        """Return the answer that it gave as its output."""
+        return heard.text
 
     def call_of(self, run: Run, heard: Heard) -> WaitingCall | None:
         """The tool call that a person is to be asked about, of a run that ended with one."""
@@ -207,9 +222,7 @@ class ProgramRunner(ProcessRunner):
             files = {name: filled(text, run.values, quoted=True) for name, text in run.program.files.items()}
             files |= {run.program.instructions: run.instructions} if run.program.instructions else {}
             homes.make(run.home, run.kept, {**files, "prompt.txt": run.prompt})
-            return Play(
-                launch=self._launch(run), take_line=reading.take_line, conclude=reading.conclude, clear=reading.clear
-            )
+            return reading.play(self._launch(run))
         except OSError as error:
             reading.clear()
             return not_begun(f"the run's folders could not be made: {error}", host=error.errno in SHORT_OF)
@@ -271,38 +284,44 @@ class ProgramRunner(ProcessRunner):
         heard = self.hear(run)
 
         def conclude(ending: Ending, emit: Emit) -> RunResult:
-            result = _concluded(run, heard, ending, emit, needs_witness=self.needs_witness)
+            result = self._concluded(run, heard, ending, emit)
             return (
                 replace(result, call=self.call_of(run, heard)) if result.completion.verdict is Verdict.ASKS else result
             )
 
         clear = functools.partial(shutil.rmtree, run.home, ignore_errors=True)
-        return Reading(take_line=heard.take_line, conclude=conclude, clear=clear)
+        return Reading(take_line=heard.take_line, conclude=conclude, clear=clear, finished=lambda: heard.finished)
 
-
-def _concluded(run: Run, heard: Heard, ending: Ending, emit: Emit, *, needs_witness: bool) -> RunResult:
-    """The verdict by what the agent says and what the door saw, the answer, and the session to continue from."""
-    order, evidence = run.order, {**ending.evidence, **heard.said}
-    completion = stopped(ending, order, evidence) or heard.judge(ending, evidence)
-    completion = weigh(completion, ending.witnessed, required=needs_witness)
-    text = heard.text
-    if written := written_files(order.directory).get(RESPONSE, "").strip():
-        text = written
-        if written != heard.text.strip() and completion.verdict is not Verdict.CANCELLED:
-            emit(AgentEvent(kind="reset", text="the answer is in the file"))
-            emit(AgentEvent(kind="output", text=written))
-    if completion.kind is ErrorKind.SESSION_LOST:
-        homes.forget(order, run.kept)
-    session = ""
-    if completion.verdict in {Verdict.COMPLETE, Verdict.ASKS} and run.program.state and heard.session:
-        spent = run.kept.spent + float(heard.usage.get("cost_usd") or 0.0)
-        session = homes.keep(order, run.home, run.program.state, heard.session, spent)
-    said = run.instructions if run.program.instructions else ""
-    sent = Sent(system=said, messages=({"role": "user", "content": run.prompt},), continues=run.kept.knows)
-    usage = priced({**heard.usage, **_counted(ending.witnessed)}, run.settings.prices)
-    return RunResult(
-        completion=completion, text=text, usage=usage, agent_session=session, sent=sent, journal=heard.journal
-    )
+    def _concluded(self, run: Run, heard: Heard, ending: Ending, emit: Emit) -> RunResult:
+        """The verdict by what the agent says and what the door saw, the answer, and the session to continue from."""
+        order, evidence = run.order, {**ending.evidence, **heard.said}
+        if ending.finished:  # the exit code is ours
+            ending = replace(ending, exit=replace(ending.exit, code=0))
+        written = written_files(order.directory).get(RESPONSE, "").strip()
+        text = written or self.answer(run, heard, ending.witnessed)
+        completion = weigh(
+            stopped(ending, order, evidence) or heard.judge(ending, evidence),
+            ending.witnessed,
+            answer=text,
+            every=self.needs_every_call,
+            required=self.needs_witness,
+        )
+        if text.strip() != heard.text.strip() and completion.verdict is not Verdict.CANCELLED:
+            reason = "the answer is in the file" if written else "the agent's own notes are no part of the answer"
+            emit(AgentEvent(kind="reset", text=reason))
+            emit(AgentEvent(kind="output", text=text))
+        if completion.kind is ErrorKind.SESSION_LOST:
+            homes.forget(order, run.kept)
+        session = ""
+        if completion.verdict in {Verdict.COMPLETE, Verdict.ASKS} and run.program.state and heard.session:
+            spent = run.kept.spent + float(heard.usage.get("cost_usd") or 0.0)
+            session = homes.keep(order, run.home, run.program.state, heard.session, spent)
+        said = run.instructions if run.program.instructions else ""
+        sent = Sent(system=said, messages=({"role": "user", "content": run.prompt},), continues=run.kept.knows)
+        usage = priced({**heard.usage, **_counted(ending.witnessed)}, run.settings.prices)
+        return RunResult(
+            completion=completion, text=text, usage=usage, agent_session=session, sent=sent, journal=heard.journal
+        )
 
 
 def _counted(witnessed: Witnessed | None) -> dict[str, int]:
@@ -373,6 +392,11 @@ class ChildLines(Transcript):
     def session(self) -> str:
         """The agent's own name of its session."""
         return str(self.facts.get("agent_session") or "")
+
+    @property
+    def finished(self) -> bool:
+        """Return whether it gave its result."""
+        return self.result
 
     @property
     def said(self) -> Mapping[str, Any]:

@@ -73,11 +73,14 @@ def main() -> int:
     def say(event: str, **more: Any) -> None:
         out.write(json.dumps({"event": event, **more}).encode() + b"\n")
 
-    context = {**given["context"], "messages": tuple(given["context"]["messages"])}
-    for name in ("directory", "state"):
-        context[name] = Path(context[name])
     sys.path.append(given["root"])
     try:
+        if "--check" in sys.argv:
+            _agent(given["module"], given["function"])
+            say("result")
+            return 0
+        context = {**given["context"], "messages": tuple(given["context"]["messages"])}
+        context |= {name: Path(context[name]) for name in ("directory", "state")}
         asyncio.run(_play(_agent(given["module"], given["function"]), Context(**context, _say=say), say))
     except _Wrong as error:
         say("error", kind="config", text=str(error))
@@ -104,6 +107,12 @@ def _agent(module: str, function: str) -> Callable[[Context], Any]:
     made = getattr(found, function, None)
     if not callable(made):
         raise _Wrong(f"{module} has no function {function!r}")
+    try:
+        inspect.signature(made).bind(None)
+    except TypeError as error:
+        raise _Wrong(f"{module}.{function} does not take the context alone: {error}") from error
+    except ValueError:  # it tells nothing of itself
+        pass
     return made  # type: ignore[no-any-return]
 
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from api_client.contract.settings import Settings
+from worker.runners.base import json_object
 from worker.runners.guard.box import Bind
-from worker.runners.guard.launch import OUR_CODE
+from worker.runners.guard.launch import OUR_CODE, own_environment
 from worker.runners.programs.declaration import AgentProgram, DeclarationError
-from worker.runners.programs.runner import ChildLines, ProgramRunner, Run
+from worker.runners.programs.runner import ChildLines, ProgramRunner, Run, find
 
 _CHILD = Path(__file__).with_name("agent.py")
+#: So long may its import take, in seconds.
+_TO_IMPORT = 60.0
 #: Where clients of OpenAI-compatible services look for one.
 _SERVICE = {"OPENAI_BASE_URL": "{url}", "OPENAI_API_KEY": "{key}"}
 
@@ -29,6 +34,7 @@ class PythonRunner(ProgramRunner):
     wanted = False
     can_only_read = False
     needs_witness = False
+    needs_every_call = True
 
     def __init__(self, module: str = "", **given: Any) -> None:
         super().__init__(**given)
@@ -40,6 +46,25 @@ class PythonRunner(ProgramRunner):
             raise DeclarationError("name the agent's function: my_package.agents:consultant")
         service = _SERVICE if settings.openai_url else {}
         return AgentProgram(program=sys.executable, environment=service, state=("state",))
+
+    def tried(self, option: str, settings: Settings) -> str:
+        """Import the function as a run would."""
+        module, function, _ = self._named(option)
+        asked = json.dumps({"module": module, "function": function, "root": str(settings.root)})
+        try:
+            with tempfile.TemporaryDirectory() as home:
+                done = subprocess.run(
+                    [find(self.program(option, settings), settings), "-P", str(_CHILD), "--check"],
+                    input=asked.encode(),
+                    env=own_environment(Path(home), settings.agent_env),
+                    capture_output=True,
+                    timeout=_TO_IMPORT,
+                    check=False,
+                )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{module} cannot be imported: {error}"
+        said = json_object(done.stdout) or {"text": f"{module} cannot be imported: it ended its process"}
+        return str(said.get("text", ""))
 
     def model(self, option: str) -> str:
         """The model that the agent is to ask."""

@@ -1,0 +1,79 @@
+"""The texts in the bodies of model calls, and whether a request asks again for what an earlier one did not get whole.
+
+Pure; of all four forms alike, since their fields for texts have the same few names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+_NAMES = frozenset({"text", "content", "parts", "delta", "message", "choices", "output", "candidates", "content_block"})
+_NAMES |= {"partial_json", "arguments", "function", "function_call", "tool_calls"}
+_OPENINGS, _MESSAGES = ("system", "instructions", "systemInstruction"), ("messages", "input", "contents")
+#: Kinds of events that hold thoughts, or once more what came before.
+_NO_TEXT = re.compile(r"reasoning|\.done$")
+#: How agents ask a model to go on where its output limit stopped it.
+_ASKS_ON = re.compile(
+    r"resume directly|where (?:you|it) (?:left off|stopped|was cut)|(?:cut|left|broken) off|token limit|truncated"
+    r"|unterbrochen|abgebrochen|user (?:please |bitte )?(?:continue|go on|resume|weiter|mach weiter|fahre fort)[.! ]*$",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A model call's request: its instructions and messages as numbers, its last message if a user's, and its text."""
+
+    opening: int = 0
+    messages: tuple[int, ...] = ()
+    last: str = ""
+    text: str = ""
+
+    def repeats(self, earlier: Request) -> bool:
+        """Return whether this one asks the same again, or has the model go on where it was cut off."""
+        if not earlier.messages or earlier.messages[-1] not in self.messages:
+            return False
+        if self.messages[-1] == earlier.messages[-1]:  # what is between may have been left out to save room
+            return (self.opening, self.messages[0]) == (earlier.opening, earlier.messages[0])
+        return not self.last or bool(_ASKS_ON.search(self.last))
+
+
+def request_of(body: bytes) -> Request:
+    """Read the body of a request; one that cannot be read repeats nothing."""
+    try:
+        asked: Any = json.loads(body)
+        opening = " ".join(text for name in _OPENINGS for text in texts(asked.get(name)))
+        found: Any = next((asked[name] for name in _MESSAGES if asked.get(name)), ())
+        each = [{"role": "user", "content": found}] if isinstance(found, str) else list(found)
+        said = [f"{message.get('role')} {' '.join(texts(message))}" for message in each]
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return Request()
+    plain = bool(each) and each[-1].get("role") == "user" and b"tool_result" not in json.dumps(each[-1]).encode()
+    return Request(hash(opening), tuple(map(hash, said)), said[-1] if plain else "", " ".join(said))
+
+
+def answer_text(body: bytes, *, streamed: bool) -> str:
+    """Return the text that a model wrote, tool calls included and thoughts left out, as far as it can be read."""
+    pieces: list[str] = []
+    for event in re.findall(rb"^data:(.*)$", body, re.MULTILINE) if streamed else [body]:
+        with contextlib.suppress(ValueError, RecursionError):
+            pieces += texts(json.loads(event))
+    return "".join(pieces)
+
+
+def texts(value: object) -> Iterator[str]:
+    """Return the texts of a body's part."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list):
+        for each in value:
+            yield from texts(each)
+    elif isinstance(value, dict) and not value.get("thought") and not _NO_TEXT.search(str(value.get("type"))):
+        for name, each in value.items():
+            if name in _NAMES:
+                yield from texts(each)
