@@ -16,12 +16,13 @@ def body(form: str, *said: str, rules: str = "Rules.", last: str = "user") -> by
     """A request with these messages, a user's first."""
     roles = [*(("user", "assistant")[n % 2] for n in range(len(said) - 1)), last]
     pairs = list(zip(roles, said, strict=True))
-    asked: dict[str, Any] = {
+    forms: dict[str, dict[str, Any]] = {
         "messages": {"system": [{"type": "text", "text": rules}], "messages": []},
         "chat": {"messages": [{"role": "system", "content": rules}]},
         "responses": {"instructions": rules, "input": []},
         "gemini": {"systemInstruction": {"parts": [{"text": rules}]}, "contents": []},
-    }[form]
+    }
+    asked = forms[form]
     key = {"gemini": "contents", "responses": "input"}.get(form, "messages")
     name = {"gemini": "parts"}.get(form, "content")
     part = {"cache_control": {"type": "ephemeral"}} if len(said) == 1 else {}
