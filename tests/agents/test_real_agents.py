@@ -18,6 +18,7 @@ from tests.agents.stub import Services, StubReply, calls, fails, says
 from tests.runs import Asked
 from tests.support import processes_with, wait_for
 from worker.runners.base import ToolOrders
+from worker.runners.guard import box
 from worker.runners.guard.processes import Processes
 
 pytestmark = pytest.mark.long
@@ -174,3 +175,12 @@ def test_a_permission_is_answered_also_in_a_chats_second_message(agent: Agent, s
     second = agent.run("Und nun?", agent_session=first.result.agent_session)
     assert second.verdict == "complete", (second.reason, second.evidence)
     assert list(second.order.directory.rglob("it-ran"))
+
+
+@pytest.mark.parametrize("name", ["opencode"], indirect=True)  # one file; the others would have to be below /opt
+def test_an_agent_works_behind_the_filter_of_system_calls(agent: Agent, services: Services) -> None:
+    if problem := box.network_obstacle():
+        pytest.skip(problem)
+    agent.settings["box"] = "required"
+    ran = agent.run()
+    assert (ran.verdict, ran.result.text, ran.evidence["box"]) == ("complete", "Hello world", "bubblewrap"), ran.reason
