@@ -47,7 +47,7 @@ class AuditLine:
 
 
 @dataclass(slots=True)
-class Order:
+class NotedOrder:
     """An order at work; ``refused``: why it was not done, where nothing raises. Empty: it was."""
 
     refused: str = ""
@@ -100,9 +100,9 @@ class Audit:
     @asynccontextmanager
     async def noted(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
-    ) -> AsyncIterator[Order]:
+    ) -> AsyncIterator[NotedOrder]:
         """Write a line before an action. If that raises, or its order is marked, the line says why it was not done."""
-        line, order = await self.note(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail), Order()
+        line, order = await self.note(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail), NotedOrder()
         try:
             yield order
         except Exception as error:

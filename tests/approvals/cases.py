@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.approvals import tricks
+from tests.approvals.spellings import PUSHES, REMOVALS
 from tests.approvals.stages import AGENTS, RUNS, SHELL, Stage
 
 Rule = Mapping[str, Any]
@@ -55,8 +56,8 @@ _ASKED = ("touch", "sh", "bash", "python3", "make", "git", "curl", "cmake")
 
 #: A rule, and commands that it is about, however they are written.
 SPELLINGS: Sequence[tuple[Rule, Sequence[str]]] = (
-    (_ask("git push*"), ("git push", "git push origin main")),
-    (_deny("rm *"), ("rm x",)),
+    (_ask("git push*"), PUSHES),
+    (_deny("rm *"), REMOVALS),
 )
 
 

@@ -10,6 +10,6 @@ pytestmark = pytest.mark.long
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_nothing_runs_that_nobody_allowed(agent: str) -> None:
-    found = [(case.kind, case.name, ran) for case, ran in played(agent)]
+    found = [(case.kind, case.name, ran) for case, ran in played(agent, every=20)]
     assert [each for each in found if each[2]] == []
     assert len(found) >= 150

@@ -102,7 +102,7 @@ def _read(answer: Any) -> Any:
 
 
 def _checked(turn_id: str) -> str:
-    """Return a turn id as part of a path. Raises ``RelayError``: it is none, so it could name another route."""
+    """Return a turn id as part of a path. Raises ``RelayError``: not a turn id, so it could name another route."""
     try:
         shard_of(turn_id)
     except ValueError as error:

@@ -96,7 +96,7 @@ def tested(settings: Settings, model: str) -> Iterator[Finding]:
 
 
 def _version_of(program: str) -> str:
-    """Return what a program says of its version. Raises ``OSError`` and ``TimeoutExpired``: it does not run."""
+    """Return a program's own words about its version. Raises ``OSError`` and ``TimeoutExpired``: it does not run."""
     with tempfile.TemporaryDirectory() as home:
         env = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "DISABLE_AUTOUPDATER": "1"}
         done = subprocess.run([program, "--version"], env=env, capture_output=True, timeout=30, check=False)
@@ -110,7 +110,7 @@ def _fix(runner: str, known: tuple[str, ...]) -> str:
         case "openai_http":
             return "set HELIX_OPENAI_URL and name the service's model (docs/settings.md)"
     if runner in known or "." in runner:
-        return "correct what stands behind the runner's name, and the model's block (docs/agents.md)"
+        return "correct the text behind the runner's name, and the model's block (docs/agents.md)"
     return f"name one of {', '.join(known)} in HELIX_MODELS, or install the package that offers it"
 
 

@@ -177,5 +177,5 @@ class ClaudeCliRunner(ProcessRunner):
 
 
 def _clearing(home: Path) -> Callable[[], None]:
-    """Removes a run's HOME. What is worth keeping is copied; the rest may be large."""
+    """Return the function that removes a run's HOME: the kept files are copied, and the rest may be large."""
     return functools.partial(shutil.rmtree, home, ignore_errors=True)

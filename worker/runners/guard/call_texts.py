@@ -38,7 +38,7 @@ class Request:
         """Return whether this one asks the same again, or has the model go on where it was cut off."""
         if not earlier.messages or earlier.messages[-1] not in self.messages:
             return False
-        if self.messages[-1] == earlier.messages[-1]:  # what is between may have been left out to save room
+        if self.messages[-1] == earlier.messages[-1]:  # messages between may have been left out to save room
             return (self.opening, self.messages[0]) == (earlier.opening, earlier.messages[0])
         return not self.last or bool(_ASKS_ON.search(self.last))
 

@@ -30,7 +30,7 @@ MAX_LINE = 16 * 2**20
 MAX_OUTPUT = 256 * 2**20
 #: An agent that has said and proven its end, and is silent so long, in seconds, is ended: it hangs.
 _TO_EXIT = 5.0
-#: Why we end an agent that has finished, and one whose model calls go on failing; so many in a row are let pass.
+#: Why we end an agent that has finished, and one whose model calls go on failing; this many in a row may fail.
 FINISHED, FAILING, MOST_FAILURES = "finished", "its model calls fail, one after the other", 20
 #: How often its model calls are looked at, in seconds.
 _CALLS_SECONDS = 2.0

@@ -329,7 +329,7 @@ class Record:
                 self._meet(number)
 
     def _excuse(self, listening: Listening) -> None:
-        """Note of earlier calls what this one wrote too, without having been told it: it was asked in other words."""
+        """Note of earlier calls what this one wrote too, without having read it: it was asked in other words."""
         for number in list(self._unmet):
             call = self._calls[number - self._left_out] if number >= self._left_out else None
             if isinstance(call, Call) and (found := digests_in(call.digests, listening.text)):
@@ -538,7 +538,7 @@ class Listening:
         return answer_text(bytes(self._beginning if self._streamed else self._kept), streamed=self._streamed)
 
     def _known(self, whole: bool, why: str) -> _Facts:
-        """What is known of it, with the digests of a text whose place in an answer may have to be known."""
+        """Everything known of it, with the digests of a text whose place in an answer may have to be known."""
         found = self._found(whole, why)
         went_on = found["end"] in WENT_ON
         if not (went_on and self._call.tools):

@@ -307,7 +307,7 @@ class ProgramRunner(ProcessRunner):
             required=self.needs_witness,
         )
         if text.strip() != heard.text.strip() and completion.verdict is not Verdict.CANCELLED:
-            reason = "the answer is in the file" if written else "the agent's own notes are no part of the answer"
+            reason = "the answer is in the file" if written else "the agent's own notes do not belong to the answer"
             emit(AgentEvent(kind="reset", text=reason))
             emit(AgentEvent(kind="output", text=text))
         if completion.kind is ErrorKind.SESSION_LOST:

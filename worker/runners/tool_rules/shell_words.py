@@ -173,7 +173,7 @@ def _word(parts: list[Any], known: Mapping[str, str]) -> str:
 
 
 def _text(parts: list[Any], known: Mapping[str, str], *, quoted: bool = False) -> str:
-    """Return the text of a word's parts, with stand-ins for what is unknown."""
+    """Return the text of a word's parts, with stand-ins for unknown parts."""
     return "".join(_part(part, known, quoted=quoted) for part in parts)
 
 
