@@ -24,7 +24,7 @@ from api_client.notices import NoticeCounts
 from api_client.policies import Policies
 from api_client.policies.kept import Prompts
 from api_client.relay_state import NoAllowance, OwnerLimits, SeenRequest
-from api_client.store.audit import Order
+from api_client.store.audit import NotedOrder
 from api_client.turns.reader import QueuePlace
 from api_client.web.app import create_app
 from api_client.workers.reports import Standing
@@ -79,9 +79,9 @@ class FakeAudit:
     @asynccontextmanager
     async def noted(
         self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = ""
-    ) -> AsyncIterator[Order]:
+    ) -> AsyncIterator[NotedOrder]:
         self.lines.append((action, by, turn_id))
-        yield Order()
+        yield NotedOrder()
 
 
 class FakeProber:
