@@ -96,10 +96,9 @@ class Door:
     _number: int
     _calls: Path | None
 
-    @property
-    def length(self) -> int:
-        """Return how many calls have begun: a place to look from later. Raises ``OSError``: the door is gone."""
-        return int(self._doors.ask("length", self._number))
+    def count(self) -> int:
+        """As ``Record.count``. Raises ``OSError``: the door is gone."""
+        return int(self._doors.ask("count", self._number))
 
     def seen(self, since: int = 0) -> Witnessed:
         """The calls that began after the first ``since``. Where the door is gone, nobody knows how they ended."""
