@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from worker.runners.guard.model_requests import NotAllowed, check_request
+from worker.runners.guard.model_requests import CallNotAllowed, check_request
 
 JSON = [(b"content-type", b"application/json")]
 PATHS = {
@@ -22,7 +22,7 @@ def refusal(api: str, body: Any, *, allows: tuple[str, ...] = (), models: tuple[
     said = body if isinstance(body, bytes) else json.dumps(body).encode()
     try:
         check_request(PATHS.get(api, api), JSON, said, models, allows)
-    except NotAllowed as error:
+    except CallNotAllowed as error:
         return error.word or str(error)
     return ""
 
@@ -198,7 +198,7 @@ def test_a_body_that_others_may_read_in_another_way_is_refused(body: bytes) -> N
     ],
 )
 def test_a_body_in_another_form_is_refused_whatever_is_in_it(headers: list[tuple[bytes, bytes]]) -> None:
-    with pytest.raises(NotAllowed):
+    with pytest.raises(CallNotAllowed):
         check_request("/v1/messages", headers, json.dumps(plain("messages")).encode(), (), ("*",))
 
 

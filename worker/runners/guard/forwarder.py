@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 
 import h11
 
-from worker.runners.guard.model_requests import MAX_BODY, NotAllowed, check_request
+from worker.runners.guard.model_requests import MAX_BODY, CallNotAllowed, check_request
 from worker.runners.guard.outbound import MAX_HEAD, Outbound, Refused, Stream, Upstream
 from worker.runners.guard.witness import Framing, Listening, Record
 
@@ -287,7 +287,7 @@ class _Door:
 
         try:
             model, tools = check() if len(said) < _MUCH else await asyncio.to_thread(check)
-        except NotAllowed as error:
+        except CallNotAllowed as error:
             message = f"refused by the model proxy: {error} (docs/security.md)"
             raise Refused(400, message, "invalid_request_error", error.word or "unreadable") from None
         if call:

@@ -35,7 +35,7 @@ _REFERENCES = frozenset({"item_reference", "container_upload", "container_auto",
 _SAID = frozenset({"citations", "annotations", "args", "response", "arguments"})
 
 
-class NotAllowed(Exception):
+class CallNotAllowed(Exception):
     """The call must not be passed on. ``word``: what the model's block would have to allow; empty for nothing."""
 
     def __init__(self, message: str, word: str = "") -> None:
@@ -49,13 +49,13 @@ def check_request(
     """Return the model that a call to ``target`` names, and whether it offers tools.
 
     ``models``: names of the models it may ask for, ``*`` in one is any text; none: any model. ``allows``: what else may
-    stand in it. Raises ``NotAllowed``: it asks for something else, or cannot be read.
+    stand in it. Raises ``CallNotAllowed``: it asks for something else, or cannot be read.
     """
     path, _, query = target.partition("?")
     path = path.removesuffix("/count_tokens").replace(":countTokens", ":generateContent")
     api = api_of(path)
     if api is None:
-        raise NotAllowed(f"{path[:100]} takes no body")
+        raise CallNotAllowed(f"{path[:100]} takes no body")
     rules = _Rules(_FORMS[api], frozenset(allows))
     for name, _ in parse_qsl(query, keep_blank_values=True):
         if name not in _TABLE["query"]:
@@ -64,9 +64,11 @@ def check_request(
     found = _read(body)
     model = model_in(path) or found.get("model")
     if not isinstance(model, str) or not model:
-        raise NotAllowed("it names no model")
+        raise CallNotAllowed("it names no model")
     if (named := tuple(models)) and not any(is_named(model, pattern) for pattern in named):
-        raise NotAllowed(f"the model {model[:64]!r} is not allowed here; write it into `models` of the block", "models")
+        raise CallNotAllowed(
+            f"the model {model[:64]!r} is not allowed here; write it into `models` of the block", "models"
+        )
     rules.check(found)
     return model, bool(found.get("tools") or found.get("functions"))
 
@@ -74,20 +76,20 @@ def check_request(
 def _check_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
     kinds = [value.lower() for name, value in headers if name == b"content-type"]
     if len(kinds) != 1 or kinds[0].replace(b" ", b"") not in {b"application/json", b"application/json;charset=utf-8"}:
-        raise NotAllowed("its content-type must be application/json")
+        raise CallNotAllowed("its content-type must be application/json")
     if any(name == b"content-encoding" and value.lower() != b"identity" for name, value in headers):
-        raise NotAllowed("its body must not be compressed")
+        raise CallNotAllowed("its body must not be compressed")
 
 
 def _read(body: bytes) -> dict[str, Any]:
-    """Return the object in a body. Raises ``NotAllowed``: others may read it in another way."""
+    """Return the object in a body. Raises ``CallNotAllowed``: others may read it in another way."""
     try:
         found = json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         why = f": {error}" if type(error) is ValueError else ""
-        raise NotAllowed(f"its body is not one JSON object in UTF-8{why}") from None
+        raise CallNotAllowed(f"its body is not one JSON object in UTF-8{why}") from None
     if not isinstance(found, dict):
-        raise NotAllowed("its body is not a JSON object")
+        raise CallNotAllowed("its body is not a JSON object")
     return found
 
 
@@ -109,10 +111,10 @@ class _Rules:
         self._form, self._allows = form, allows
 
     def refuse(self, what: str, word: str) -> None:
-        """Raise ``NotAllowed`` unless the block allows ``word``."""
+        """Raise ``CallNotAllowed`` unless the block allows ``word``."""
         if not self._allows & {word, "*"}:
             hint = f"write {word[:64]!r} into `proxy_allows` of the model's block to allow it"
-            raise NotAllowed(f"{what} is not passed on; {hint}", word)
+            raise CallNotAllowed(f"{what} is not passed on; {hint}", word)
 
     def check(self, body: Mapping[str, Any]) -> None:
         """Check the fields of a body; one without a value says nothing."""
@@ -156,7 +158,7 @@ class _Rules:
         elif isinstance(value, dict):
             lowered = {name.lower(): inner for name, inner in value.items()}
             if len(lowered) < len(value):
-                raise NotAllowed("two names in its body differ in case alone")
+                raise CallNotAllowed("two names in its body differ in case alone")
             self._check_block(lowered)
             for name, inner in lowered.items():
                 if name not in _SAID and not (name == "input" and str(lowered.get("type")).endswith("_use")):
