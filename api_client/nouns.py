@@ -9,7 +9,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
-from api_client.budgets import Spent
+from api_client.api_keys import unmatched_budgets
+from api_client.budgets import EACH, Spent
 from api_client.client import TurnsClient
 from api_client.contract.notices import Entry
 from api_client.pauses import BREAKER, LIMIT, WHATS, Pause, clock_time
@@ -111,7 +112,8 @@ def _dollars(amount: float) -> str:
 
 
 async def _spent(client: TurnsClient, _most: int) -> Listed[Spent]:
-    return await client.spending.today(), {}
+    nobody = unmatched_budgets(client.settings)
+    return [replace(each, matches=each.budget not in nobody) for each in await client.spending.today()], {}
 
 
 BUDGETS = Noun[Spent](
@@ -119,7 +121,7 @@ BUDGETS = Noun[Spent](
     none="no budgets: HELIX_BUDGETS is not set",
     caption=lambda _: "Today (UTC)",
     columns=(
-        Column("budget", lambda each, sight: sight.named(each.scope), "wide"),
+        Column("budget", lambda each, sight: sight.named(each.scope if EACH in each.budget else each.budget), "wide"),
         Column("spent $", lambda each, _: f"{each.charged_usd:.4f}", "num"),
         Column("of $", lambda each, _: _dollars(each.limit_usd), "num"),
         Column("share", lambda each, _: f"{each.share:.0%}", "num"),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from api_client.contract.counters import label
 from api_client.contract.issues import BudgetExceeded
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.turn import TurnRequest, TurnState
+from api_client.contract.turn import TurnRequest, TurnState, owner_named
 from api_client.store import Store
 from api_client.store.commands import Word, plain_script
 from api_client.store.module_log import ModuleLog
@@ -37,7 +37,7 @@ class Spent:
         scope: ``all``, ``owner:HASH``, ``key:NAME`` or ``model:NAME``.
         budget: the entry of HELIX_BUDGETS that it is measured by, such as ``owner:*``.
         limit_usd, spent_usd: US dollars; ``spent_usd`` includes what is set aside for turns that go on.
-        set_aside_usd: that part of ``spent_usd``.
+        set_aside_usd: that part of ``spent_usd``. matches: there may be somebody whose budget it is.
         resets_at: when the next day begins, in seconds since the epoch.
     """
 
@@ -47,6 +47,7 @@ class Spent:
     spent_usd: float
     resets_at: float
     set_aside_usd: float = 0.0
+    matches: bool = True
 
     @property
     def charged_usd(self) -> float:
@@ -60,8 +61,9 @@ class Spent:
 
     @property
     def state(self) -> str:
-        """``ok``, ``near`` or ``spent``."""
-        return "spent" if self.share >= 1 else "near" if self.share >= NEAR else "ok"
+        """``ok``, ``near``, ``spent`` or ``matches nobody``."""
+        ok = "ok" if self.matches else "matches nobody"
+        return "spent" if self.share >= 1 else "near" if self.share >= NEAR else ok
 
     def to_dict(self) -> dict[str, Any]:
         """The budget as a JSON-ready mapping."""
@@ -71,12 +73,21 @@ class Spent:
 def limits_of(request: TurnRequest, budgets: Mapping[str, float]) -> list[tuple[str, int]]:
     """The scopes a turn counts for that have a budget, each with that, in millionths of a US dollar."""
     named = {"owner": request.owner, "key": request.key and label(request.key), "model": label(request.model)}
-    found = {"all": "all"} if "all" in budgets else {}
+    own, found = _own(budgets), {"all": "all"} if "all" in budgets else {}
     for kind, name in named.items():
-        entry = f"{kind}:{name}" if f"{kind}:{name}" in budgets else f"{kind}:{EACH}"
+        entry = own.get(f"{kind}:{name}", f"{kind}:{EACH}")
         if name and entry in budgets:
             found[f"{kind}:{name}"] = entry
     return [(scope, int(budgets[entry] * MICRO)) for scope, entry in found.items()]
+
+
+def _own(budgets: Iterable[str]) -> dict[str, str]:
+    """Return for each scope that an entry names the entry; that may name an owner or its hash."""
+    split = {entry: entry.partition(":") for entry in budgets}
+    return {
+        f"owner:{owner_named(name)}" if kind == "owner" and name != EACH else entry: entry
+        for entry, (kind, _, name) in split.items()
+    }
 
 
 def day_of(now: float) -> int:
@@ -87,9 +98,10 @@ def day_of(now: float) -> int:
 def spent_of(stored: Mapping[str, int], budgets: Mapping[str, float], day: int) -> list[Spent]:
     """Return what was spent of each budget on a day, the most used first; also of those nothing was spent of."""
     named = {scope: amount for scope, amount in stored.items() if "|" not in scope}
-    scopes = {entry: entry for entry in budgets if not entry.endswith(f":{EACH}")}
+    own = _own(budgets)
+    scopes = {scope: entry for scope, entry in own.items() if not entry.endswith(f":{EACH}")}
     for scope in named:
-        entry = scope if scope in budgets else f"{scope.partition(':')[0]}:{EACH}"
+        entry = own.get(scope, f"{scope.partition(':')[0]}:{EACH}")
         if entry in budgets:
             scopes[scope] = entry
     found = [
@@ -144,6 +156,7 @@ class _Open:
     day: int
     at: float
     amount: int
+    scopes: tuple[str, ...]
     runs: int
     guessed: bool
 
@@ -156,6 +169,8 @@ class Spending:
         self._budgets = store.settings.budgets
         self._keys = Keys(store.namespace)
         self._settled_at = float("-inf")
+        self._days: dict[str, int] = {}
+        self._at_work: dict[tuple[int, str], int] = {}
 
     async def reserve(self, requests: Mapping[str, TurnRequest], keys: Mapping[str, str]) -> bool:
         """Set aside what turns may cost, for all of them or none; False where no budget is about them.
@@ -176,6 +191,47 @@ class Spending:
         if not turns:
             return False
         await self.settle()
+        return await self._set_aside(turns)
+
+    async def check(self, turn_id: str, request: TurnRequest, model: str) -> None:
+        """Raise ``BudgetExceeded`` where a turn's agent must not run once more: no budget of the turn has room for it.
+
+        What turns have really cost so far counts. A run beyond those that the submit set aside is set aside now, as
+        that of a new turn. ``model``: the one that would run.
+        """
+        scopes = limits_of(request, self._budgets)
+        if not scopes:
+            return
+        await self.settle()
+        if turn_id not in self._days:  # it was submitted before there were budgets, or just now
+            await self._set_aside([{"id": turn_id, "scopes": scopes, "model": label(request.model), **_most(request)}])
+        more = await self._set_more_aside(turn_id, label(request.model))
+        now = await self._store.clock_ms() / 1000
+        day = self._days.get(turn_id, day_of(now))
+        stored = await self._store.hash(self._keys.spending(day))
+        for scope, limit in {*scopes, *limits_of(replace(request, model=model), self._budgets)}:
+            total, aside = (int(stored.get(f"{before}{scope}".encode(), 0)) for before in ("", ASIDE))
+            spent = total - aside + self._at_work.get((day, scope), 0)
+            if spent >= limit or (more and total - more >= limit):
+                left = day + DAY_SECONDS
+                raise BudgetExceeded(
+                    scope, spent / MICRO, (total - more - spent) / MICRO, limit / MICRO, left, left - now
+                )
+
+    async def _set_more_aside(self, turn_id: str, model: str) -> int:
+        """Set one more run of a turn aside, where its reservation has none left. Returns how much that is."""
+        record = keys_of(self._store.namespace, turn_id).turn(turn_id)
+        while text := await self._store.send("HGET", self._keys.reservations, turn_id):
+            each = _read(turn_id, text.decode())
+            cost, attempt = await self._store.send("HMGET", record, "cost_used", "attempt")
+            price = int(await self._store.send("HGET", self._keys.prices, model) or 0)
+            used = int(cost or 0)
+            more = used + (price or used // max(1, int(attempt or 1))) - each.amount
+            if more <= 0 or await self._charge(each, each.amount + more, 0):
+                return max(0, more)
+        return 0
+
+    async def _set_aside(self, turns: list[dict[str, Any]]) -> bool:
         now = await self._store.clock_ms() / 1000
         day = day_of(now)
         said = b""
@@ -208,6 +264,8 @@ class Spending:
     async def settle(self) -> None:
         """Charge what turns have cost, in place of what was set aside for them."""
         names = await self._store.hash(self._keys.reservations)
+        if not names:
+            self._days, self._at_work = {}, {}
         if not names or (len(names) > _MANY and time.monotonic() - self._settled_at < 1.0):
             return
         self._settled_at = time.monotonic()
@@ -219,10 +277,13 @@ class Spending:
                 pipe.hmget(record, "state", "cost_used", "attempt", "outcome")
         records = await self._store.ask(pipe.execute(raise_on_error=False))
         now = await self._store.clock_ms() / 1000
+        self._days, self._at_work = {each.turn_id: each.day for each in opened}, {}
         for each, record in zip(opened, records, strict=True):
             with self._store.housekeeping(f"settlement of {each.turn_id}"):
                 state, cost, attempt, outcome = record  # an error is none of four
                 used, runs = int(cost or 0), max(1, int(attempt or 1))
+                for scope in each.scopes if state != _FINISHED else ():
+                    self._at_work[each.day, scope] = self._at_work.get((each.day, scope), 0) + used
                 if state == _FINISHED:
                     await self._charge(each, used, 1, -(-used // runs) if used or outcome in _TELLING else "")
                 elif state is None and now - each.at > _STORED_WITHIN_SECONDS:
@@ -239,9 +300,9 @@ class Spending:
         stored = await self._store.hash(self._keys.spending(day))
         return spent_of({raw.decode(): int(amount) for raw, amount in stored.items()}, self._budgets, day)
 
-    async def _charge(self, reserved: _Open, cost: int, ended: int | str, price: int | str = "") -> None:
+    async def _charge(self, reserved: _Open, cost: int, ended: int | str, price: int | str = "") -> bool:
         args: list[Word] = [reserved.turn_id, reserved.text, cost, ended, price]
-        await self._store.run(_SETTLE, self._names(reserved.day), args)
+        return bool(await self._store.run(_SETTLE, self._names(reserved.day), args))
 
 
 def _most(request: TurnRequest) -> dict[str, int]:
@@ -252,5 +313,5 @@ def _most(request: TurnRequest) -> dict[str, int]:
 
 def _read(turn_id: str, text: str) -> _Open:
     data: dict[str, Any] = json.loads(text)
-    amount, runs = int(data["amount"]), int(data["runs"])
-    return _Open(turn_id, text, int(data["day"]), float(data["at"]), amount, runs, bool(data.get("guessed")))
+    amount, runs, scopes = int(data["amount"]), int(data["runs"]), tuple(data["scopes"])
+    return _Open(turn_id, text, int(data["day"]), float(data["at"]), amount, scopes, runs, bool(data.get("guessed")))

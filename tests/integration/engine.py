@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import redis
 
+from api_client.budgets import Spending
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.keys import Keys
@@ -15,6 +16,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, JUDGED_BY, QUEUES, RUN, RUN_QUEUE, Link
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.store import Store
 from api_client.store.connecting import connect
 from api_client.turns.record import ledger as product
 from tests.blocking import nothing_blocks
@@ -120,6 +122,7 @@ class Bench:
         self._watch = contextlib.ExitStack()
         self._watch.enter_context(nothing_blocks(self.loop))
         self.on_loop = product.Ledger(settings, name)
+        self._spent_in = Store(settings) if settings.budgets else None
         threads = Threads(4, 2)
         self.service = TurnService(
             EngineParts(
@@ -134,6 +137,7 @@ class Bench:
                 announce=lambda *what: self.announced.append(what),
                 isolate=lambda *what: self.isolated.append(what),
                 ends=lambda: self.ends(),
+                spending=Spending(self._spent_in) if self._spent_in else None,
             )
         )
 
@@ -175,6 +179,8 @@ class Bench:
             self.store.close()
         self._watch.close()
         self.loop.result_of(self.on_loop.close())
+        if self._spent_in:
+            self.loop.result_of(self._spent_in.close())
         self.loop.close()
         self.leases.close()
 

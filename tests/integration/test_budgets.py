@@ -10,6 +10,7 @@ from typing import Any, cast
 import httpx2
 import pytest
 
+from api_client import api_keys
 from api_client.client import TurnsClient
 from api_client.contract.issues import StoreUnavailable
 from api_client.contract.phases import Phase
@@ -162,3 +163,27 @@ def test_budgets_that_make_no_sense_are_refused_with_an_example(settings: Settin
     assert done.returncode == 2
     assert "owner:*=5" in done.stderr
     assert command(settings, "budgets").stdout == "no budgets: HELIX_BUDGETS is not set\n"
+
+
+def test_a_budget_that_matches_nobody_is_an_error_at_the_start_all_at_once(settings: Settings) -> None:
+    right = {"all": 1.0, "owner:paula": 2.0, f"owner:{'0' * 32}": 1.0, "owner:paula/u1": 1.0, "key:paula": 1.0}
+    wrong = {"owner:pauls": 1.0, "key:nosuch": 1.0, "model:opos": 1.0}
+    used = replace(settings, budgets={**right, "owner:pauls": 1.0})
+    assert command(used, "budgets").returncode == 0, "without keys nobody can tell"
+    assert "matches nobody" not in command(used, "budgets").stdout
+    secret = api_keys.add(used.keys_path, api_keys.ApiKey(name="k", hash="", owner="paula"))
+    used = replace(used, budgets=right | wrong)
+    for words in (("worker", "--foreground"), ("web", "--port", "0"), ("up",)):
+        done = command(used, *words)
+        assert done.returncode == 2, (words, done.stdout, done.stderr)
+        found = [entry for entry in used.budgets if f"{entry!r} matches nobody" in done.stderr]
+        assert found == list(wrong), words
+    assert "the owners paula" in done.stderr
+    shown = {each["budget"]: each["state"] for each in json.loads(command(used, "budgets", "--json").stdout)}
+    assert {entry for entry, state in shown.items() if state == "matches nobody"} == set(wrong)
+    rows = {line.split()[0]: line for line in command(used, "budgets").stdout.splitlines() if ":" in line.split()[0]}
+    assert "matches nobody" in rows["owner:pauls"]
+    assert "owner:paula" in rows, "by the name that it was given"
+    api_keys.revoke(used.keys_path, "k")
+    assert api_keys.unmatched_budgets(replace(used, budgets=right)) == {}, "a restart does not fail for a revoked key"
+    assert secret

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.test_forwarder import Service, ask, at, outbound
+from tests.integration.test_forwarder import BODY, Service, ask, at, outbound
 from tests.support import alive, wait_for
 from worker.runners.guard import doors, witness
 
@@ -97,20 +97,20 @@ def test_doors_whose_process_died_are_replaced_and_nobody_takes_their_calls_for_
     service.go.set()
     calls = tmp_path / "calls" if recorded else None
     with doors.door(outbound(service), calls, boxed=True) as first:
-        assert ask(Path(first.address), body=b"x")[0] == 200
-        assert (first.length, len(first.seen(1).calls)) == (1, 0)
+        assert ask(Path(first.address), body=BODY)[0] == 200
+        assert (first.count(), len(first.seen(1).calls)) == (1, 0)
         os.kill(doors._current[0].pid, signal.SIGKILL)
         [call] = first.seen().calls
         assert (call.end, call.status) == ("unknown", 200 if recorded else 0)
         with pytest.raises(OSError, match="has ended"):
-            _ = first.length
+            _ = first.count()
         with doors.door(outbound(service), None, boxed=True) as second:
-            assert ask(Path(second.address), body=b"x")[0] == 200
+            assert ask(Path(second.address), body=BODY)[0] == 200
 
 
 def test_a_door_that_cannot_be_made_says_so_and_the_others_stay(service: Service, tmp_path: Path) -> None:
     service.go.set()
     with doors.door(outbound(service), None, boxed=False) as first:
         with pytest.raises(OSError, match="the door is gone"):
-            doors._current[0].ask("length", 99)
+            doors._current[0].ask("count", 99)
         assert at(first.address)[0] == 200

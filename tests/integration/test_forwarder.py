@@ -26,6 +26,9 @@ from worker.runners.guard.witness import Record
 
 KEY = "sk-the-real-key"
 OURS = {b"x-api-key": KEY, b"authorization": ""}
+BODY = b'{"model": "m", "messages": []}'
+QUERIES = ("forever", "more", "closes")
+JSON = {"content-type": "application/json"}
 
 
 class Service:
@@ -95,7 +98,7 @@ def doors() -> Iterator[Forwarder]:
 
 def outbound(service: Service, **more: Any) -> Outbound:
     url = f"http://127.0.0.1:{service.port}/base"
-    return Outbound(upstream=Upstream(url=url, paths=frozenset({"/v1/messages"}), ours=OURS), **more)
+    return Outbound(upstream=Upstream(url=url, paths=frozenset({"/v1/messages"}), ours=OURS, allows=QUERIES), **more)
 
 
 class At(http.client.HTTPConnection):
@@ -113,7 +116,7 @@ class At(http.client.HTTPConnection):
 
 def ask(path: Path, method: str = "POST", target: str = "/v1/messages?beta=true", **more: Any) -> tuple[int, bytes]:
     with contextlib.closing(At(path)) as http:
-        http.request(method, target, **more)
+        http.request(method, target, **{"headers": JSON, **more})
         answer = http.getresponse()
         return answer.status, answer.read()
 
@@ -136,10 +139,16 @@ def test_a_request_gets_our_key_in_place_of_its_own_and_the_answer_comes_back(
 ) -> None:
     service.go.set()
     with doors.door(outbound(service)) as path:
-        mine = {"x-api-key": "placeholder", "Authorization": "Bearer mine", "anthropic-beta": "x", "Host": "elsewhere"}
-        assert ask(path, body=b"hello", headers=mine) == (200, b"first last")
+        mine = {
+            **JSON,
+            "x-api-key": "placeholder",
+            "Authorization": "Bearer mine",
+            "anthropic-beta": "x",
+            "Host": "elsewhere",
+        }
+        assert ask(path, body=BODY, headers=mine) == (200, b"first last")
     [(method, target, headers, body)] = service.asked
-    assert (method, target, body) == ("POST", "/base/v1/messages?beta=true", b"hello")
+    assert (method, target, body) == ("POST", "/base/v1/messages?beta=true", BODY)
     assert (headers["x-api-key"], headers["anthropic-beta"]) == (KEY, "x")
     assert headers["host"] == f"127.0.0.1:{service.port}"
     assert "authorization" not in headers
@@ -147,7 +156,7 @@ def test_a_request_gets_our_key_in_place_of_its_own_and_the_answer_comes_back(
 
 def test_what_the_service_sends_is_there_before_it_sends_more(doors: Forwarder, service: Service) -> None:
     with doors.door(outbound(service)) as path, contextlib.closing(At(path)) as http:
-        http.request("POST", "/v1/messages", body=b"x")
+        http.request("POST", "/v1/messages", body=BODY, headers=JSON)
         answer = http.getresponse()
         assert answer.read(6) == b"first "
         service.go.set()
@@ -171,19 +180,22 @@ def test_nothing_else_of_the_service_and_no_other_service_is_reached(
     doors: Forwarder, service: Service, method: str, target: str
 ) -> None:
     with doors.door(outbound(service)) as path:
-        status, body = ask(path, method, target, body=b"x")
+        status, body = ask(path, method, target, body=BODY)
     assert (status, service.asked) == (403, [])
     assert b"the box leads to its model alone" in body
 
 
 @pytest.mark.parametrize(
     "framing",
-    [b"Content-Length: 1\r\n\r\nx", b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n"],
+    [
+        b"Content-Length: %d\r\n\r\n%b" % (len(BODY), BODY),
+        b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY),
+    ],
     ids=["length", "chunks"],
 )
 def test_a_request_hidden_behind_another_never_leaves(doors: Forwarder, service: Service, framing: bytes) -> None:
     service.go.set()
-    first = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\n" + framing
+    first = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + framing
     hidden = b"GET /base/v1/files HTTP/1.1\r\nHost: x\r\n\r\n"
     with doors.door(outbound(service)) as path:
         answer = raw(path, first + hidden)
@@ -213,12 +225,12 @@ def test_a_connection_serves_the_next_request_unless_it_is_spoilt(
 ) -> None:
     service.go.set()
     with doors.door(outbound(service)) as path, doors.door(outbound(service)) as other:
-        assert ask(path, target=f"/v1/messages{first}", body=b"x")[0] == 200
+        assert ask(path, target=f"/v1/messages{first}", body=BODY)[0] == 200
         if first == "?closes":
             wait_for(lambda: not threading_of(service))
-        assert ask(path, body=b"y") == (200, b"first last")
+        assert ask(path, body=BODY) == (200, b"first last")
         assert len(service.connections) == connections
-        assert ask(other, body=b"z")[0] == 200
+        assert ask(other, body=BODY)[0] == 200
         assert len(service.connections) == connections + 1, "another run has its own"
 
 
@@ -228,7 +240,7 @@ def test_a_connection_that_is_not_used_ends(
     monkeypatch.setattr(forwarder, "_IDLE_SECONDS", 0.1)
     service.go.set()
     with doors.door(outbound(service)) as path:
-        assert ask(path, body=b"x")[0] == 200
+        assert ask(path, body=BODY)[0] == 200
         wait_for(lambda: not threading_of(service))
 
 
@@ -237,17 +249,40 @@ def threading_of(service: Service) -> list[threading.Thread]:
     return [each for each in threading.enumerate() if "process_request_thread" in each.name and service.server]
 
 
+def test_a_body_is_read_whole_and_only_so_much_of_all_bodies_of_a_run_is_held(
+    doors: Forwarder, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forwarder, "MAX_BODY", 1000)
+    service.go.set()
+    record = Record()
+    head = b"POST /v1/messages HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n"
+    with doors.door(outbound(service), record) as path, contextlib.ExitStack() as held:
+        for _ in range(2):
+            client = held.enter_context(socket.socket(socket.AF_UNIX))
+            client.connect(str(path))
+            client.sendall(head + b"x" * 899)
+        wait_for(lambda: len(record.seen().calls) == 2)
+        status, said = ask(path, body=BODY + b" " * 900)
+        assert (status, b"more than 1000 bytes" in said) == (413, True)
+        assert ask(path, body=BODY + b" " * 2000)[0] == 413
+        assert service.asked == [], "nothing leaves before all of it was read"
+        held.close()
+        wait_for(lambda: all(call.ended for call in record.seen().calls))
+        assert ask(path, body=BODY + b" " * 900)[0] == 200
+    assert [call.status for call in record.seen().calls if call.status] == [413, 413, 200]
+
+
 def test_a_service_that_cannot_be_reached_says_so(doors: Forwarder, service: Service) -> None:
     service.close()
     with doors.door(outbound(service)) as path:
-        status, body = ask(path, body=b"x")
+        status, body = ask(path, body=BODY)
     assert (status, b"cannot be reached" in body) == (502, True)
 
 
 def test_an_asker_that_leaves_takes_its_request_along(doors: Forwarder, service: Service) -> None:
     with doors.door(outbound(service)) as path:
         with contextlib.closing(At(path)) as http:
-            http.request("POST", "/v1/messages?forever", body=b"x")
+            http.request("POST", "/v1/messages?forever", body=BODY, headers=JSON)
             http.getresponse().read(6)
         service.go.set()
         assert service.left.wait(60)
@@ -262,13 +297,13 @@ def test_one_run_has_so_many_connections_and_no_more_and_others_still_get_throug
             client = held.enter_context(socket.socket(socket.AF_UNIX))
             client.connect(str(path))
         assert raw(path, b"") == b""
-        assert ask(other, body=b"x")[0] == 200
+        assert ask(other, body=BODY)[0] == 200
 
 
 def test_a_door_goes_with_its_run_and_all_that_went_through_it(doors: Forwarder, service: Service) -> None:
     with doors.door(outbound(service)) as path:
         asking = At(path)
-        asking.request("POST", "/v1/messages", body=b"x")
+        asking.request("POST", "/v1/messages", body=BODY, headers=JSON)
         answer = asking.getresponse()
         answer.read(6)
     with contextlib.suppress(http.client.HTTPException, OSError):
@@ -287,8 +322,8 @@ def test_over_tls_the_service_must_be_who_it_says(doors: Forwarder, tmp_path: Pa
         assert upstream is not None
         trusting = replace(trusting, upstream=replace(upstream, url=upstream.url.replace("http:", "https:")))
         with doors.door(trusting) as path, doors.door(replace(trusting, ca="")) as stranger:
-            assert ask(path, body=b"x") == (200, b"first last")
-            status, body = ask(stranger, body=b"x")
+            assert ask(path, body=BODY) == (200, b"first last")
+            status, body = ask(stranger, body=BODY)
             assert (status, b"certificate verify failed" in body) == (502, True)
     finally:
         service.close()
@@ -320,7 +355,7 @@ def test_named_hosts_are_reached_by_connect_and_no_other_host_or_port_is(doors: 
             "127.0.0.1",
         ):
             assert connect(path, target, REQUEST).startswith(b"HTTP/1.1 403"), target
-        assert ask(path, body=b"x")[0] == 403, "no service was named"
+        assert ask(path, body=BODY)[0] == 403, "no service was named"
     assert len(service.asked) == 1
 
 
@@ -380,11 +415,11 @@ def test_the_doors_of_a_worker_that_was_killed_are_removed_by_the_next_one(
     assert not folder.exists()
 
 
-def at(url: str, target: str = "/v1/messages", body: bytes = b"x") -> tuple[int, bytes]:
+def at(url: str, target: str = "/v1/messages", body: bytes = BODY) -> tuple[int, bytes]:
     """Ask a door on loopback."""
     parts = urlsplit(url)
     with contextlib.closing(http.client.HTTPConnection(parts.hostname or "", parts.port, timeout=60)) as client:
-        client.request("POST", parts.path + target, body, {"accept-encoding": "gzip, br"})
+        client.request("POST", parts.path + target, body, JSON | {"accept-encoding": "gzip, br"})
         answer = client.getresponse()
         return answer.status, answer.read()
 
@@ -412,13 +447,13 @@ def test_a_call_that_its_agent_left_was_cut_and_one_to_a_service_that_is_away_fa
     record = Record()
     with doors.door(outbound(service), record) as path:
         with contextlib.closing(At(path)) as client:
-            client.request("POST", "/v1/messages", b"x")
+            client.request("POST", "/v1/messages", BODY, JSON)
             client.getresponse().read(6)
         wait_for(lambda: record.seen().calls[0].ended > 0)
-        assert ask(path, target="/v1/messages/count_tokens", body=b"x")[0] == 403
+        assert ask(path, target="/v1/messages/count_tokens", body=BODY)[0] == 403
     away = Upstream(url="http://127.0.0.1:1", paths=frozenset({"/v1/messages"}))
     with doors.door(Outbound(upstream=away), record) as path:
-        assert ask(path, body=b"x")[0] == 502
+        assert ask(path, body=BODY)[0] == 502
     found = [(call.end, call.status, call.word) for call in record.seen().calls]
     assert found == [("cut", 200, ""), ("error", 0, "unreachable")]
 

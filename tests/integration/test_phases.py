@@ -190,11 +190,13 @@ async def test_a_verifier_without_a_verdict_is_asked_again_and_never_lets_a_phas
     verdicts = [event.data for event in await bench.events(turn) if event.kind == "verifier.judged"]
     assert [(data["success"], data["ground"]) for data in verdicts] == [(False, "no_verdict")] * 3
     assert len(bench.runner.orders) == 1, "the agent could not repair that"
+    assert (turn.tokens_used, turn.cost_used) == (30, 300_000), "a verifier's runs are the turn's"
+    bench.store.delete(bench.keys.turn(turn.turn_id))  # the log does not tell what judging costs
 
 
 def _script(root: Path, text: str) -> Path:
     path = root / "judge.yaml"
-    path.write_text(json.dumps([{"attempts": [[{"say": text}]]}]))
+    path.write_text(json.dumps([{"attempts": [[{"say": text}, {"usage": {"input_tokens": 10, "cost_usd": 0.1}}]]}]))
     return path
 
 

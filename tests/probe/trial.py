@@ -173,7 +173,7 @@ def _tried(folder: Path, agents: Processes, at: dict[str, str], box: str) -> dic
             Bind(Path(at["transcript"]), writable=True),
         ],
         box=box,
-        outbound=outbound(settings),
+        outbound=outbound(settings, ""),
         door_env=door_environment(settings),
         bounds=Bounds(tmp_mb=16),
     )

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
 from worker.runners.answer_words import MOST, digests_in, digests_of
 from worker.runners.base import Completion, ErrorKind, Fault, Verdict, Why
+from worker.runners.pricing import TOKENS, Tokens, summed
 from worker.runners.service_errors import BUSY, TOO_LONG, fault_of, passes
 
 Api = Literal["messages", "responses", "chat", "gemini"]
@@ -58,7 +59,7 @@ class Call:
         status: the HTTP status, or the one that an error names; 0 when no answer came.
         end: its end. word: the provider's own word for that, such as ``max_tokens``; empty when it said none.
         tools: the request offered tools: it belongs to an agent's loop, not to a title or a summary beside it.
-        input_tokens, output_tokens: as the provider counted them; 0 when it did not.
+        input_tokens and all other ``TOKENS``: as the provider counted them, 0 when it did not; or ``estimated``.
         started, ended: seconds since the epoch. retry_after: seconds it asked to wait; 0 when it named none.
         repeated: a later call asked the same again, or had the model go on. digests: of the text of a call that ended
             badly or offered no tools (``answer_words``).
@@ -72,11 +73,20 @@ class Call:
     tools: bool = False
     input_tokens: int = 0
     output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_hour_tokens: int = 0
+    estimated: bool = False
     started: float = 0.0
     ended: float = 0.0
     retry_after: float = 0.0
     repeated: bool = False
     digests: tuple[str, ...] = ()
+
+    @property
+    def counted(self) -> Tokens:
+        """Return its tokens."""
+        return Tokens(**{name: getattr(self, name) for name in TOKENS})
 
     def to_dict(self) -> dict[str, Any]:
         """As it is recorded: without empty fields."""
@@ -94,10 +104,17 @@ class Witnessed:
 
     Attributes:
         calls: the calls; of more than ``MOST_CALLS`` the last ones. left_out: how many earlier ones are not in it.
+        sums: the tokens of those, by model.
     """
 
     calls: Sequence[Call] = ()
     left_out: int = 0
+    sums: Mapping[str, Tokens] = field(default_factory=dict)
+
+    @property
+    def counted(self) -> dict[str, Tokens]:
+        """Return the tokens of each model."""
+        return summed([(call.model, call.counted) for call in self.calls], self.sums)
 
     @property
     def deciding(self) -> Call | None:
@@ -143,14 +160,13 @@ class Witnessed:
         if decided is None:
             summary = "no model call was seen at the door: this end is not certifiable"
             return {"summary": summary, "calls": 0, "certifiable": False}
-        said = f" ({decided.word})" if decided.word else ""
+        said, total = f" ({decided.word})" if decided.word else "", sum(self.counted.values(), Tokens())
         return {
             "summary": f"{len(self.calls) + self.left_out} model calls; the one that decides: {decided.end}{said}",
             "calls": len(self.calls) + self.left_out,
             "certifiable": True,
             "ends": dict(Counter(call.end.value for call in self.calls)),
-            "input_tokens": sum(call.input_tokens for call in self.calls),
-            "output_tokens": sum(call.output_tokens for call in self.calls),
+            **{name: getattr(total, name) for name in TOKENS},
             "decided": replace(decided, digests=()).to_dict(),
             "last": [replace(call, digests=()).to_dict() for call in self.calls[-MOST_RECORDED:]],
         }

@@ -12,9 +12,10 @@ from typing import Protocol, cast
 import structlog
 from redis.exceptions import RedisError
 
+from api_client.budgets import Spending
 from api_client.contract.events import AttemptNote, AttemptOutput, AttemptReset, AttemptTool, Body
 from api_client.contract.failpoints import FailpointError, arrive, reach
-from api_client.contract.issues import SettingsError
+from api_client.contract.issues import SettingsError, StoreUnavailable
 from api_client.contract.messages import tool_answered, tool_denied, tool_later, tool_refused
 from api_client.contract.phases import PhaseError
 from api_client.contract.record import AttemptRecord
@@ -293,7 +294,7 @@ class AgentRun:
         """Run the agent until it ends. What keeps it from being started is an error of the result, not an exception.
 
         Raises:
-            Fenced: another worker has the turn.
+            Fenced: another worker has the turn. BudgetExceeded: a budget of the day is spent; no agent was started.
         """
         try:
             runner, order = await self._parts.threads.files(self._ready, True) if self._blocks() else self._ready(False)
@@ -319,6 +320,8 @@ class AgentRun:
             result: RunResult | None = None
             if order.recorded and order.delivery > 1 and not self._lease.went_on and isinstance(runner, Adopts):
                 result = await self._adopted(runner, order, emit)
+            if result is None and self._parts.spending:
+                await self._affordable(self._parts.spending, order)
             if result is None and order.answered:
                 result = await self._took_over(order, order.answered.delivery)
             result = result or await self._played(runner, order, emit)
@@ -332,6 +335,13 @@ class AgentRun:
         finally:
             self._keeper.close()
             self.unsent = await writer.close()
+
+    async def _affordable(self, spending: Spending, order: Order) -> None:
+        """Raise ``BudgetExceeded`` where a budget of today is spent. A store that cannot say so stops no turn."""
+        try:
+            await spending.check(order.turn_id, self._turn.request, order.model)
+        except StoreUnavailable as error:
+            log.warning("budget.not_checked", error=str(error)[:200])
 
     async def _adopted(self, runner: Adopts, order: Order, emit: Emit) -> RunResult | None:
         """The result of an earlier delivery whose agent finished and whose worker died with it: nobody pays twice."""

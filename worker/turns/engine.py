@@ -17,11 +17,12 @@ from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
 from api_client.broker import celery_settings
+from api_client.budgets import Spending
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, chain_of, own_queue
 from api_client.contract.turn import Turn
 from api_client.contract.worker_reports import WorkerOrder
-from api_client.store.store import OneConnection
+from api_client.store.store import OneConnection, Store
 from api_client.turns.record.ledger import Ledger
 from worker.agents import Ability, build_runner
 from worker.runners import idle_agents
@@ -94,10 +95,11 @@ class Engine:
         limits = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: settings.check_slots}
         self.slots = Slots(limits, self.receiver.wake)
         self.loop = Loop(self._turned)
-        self._was_sick = False
+        self._was_sick = self._quiet_ordered = self._ends = False
         self._events = TaskEvents(lambda: self.loop.later(GATHER_SECONDS, self.receiver.wake))
         self._ledger = Ledger(settings, self.name)
         self._threads = Threads(settings.run_slots, settings.check_slots)
+        self._store = Store(settings) if settings.budgets else None
         files = session_files(settings, self._ledger, self._threads)
         self.host = Host(settings.sessions_dir, lambda folder: obstacle(folder) or files.trouble())
         self.service = TurnService(
@@ -116,6 +118,7 @@ class Engine:
                 isolate=isolated.carry_out,
                 ability=self._ability,
                 files=files,
+                spending=Spending(self._store) if self._store else None,
             )
         )
         self._taken, self._took_at = 0, 0.0
@@ -123,7 +126,6 @@ class Engine:
         self._celery = celery
         self._quiet = Celery("helix-turns-probe", set_as_current=False)
         self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
-        self._quiet_ordered = False
         #: Whether an operator ended this process, so that the supervisor does not restart it.
         self.stays_down = False
         self._looking = looking = looking or OneConnection(settings)
@@ -132,7 +134,6 @@ class Engine:
         self._watch = Watch(() if alone else (self._reaper, kept, *watchers))
         self._grace_seconds = 0.0 if alone else settings.shutdown_seconds
         self._asked, self._ask = os.pipe()
-        self._ends = False
         self._isolated = isolated
 
     def start(self) -> None:
@@ -329,6 +330,8 @@ class Engine:
         self._watch.close()
         self.leases.close()
         self.loop.result_of(self._ledger.close())
+        if self._store:
+            self.loop.result_of(self._store.close())
         self.loop.close()
         self._threads.close()
         idle_agents.shared().close()

@@ -16,7 +16,7 @@ import structlog
 from api_client.contract import tasks
 from api_client.contract.events import Body
 from api_client.contract.failpoints import arrive, reach
-from api_client.contract.issues import SettingsError, ValidationIssue
+from api_client.contract.issues import BudgetExceeded, SettingsError, ValidationIssue
 from api_client.contract.phases import PhaseError
 from api_client.contract.record import AttemptRecord
 from api_client.contract.settings.table import secrets_of
@@ -30,6 +30,7 @@ from worker.enforcement.claims.journal import Journal, journal_of
 from worker.enforcement.faults import fault_words
 from worker.enforcement.policy import decide, demote, refused
 from worker.enforcement.rules.claims import JOURNAL
+from worker.enforcement.validators.codes import JudgingCost
 from worker.files.snapshots import SessionTooLarge
 from worker.files.workspace import written_files
 from worker.turns import folders, phase_turns, run_journal
@@ -50,7 +51,7 @@ from worker.turns.transitions.after_judging import (
     with_judging,
     with_shadow,
 )
-from worker.turns.transitions.after_run import Delays, after_run, after_verification, not_reached
+from worker.turns.transitions.after_run import Delays, after_run, after_verification, not_affordable, not_reached
 
 # Judging an attempt's answer: the work of ``turn.validate``, and of a run whose answer can be judged at once.
 #
@@ -79,7 +80,7 @@ async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecor
         case = case_of(parts, turn, this.text, found.files, before, journal_of(attempts))
         quick = case.bounded
         attempt = parts.judges.judge(case) if quick else await parts.threads.checks(parts.judges.judge, case)
-        shadow = await _in_shadow(parts, turn, case, attempt, lease.deadline - time.monotonic())
+        shadow, more = await _in_shadow(parts, turn, case, attempt, lease.deadline - time.monotonic())
     except CannotJudge as error:
         return cannot_judge(link, str(error))
     attempt = _with_files(attempt, found, turn)
@@ -87,7 +88,7 @@ async def validate(parts: EngineParts, lease: Lease, attempts: list[AttemptRecor
 
     def decided() -> Move:
         move = _decided(turn, link, case, attempt, this)
-        return with_shadow(turn, with_judging(turn, move, attempt.spent), shadow)
+        return with_shadow(turn, with_judging(turn, move, attempt.spent + more), shadow)
 
     move = decided() if quick else await parts.threads.checks(decided)
     if move.outcome is None or not move.outcome.success:
@@ -153,14 +154,14 @@ async def _collected(parts: EngineParts, turn: Turn, attempts: Sequence[AttemptR
 
 async def _in_shadow(
     parts: EngineParts, turn: Turn, case: Case, attempt: Attempt, seconds_left: float
-) -> tuple[ValidationIssue, ...]:
-    """Judge the answer by the rules in shadow. Nothing that happens to them concerns the turn.
+) -> tuple[tuple[ValidationIssue, ...], JudgingCost]:
+    """Judge the answer by the rules in shadow. Nothing that happens to them concerns the turn, but what they cost.
 
     They may take ``SHADOW_SECONDS`` together, and never more than half of the turn's remaining time.
     """
     applied = turn.request.applied
     if applied is None or not applied.shadow:
-        return ()
+        return (), JudgingCost()
     policy = replace(case.policy, order={}, caps={})
     other = replace(case, text=attempt.answer, history=(), names=applied.shadow, policy=policy, fresh=False)
     try:
@@ -171,8 +172,8 @@ async def _in_shadow(
                 found = await parts.threads.checks(parts.judges.judge, other)
     except Exception as error:  # whatever a rule does, the turn goes on
         log.warning("shadow.failed", rules=applied.shadow, error=f"{type(error).__name__}: {error}"[:200])
-        return ()
-    return demote(found.issues, policy)
+        return (), JudgingCost()
+    return demote(found.issues, policy), found.spent
 
 
 def case_of(
@@ -272,7 +273,10 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
         return not_reached(turn, link, turn.request.after, stopped)
     asked_after = this.text if this and turn.asked else None
     run = AgentRun(parts, lease, history, this.text if this and this.goes_on else "", asked_after)
-    result = await run.run()
+    try:
+        result = await run.run()
+    except BudgetExceeded as error:
+        return not_affordable(turn, link, error, run.unsent)
     before = this if this and (this.goes_on or turn.asked) else None
     return after_run(
         turn,
@@ -333,9 +337,14 @@ def _verify(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> 
     output = folders.delivery_folder(parts.settings, turn, this) / phase_turns.OUTPUT
     last = link.attempt >= turn.max_attempts
 
+    spent = JudgingCost()
+
     def judge() -> tuple[ValidationIssue, ...]:
+        nonlocal spent
         case = case_of(parts, turn, this.text, written_files(output.parent), ())
-        return demote(parts.judges.judge(case).issues, case.policy, final=last)
+        attempt = parts.judges.judge(case)
+        spent += attempt.spent
+        return demote(attempt.issues, case.policy, final=last)
 
     def append(events: list[Body]) -> None:
         parts.threads.asked(parts.ledger.append(claim, events))
@@ -347,6 +356,7 @@ def _verify(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> 
         return cannot_judge(link, str(error))
     reach("validation.started")
     move = after_verification(turn, link, this, result, lease.reason)
+    move = with_judging(turn, move, spent + Usage.of(result.usage).as_judging)
     if move.state is TurnState.PARKED:
         _put_feedback_away(parts, turn)
     return accept_with_files(parts, lease, move, this)

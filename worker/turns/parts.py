@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from api_client.budgets import Spending
 from api_client.contract.settings import Settings
 from api_client.contract.settings.table import redactor
 from api_client.contract.tasks import Link
@@ -59,6 +60,8 @@ class EngineParts:
     ring: Ring = lambda _link, _turn_id, _session_id, _worker: None
     ability: Ability = field(default_factory=Ability)
     files: SessionFiles = field(default_factory=SharedFolder)
+    #: Asked before each run of an agent; None where there are no budgets.
+    spending: Spending | None = None
     #: What the parts above make.
     policies: StoredPolicies = field(init=False)
     redact: Callable[[str], str] = field(init=False)

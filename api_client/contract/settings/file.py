@@ -31,6 +31,7 @@ _BY_RUNNER = {
 _ASK_NOBODY = {"scripted"}
 #: What the runner says itself of each request.
 _OURS = {"model", "messages", "input", "stream", "stream_options", "store"}
+_PRICES = {"input", "output", "cache_read", "cache_write"}
 _LIST = 'a list of texts: ["a", "b"]'
 #: Said by the environment alone: it is what finds this file.
 _NOT_HERE = {"root", "config"}
@@ -128,6 +129,7 @@ def _fill(file: SettingsFile, data: dict[str, Any], folder: Path) -> list[Proble
         file.models[name] = f"{runner}:{option}" if option else runner
         kinds = _settings(folder, per_model=True) | _of_runner(runner, folder)
         kinds |= {"vision": _vision, "stream": one_of(STREAM_MODES), "prices": _prices, "fallbacks": _fallbacks}
+        kinds |= dict.fromkeys(("proxy_models", "proxy_allows"), _texts)
         if runner == "openai_http":
             kinds |= {"api": one_of(("chat", "responses")), "parameters": _parameters, "timeouts": _timeouts}
         values = _values(found, block, kinds, "model", name)
@@ -259,10 +261,21 @@ def _vision(value: Any) -> bool:
     return value
 
 
-def _prices(value: Any) -> dict[str, float]:
-    if not isinstance(value, dict) or not set(value) <= {"input", "output"}:
-        raise ValueError("must look like { input = 3.0, output = 15.0 }: US dollars for a million tokens")
-    return {name: number(0, 10**6)(str(price)) for name, price in value.items()}
+def _prices(value: Any, *, of_model: bool = False) -> dict[str, Any]:
+    given = value if isinstance(value, dict) else {}
+    further = {name: each for name, each in given.items() if isinstance(each, dict) and not of_model}
+    own = {name: each for name, each in given.items() if name not in further}
+    if not own or not set(own) <= _PRICES:
+        example = "{ input = 3.0, output = 15.0, cache_read = 0.3, cache_write = 3.75, other-model = { input = 1.0 } }"
+        raise ValueError(f"must look like {example}: US dollars for a million tokens")
+    prices = {name: number(0, 10**6)(str(price)) for name, price in own.items()}
+    return prices | {name: _prices(each, of_model=True) for name, each in further.items()}
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) and each for each in value):
+        raise ValueError(f"must be {_LIST}")
+    return tuple(value)
 
 
 def _timeouts(value: Any) -> dict[str, float]:

@@ -256,7 +256,7 @@ class Answering:
     budgets: dict[str, float] = setting(
         dict,
         day_budgets,
-        "Dollars a day (UTC): all=200,owner:*=5,key:webui=50,model:opus=100; a spent one refuses turns (429).",
+        "Dollars a day (UTC): all=200,owner:*=5,key:webui=50,model:opus=100; a spent one refuses turns and runs (429).",
     )
     stream_modes: dict[str, str] = deprecated(
         dict, stream_modes_of, "`stream = ...` in the model's block of the settings file"

@@ -49,7 +49,8 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
         owner_settings: owner -> what its block sets.
         flow_settings: flow version -> what its block sets.
         warnings: what to tell at a start: each names a line or variable that sets nothing any more, and what holds.
-        prices: US dollars for a million tokens, ``input`` and ``output``, where a service reports no cost.
+        prices: US dollars for a million tokens (``worker/runners/pricing.py``).
+        proxy_models: models that an agent may ask for besides its own. proxy_allows: what else its calls may hold.
         api: how ``openai_http`` asks: ``chat`` or ``responses``. parameters: what it sends besides.
         timeouts: how long it waits for the ``first`` and each ``next`` event of an answer, in seconds.
         fallbacks: ``Fault`` of a model's service -> the models that may take over, in order.
@@ -59,7 +60,9 @@ class Settings(Constants, Agents, Notifying, Serving, Working, Answering, Storag
     owner_settings: dict[str, dict[str, Any]] = of_the_file(dict)
     flow_settings: dict[str, dict[str, Any]] = of_the_file(dict)
     policy_orders: dict[str, tuple[str, ...]] = of_the_file(dict)
-    prices: dict[str, float] = of_the_file(dict)
+    prices: dict[str, Any] = of_the_file(dict)
+    proxy_models: tuple[str, ...] = of_the_file(())
+    proxy_allows: tuple[str, ...] = of_the_file(())
     api: str = of_the_file("chat")
     parameters: dict[str, Any] = of_the_file(dict)
     timeouts: dict[str, float] = of_the_file(dict)

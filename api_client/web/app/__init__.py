@@ -21,7 +21,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import api_client
-from api_client.api_keys import Keyring, make_token
+from api_client.api_keys import Keyring, make_token, require_budgets
 from api_client.client import TurnsClient
 from api_client.contract.issues import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
@@ -231,6 +231,7 @@ def serve(settings: Settings, pack: Pack | None = None) -> None:
     Raises ``SettingsError``: as ``create_app``; or an address others can reach without an API key. ``SystemExit``: the
     address cannot be listened on.
     """
+    require_budgets(settings)
     app = create_app(settings, pack=pack)
     if not needs_key(app.state.relay) and not is_loopback(settings.web_host):
         problem = "set HELIX_API_KEYS, or make a key with `turns keys create NAME`, to listen beyond this machine"

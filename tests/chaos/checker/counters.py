@@ -105,7 +105,7 @@ class _Fold:
         self._took("agent", at - self._since, f"|{self._model}")
         self._since = at
         self._used[data["attempt"]] = data.get("usage", {})
-        self._spent(data.get("usage", {}), wasted=verdict != "complete")
+        self._spent(data.get("usage", {}), wasted=verdict not in {"complete", "asks"})
 
     def _spent(self, usage: Mapping[str, Any], *, wasted: bool) -> None:
         tokens = {name: usage.get(f"{name}_tokens", 0) for name in ("input", "output")}

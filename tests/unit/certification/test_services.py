@@ -26,7 +26,7 @@ def seen(api: str, reply: StubReply, *, stream: bool = True) -> tuple[Call, byte
     listening = record.begin(path)
     assert listening
     request = json.dumps({"model": "m", "stream": stream, "tools": [{"name": "x"}]}).encode()
-    listening.asked(request)
+    listening.asked(request, "m", tools=True)
     body = b""
     with Service((reply,), tools=True) as service:
         client = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=60)

@@ -4,7 +4,6 @@ import gzip
 import json
 import tracemalloc
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +28,13 @@ def call(
     headers: dict[bytes, bytes] = _JSON,
     status: int = 200,
     whole: bool = True,
-    asked: Iterable[bytes] = (b'{"model": "m", "tools": [{"name": "x"}]}',),
+    model: str = "m",
 ) -> Call:
     """One call as it passes by."""
     record = Record()
     listening = record.begin(_PATHS[api])
     assert listening
-    for piece in asked:
-        listening.asked(piece)
+    listening.asked(b"x" * 400, "gemini-x" if api == "gemini" else model, tools=True)
     listening.answered(status, headers)
     for piece in pieces:
         listening.heard(piece)
@@ -200,18 +198,6 @@ def test_an_http_error_is_an_error_with_the_providers_kind_and_its_wait() -> Non
     assert call("messages", b"<html>what is this", status=200).end == "unknown"
 
 
-@pytest.mark.parametrize("size", [1, 3, 1000])
-def test_a_loop_is_told_from_a_title_by_the_tools_it_offers_not_by_what_is_said_of_tools(size: int) -> None:
-    def tools(request: dict[str, Any]) -> bool:
-        said = json.dumps(request).encode()
-        pieces = [said[at : at + size] for at in range(0, len(said), size)]
-        return call("chat", chat("stop"), headers=_SSE, asked=pieces).tools
-
-    text = {"role": "user", "content": '{"tools": [{"name": "x"}]}' + " and more" * 100}
-    assert tools({"model": "m", "messages": [text], "tools": [{"type": "function"}]})
-    assert not tools({"model": "m", "messages": [text], "tools": []})
-
-
 def test_only_model_calls_are_calls() -> None:
     assert {api: api_of(path) for api, path in _PATHS.items()} == {api: api for api in _PATHS}
     for path in ("/v1/messages/count_tokens", "/v1/models", "/v1beta/models/g:countTokens", "/"):
@@ -245,7 +231,124 @@ def test_of_very_many_calls_the_last_are_kept_and_a_message_sees_its_own() -> No
         listening.close(whole=False)
     seen = record.seen()
     assert (len(seen.calls), seen.left_out) == (MOST_CALLS, 5)
-    assert (len(record.seen(record.length).calls), len(record.seen(record.length - 2).calls)) == (0, 2)
+    assert (len(record.seen(record.count()).calls), len(record.seen(record.count() - 2).calls)) == (0, 2)
+
+
+def answered(record: Record, status: int, body: bytes = b"", model: str = "m") -> None:
+    listening = record.begin(_PATHS["messages"])
+    assert listening
+    listening.asked(b"x" * 400, model, tools=True)
+    listening.answered(status, _SSE if status == 200 else _JSON)
+    listening.heard(body, whole=True)
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("refused", [0, MOST_CALLS, 3 * MOST_CALLS])
+def test_tokens_are_counted_however_many_calls_come_after_them(tmp_path: Path, refused: int, recorded: bool) -> None:
+    record = Record(path_of(tmp_path / "1-1"))
+    for number in range(20):
+        answered(record, 200, messages("tool_use"), model=f"m{number % 2}")
+    for _ in range(refused):
+        answered(record, 400, b'{"error": {"type": "invalid_request_error"}}')
+    answered(record, 200, messages("end_turn"), model="m1")
+    seen = adopted(tmp_path / "1-1") if recorded else record.seen()
+    assert seen is not None
+    assert len(seen.calls) <= MOST_CALLS
+    found = {model: (tokens.input_tokens, tokens.output_tokens) for model, tokens in seen.counted.items()}
+    assert found["m0"] == (110, 90)
+    assert found["m1"] == (121, 99)
+    assert (seen.to_dict()["input_tokens"], seen.to_dict()["calls"]) == (231, 21 + refused)
+    before = record.count()
+    answered(record, 200, messages("end_turn"))
+    [(model, tokens)] = record.seen(before).counted.items()
+    assert (model, tokens.output_tokens) == ("m", 9), "the next message has its own"
+
+
+def test_a_long_call_that_ends_behind_very_many_others_is_counted() -> None:
+    record = Record()
+    long = record.begin(_PATHS["messages"])
+    assert long
+    long.asked(b"x" * 400, "slow", tools=True)
+    long.answered(200, _SSE)
+    for _ in range(MOST_CALLS + 5):
+        answered(record, 400)
+    long.heard(messages("end_turn"), whole=True)
+    assert record.seen().counted["slow"].output_tokens == 9
+
+
+_READ = {
+    "cache_read_input_tokens": 19_000,
+    "cache_creation_input_tokens": 0,
+    "input_tokens": 1_000,
+    "output_tokens": 60,
+}
+_OPENAI = {"prompt_tokens": 20_000, "completion_tokens": 60, "prompt_tokens_details": {"cached_tokens": 19_000}}
+_RESPONSES = {"input_tokens": 20_000, "output_tokens": 60, "input_tokens_details": {"cached_tokens": 19_000}}
+_GEMINI = {"promptTokenCount": 20_000, "candidatesTokenCount": 60, "cachedContentTokenCount": 19_000}
+
+
+@pytest.mark.parametrize(
+    ("api", "body"),
+    [
+        ("messages", {"stop_reason": "end_turn", "usage": _READ}),
+        ("chat", {"choices": [{"finish_reason": "stop"}], "usage": _OPENAI}),
+        ("responses", {"status": "completed", "usage": _RESPONSES}),
+        ("gemini", {"candidates": [{"finishReason": "STOP"}], "usageMetadata": _GEMINI}),
+    ],
+)
+def test_cached_tokens_cost_their_own_price_in_every_dialect(api: str, body: dict[str, Any]) -> None:
+    found = call(api, json.dumps(body).encode())
+    assert (found.input_tokens, found.cache_read_tokens, found.output_tokens) == (20_000, 19_000, 60)
+    prices = {"input": 5.0, "output": 25.0}
+    assert found.counted.cost({**prices, "cache_read": 0.5}) == pytest.approx(0.016)
+    assert found.counted.cost(prices) == pytest.approx(0.1015), "without a price of its own: that of the input"
+
+
+def test_what_is_written_into_the_cache_costs_more_than_the_input_and_for_an_hour_most() -> None:
+    hour = {"ephemeral_5m_input_tokens": 1_000, "ephemeral_1h_input_tokens": 3_000}
+    usage = {"input_tokens": 6_000, "cache_creation_input_tokens": 4_000, "cache_creation": hour}
+    body = {"stop_reason": "end_turn", "usage": usage | {"output_tokens": 1}}
+    found = call("messages", json.dumps(body).encode())
+    assert (found.input_tokens, found.cache_write_tokens, found.cache_hour_tokens) == (10_000, 4_000, 3_000)
+    assert found.counted.cost({"input": 1.0}) == pytest.approx((6_000 + 1_250 + 6_000) / 1e6)
+    assert found.counted.cost({"input": 1.0, "cache_write": 1.0}) == pytest.approx((6_000 + 1_000 + 4_800) / 1e6)
+
+
+@pytest.mark.parametrize("cut", ["before the head", "behind the head", "in the middle", "no usage", "unreadable"])
+def test_a_call_whose_provider_named_no_number_is_estimated_and_costs_something(cut: str) -> None:
+    record = Record()
+    listening = record.begin(_PATHS["chat"])
+    assert listening
+    listening.asked(b"x" * 40_000, "m", tools=True)
+    if cut != "before the head":
+        listening.answered(200, _SSE | ({b"content-encoding": b"br"} if cut == "unreadable" else {}))
+    if cut not in {"before the head", "behind the head"}:
+        listening.heard(chat("stop")[:-90] if cut == "no usage" else chat(None) * 50)
+    listening.close(whole=cut in {"no usage", "unreadable"})
+    [found] = record.seen().calls
+    assert found.estimated
+    assert found.input_tokens == 10_001
+    assert found.output_tokens >= {"in the middle": 50, "no usage": 2, "unreadable": 50}.get(cut, 0)
+
+
+def test_an_answer_that_its_agent_left_before_its_last_event_is_not_free() -> None:
+    start = messages(None, tail=())
+    text = events({"type": "content_block_delta", "delta": {"type": "text_delta", "text": "word " * 4}}) * 1_000
+    found = call("messages", start, text, headers=_SSE, whole=False)
+    assert (found.input_tokens, found.estimated) == (11, True), "the input is known"
+    assert found.output_tokens >= 1_000
+
+
+def test_a_call_that_never_left_costs_nothing() -> None:
+    record = Record()
+    for number, why in enumerate(("unreachable", "")):
+        listening = record.begin(_PATHS["chat"])
+        assert listening
+        if why:
+            listening.asked(b"x" * 40_000, "m", tools=True)
+        listening.refuse(400, "web_search") if not why else listening.close(whole=False, why=why)
+        assert record.seen().calls[number].input_tokens == 0
+    assert record.seen().calls[1].word == "model proxy: web_search"
 
 
 def test_a_call_that_still_runs_is_seen_as_it_is_now() -> None:
@@ -292,7 +395,7 @@ def test_who_adopts_a_run_knows_of_a_call_what_its_door_knew_when_its_worker_die
         return call.end.value, call.tools
 
     assert known() == ("cut", False)
-    listening.asked(b'{"model": "m", "tools": [{"name": "x"}]}')
+    listening.asked(b"x" * 400, "m", tools=True)
     assert known() == ("cut", True)
     listening.answered(200, _SSE)
     listening.heard(messages("end_turn"))

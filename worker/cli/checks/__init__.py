@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import click
 
+from api_client.api_keys import unmatched_budgets
 from api_client.build_identity import build_identity
 from api_client.contract.issues import SettingsError
 from api_client.contract.settings import Settings, load
@@ -58,6 +59,8 @@ def examine() -> Iterator[Finding]:
     yield Finding("settings", "ok", f"helix-turns {build_identity()}, HELIX_ROOT is {settings.root}")
     for warning in settings.warnings:
         yield Finding("settings", "warning", warning, "take it out")
+    for entry, why in unmatched_budgets(settings).items():
+        yield Finding("budgets", "wrong", f"HELIX_BUDGETS={entry!r} matches nobody: {why}", "correct the name")
     yield from machine(settings)
     yield from object_store(settings)
     about_the_store = [*brokers(settings)]

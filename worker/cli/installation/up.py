@@ -16,7 +16,7 @@ from pathlib import Path
 
 import click
 
-from api_client.api_keys import make_token, write_private
+from api_client.api_keys import make_token, require_budgets, write_private
 from api_client.contract.issues import SettingsError
 from api_client.contract.policy import offered_validators
 from api_client.contract.settings import RUN_FILE, Settings, load, masked, shared
@@ -123,6 +123,7 @@ def up(verbose: bool, host: str | None, port: int | None, as_json: bool) -> None
 
 def require_models(settings: Settings) -> None:
     """Refuse to start with a model that can never work. Raises ``SettingsError``: names each such model, and why."""
+    require_budgets(settings)
     found = problems(settings) + missing_programs(settings)
     active = [name for model in settings.models for name in settings.of_model(model).validators]
     if (finding := validators(tuple(dict.fromkeys(active)), offered_validators())).state == "wrong":

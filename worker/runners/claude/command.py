@@ -20,6 +20,7 @@ from worker.runners.agent_sessions import continued, file_of, put_aside, session
 from worker.runners.agent_sessions import keep as keep_session
 from worker.runners.base import Order
 from worker.runners.claude import completion_gate as claude_hooks
+from worker.runners.claude.claude_models import allowed_models
 from worker.runners.claude.completion_gate import TOOL_HOOK
 from worker.runners.claude.output import MAX_TRANSCRIPT, cleaned, content_of
 from worker.runners.guard import box
@@ -131,14 +132,15 @@ def environment(settings: Settings, home: Path) -> dict[str, str]:
     return own_environment(home, settings.claude_env, own)
 
 
-def outbound(settings: Settings) -> Outbound:
+def outbound(settings: Settings, option: str) -> Outbound:
     """Return what the CLI may reach from a box: the Messages API, and the hosts that the installation names."""
     key = settings.claude_api_key
     ours: dict[bytes, str] = {}
     if key:
         bearer = _key_name(key) != _API_KEY
         ours = {b"x-api-key": "" if bearer else key, b"authorization": f"Bearer {key}" if bearer else ""}
-    upstream = Upstream(url=settings.claude_api_url or _DEFAULT_API, paths=_PATHS, ours=ours)
+    models, url = allowed_models(option, settings), settings.claude_api_url or _DEFAULT_API
+    upstream = Upstream(url=url, paths=_PATHS, ours=ours, models=models, allows=settings.proxy_allows)
     return Outbound.of(upstream, settings, settings.claude_env)
 
 
@@ -194,7 +196,7 @@ def launch_of(
         wanted=True,
         bounds=Bounds.of(settings),
         writes=[home],
-        outbound=outbound(settings),
+        outbound=outbound(settings, order.option),
         door_env=door_environment(settings),
     )
 

@@ -41,6 +41,7 @@ from worker.runners.guard.box import Level
 from worker.runners.guard.launch import ended_before
 from worker.runners.guard.processes import recording_beside
 from worker.runners.guard.supervision import Ending, stopped
+from worker.runners.pricing import Prices, charged
 from worker.runners.witnessed import weigh
 
 #: Shorter delays are the CLI's own back-off, no wish of the service; in seconds.
@@ -231,7 +232,8 @@ class ProcessFiles:
         spare: it was started ahead.
         mark: of its processes, in the marks of its hooks. agent: its agent session, which names its transcript.
         asked: how many messages it was given. length: of its transcript when the last one had ended, in bytes.
-        spent: US dollars until then. calls: how many model calls had begun at its door.
+        spent: US dollars until then, by its own word. calls: how many model calls had begun at its door.
+        prices: of the models that it may ask for; not recorded.
     """
 
     top: Path
@@ -243,6 +245,7 @@ class ProcessFiles:
     length: int = 0
     spent: float = 0.0
     calls: int = 0
+    prices: Prices = field(default_factory=dict)
 
     @property
     def work(self) -> Path:
@@ -301,7 +304,7 @@ class ProcessFiles:
             return None
         return None if problem_of(found, left.marks, stream) else (completion, left, len(content))
 
-    def result(self, message: Exchange, completion: Completion, left: Left, emit: Emit) -> RunResult:
+    def result(self, message: Exchange, completion: Completion, left: Left, ending: Ending, emit: Emit) -> RunResult:
         """The result, with the log made to agree with the answer, and the transcript kept where it is complete."""
         order, stream = message.order, message.stream
         if completion.verdict is not Verdict.CANCELLED:
@@ -314,7 +317,7 @@ class ProcessFiles:
         return RunResult(
             completion=completion,
             text=stream.text,
-            usage=stream.usage(self.spent),
+            usage=charged(stream.usage(self.spent), ending.counted, self.prices),
             agent_session=session,
             sent=Sent(system=instructions(self.home), messages=(said,), continues=message.base.knows),
             journal=stream.journal,
@@ -365,7 +368,7 @@ def files_of(found: Finished | None) -> ProcessFiles | None:
         return None
 
 
-def adopted(order: Order, files: ProcessFiles, found: Finished) -> RunResult | None:
+def adopted(order: Order, files: ProcessFiles, found: Finished, prices: Prices) -> RunResult | None:
     """The result of a recorded message that had ended when its worker died; None where that is not proven. May block.
 
     Raises:
@@ -388,4 +391,5 @@ def adopted(order: Order, files: ProcessFiles, found: Finished) -> RunResult | N
     if not well and not judged_before and not (message.over and files.proven(order.directory, message, ending)):
         return None
     completion, left = files.judged(order.directory, message, ending, lives=not well)
-    return files.result(message, completion, left, lambda _: None)
+    files.prices = prices
+    return files.result(message, completion, left, ending, lambda _: None)

@@ -29,6 +29,7 @@ from worker.runners import idle_agents
 from worker.runners.agent_sessions import TRANSCRIPTS, session_of
 from worker.runners.base import AgentEvent, Emit, ErrorKind, Order, RunResult, Stop, not_begun, stop_reason
 from worker.runners.claude import command, completion_gate
+from worker.runners.claude.claude_models import model_prices
 from worker.runners.claude.command import (
     READING_TOOLS,
     Base,
@@ -84,7 +85,7 @@ def fixed_part(settings: Settings, program: str, order: Order) -> str:
         environment(settings, home),
         settings_content(own, home, settings),
         memory.read_text("utf-8", "replace") if memory.is_file() and not memory.is_symlink() else "",
-        repr((level, Bounds.of(settings), outbound(settings))),
+        repr((level, Bounds.of(settings), outbound(settings, order.option))),
         # What was put in the place of a file or folder would not be seen in a box that was made before.
         [[str(bind.path), bind.writable, *_placed(bind.path)] for bind in seen],
     ]
@@ -119,7 +120,7 @@ def opened(
     if isinstance(begun, Ending):
         held.close()
         return not_begun(begun.exit.error, host=False)
-    files.level, files.spent = begun.level, base.spent
+    files.level, files.spent, files.prices = begun.level, base.spent, model_prices(settings.prices)
     living = ClaudeLiving(begun, held, files, Bounds.of(settings))
     living.belongs(order, fixed, base, began)
     return living
@@ -244,7 +245,7 @@ class ClaudeLiving:
         """Hand it to the process, recorded; False when that does not read it, or has no door any more. May block."""
         if self._door and self._files.was_there:
             try:
-                self._files.calls = self._door.length
+                self._files.calls = self._door.count()
             except OSError:
                 return False
         # Before the first message a spare's hook may just be writing its mark: nothing of it is old.
@@ -277,7 +278,7 @@ class ClaudeLiving:
             files.hand_over(message.order)
         except OSError:
             return None
-        result = files.result(message, completion, left, emit)
+        result = files.result(message, completion, left, ending, emit)
         files.length, self._tip = length, result.agent_session
         files.spent = float(message.stream.result.get("total_cost_usd") or files.spent)
         self.keepable = bool(self._tip)
@@ -323,7 +324,7 @@ class ClaudeLiving:
         if completion.kind is ErrorKind.SESSION_LOST:
             command.forget(message.base)
         files.hand_over(message.order)
-        return files.result(message, completion, left, emit)
+        return files.result(message, completion, left, ending, emit)
 
     def rest(self, until: float) -> None:
         """Nothing is asked now: the guard ends it at ``until``."""
@@ -432,6 +433,7 @@ def opened_spare(
     top = settings.sessions_dir / SPARES / mark
     own = _unowned(order.model, order.option, mark, top)
     files = ProcessFiles(top=top, mark=own.mark, agent=session_of(own), spare=True)
+    files.prices = model_prices(settings.prices)
     held = contextlib.ExitStack()
     held.callback(_removed, top)
     try:

@@ -22,6 +22,7 @@ from worker.runners.base import Emit, ErrorKind, Order, RunResult, Sent, Stop, V
 from worker.runners.claude import command as claude_sessions
 from worker.runners.claude import completion_gate as claude_gate
 from worker.runners.claude import exchange, living
+from worker.runners.claude.claude_models import model_prices
 from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.command import (
     Base,
@@ -32,6 +33,7 @@ from worker.runners.claude.output import ClaudeStream
 from worker.runners.guard.box import BoxError
 from worker.runners.guard.launch import Play, ProcessRunner, Reading
 from worker.runners.guard.supervision import Ending, stopped
+from worker.runners.pricing import charged
 from worker.runners.witnessed import weigh
 
 
@@ -65,7 +67,8 @@ class ClaudeCliRunner(ProcessRunner):
         files = exchange.files_of(found)
         if found is None or files is None:
             return super().adopt(order)
-        return self._taken_over(order, lambda: exchange.adopted(order, files, found))
+        prices = model_prices(self._settings.of_model(order.model).prices)
+        return self._taken_over(order, lambda: exchange.adopted(order, files, found, prices))
 
     def open(self, order: Order, fixed: str, stop: Stop) -> living.ClaudeLiving | RunResult:
         """Start a process that may take several messages of the order's session. May block."""
@@ -165,7 +168,8 @@ class ClaudeCliRunner(ProcessRunner):
         call = claude_sessions.call_of(order, stream.result) if asks else None
         if completion.verdict is Verdict.ASKS and call is None:
             completion = replace(completion, verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF)
-        usage = stream.usage(base.spent)
+        prices = model_prices(self._settings.of_model(order.model).prices)
+        usage = charged(stream.usage(base.spent), ending.counted, prices)
         return RunResult(
             completion=completion,
             text=stream.text,

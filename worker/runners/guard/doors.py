@@ -96,10 +96,9 @@ class Door:
     _number: int
     _calls: Path | None
 
-    @property
-    def length(self) -> int:
-        """Return how many calls have begun: a place to look from later. Raises ``OSError``: the door is gone."""
-        return int(self._doors.ask("length", self._number))
+    def count(self) -> int:
+        """As ``Record.count``. Raises ``OSError``: the door is gone."""
+        return int(self._doors.ask("count", self._number))
 
     def failures(self) -> int:
         """Return how many of the last calls ended badly, one after the other; 0 where the door is gone."""

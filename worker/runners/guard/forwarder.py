@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 
 import h11
 
+from worker.runners.guard.model_requests import MAX_BODY, CallNotAllowed, check_request
 from worker.runners.guard.outbound import MAX_HEAD, Outbound, Refused, Stream, Upstream
 from worker.runners.guard.witness import Framing, Listening, Record
 
@@ -36,6 +37,8 @@ from worker.runners.guard.witness import Framing, Listening, Record
 MAX_CONNECTIONS = 32
 #: So long may the head of a request take, in seconds.
 HEAD_SECONDS = 30.0
+#: A larger body is read in a thread, in bytes: the answers of all other calls go on meanwhile.
+_MUCH = 256 * 2**10
 #: So long is what an asker still sends thrown away, once it has its answer, in seconds.
 _LINGER_SECONDS = 2.0
 #: So long is a connection to the service kept for the next request, in seconds: servers keep one for 5 and more.
@@ -45,6 +48,7 @@ _PREFIX = "helix-net-"
 _ALIVE = "alive.sock"
 #: Headers about one connection, which end at it.
 _HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"expect", b"host"})
+_KEYS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"openai-organization"})
 
 T = TypeVar("T")
 
@@ -150,6 +154,8 @@ class _Door:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle: list[Stream] = []
+        #: Bytes of the bodies that are held now.
+        self._held = 0
 
     async def open(self, sock: socket.socket) -> None:
         loop = asyncio.get_running_loop()
@@ -224,22 +230,27 @@ class _Door:
         upstream = self._outbound.allowed(request.method, target)
         path = target.partition(b"?")[0].decode("ascii", "replace")
         call = self._record.begin(path) if request.method == b"POST" else None
-        stream, again = None, False
+        stream, again, body = None, False, bytearray()
         try:
+            if request.method == b"POST":
+                await self._check(asker, request, target.decode("ascii", "replace"), upstream, call, body)
             stream = self._idle.pop().take_up() if self._idle else await self._outbound.to_upstream(upstream)
             service = _Peer(stream, h11.Connection(h11.CLIENT, MAX_HEAD))
             target = upstream.path.encode() + target
             await service.say(
                 h11.Request(method=request.method, target=target, headers=_headers_for(upstream, request))
             )
-            if asker.http.they_are_waiting_for_100_continue:
-                await asker.say(h11.InformationalResponse(status_code=100, headers=[]))
+            if body:
+                await service.say(h11.Data(data=bytes(body)))
             again = await _exchange(asker, service, call)
-        except Refused:
-            if call:
+        except Refused as refused:
+            if call and refused.word:
+                call.refuse(refused.status, refused.word)
+            elif call:
                 call.close(whole=False, why="unreachable")
             raise
         finally:
+            self._held -= len(body)
             if call:
                 call.close(whole=False)
             if stream and again and stream.keep(self._spoilt):
@@ -247,6 +258,40 @@ class _Door:
                 asyncio.get_running_loop().call_later(_IDLE_SECONDS, self._spoilt, stream)
             elif stream:
                 stream.close()
+
+    async def _check(
+        self,
+        asker: _Peer,
+        request: h11.Request,
+        target: str,
+        upstream: Upstream,
+        call: Listening | None,
+        body: bytearray,
+    ) -> None:
+        """Read the body of a model call whole: nothing of it leaves before it is known what it asks for.
+
+        Raises:
+            Refused: it asks for something that is not allowed, or is too large, alone or beside others of the run.
+        """
+        if asker.http.they_are_waiting_for_100_continue:
+            await asker.say(h11.InformationalResponse(status_code=100, headers=[]))
+        while isinstance(event := await asker.hear(), h11.Data):
+            body += event.data
+            self._held += len(event.data)
+            if len(body) > MAX_BODY or self._held > 2 * MAX_BODY:
+                raise Refused(413, f"bodies of more than {MAX_BODY} bytes", "request_too_large", "a large body")
+        said = bytes(body)
+
+        def check() -> tuple[str, bool]:
+            return check_request(target, request.headers, said, upstream.models, upstream.allows)
+
+        try:
+            model, tools = check() if len(said) < _MUCH else await asyncio.to_thread(check)
+        except CallNotAllowed as error:
+            message = f"refused by the model proxy: {error} (docs/security.md)"
+            raise Refused(400, message, "invalid_request_error", error.word or "unreadable") from None
+        if call:
+            call.asked(said, model, tools=tools)
 
     def _spoilt(self, stream: Stream) -> None:
         """A connection that waited for the next request must not be used any more."""
@@ -260,7 +305,7 @@ async def _exchange(asker: _Peer, service: _Peer, call: Listening | None) -> boo
 
     Returns whether the service takes another request on its connection.
     """
-    ways = [asyncio.create_task(_bring_back(service, asker, call)), asyncio.create_task(_hand_on(asker, service, call))]
+    ways = [asyncio.create_task(_bring_back(service, asker, call)), asyncio.create_task(_hand_on(asker, service))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
     finally:
@@ -309,8 +354,9 @@ class _Peer:
         await self.stream.write(self.http.send(event) or b"")
 
     async def refuse(self, refused: Refused) -> None:
-        """An error in the shape of the Messages API, which is enough like other services' for people to read it."""
-        error = {"type": "error", "error": {"type": refused.kind, "message": str(refused)}}
+        """An error in a form that the clients of all APIs read."""
+        fields = {"type": refused.kind, "code": refused.kind, "status": refused.kind.upper(), "param": None}
+        error = {"type": "error", "error": {**fields, "message": str(refused)}}
         body = json.dumps(error).encode()
         headers = [("content-type", "application/json"), ("content-length", str(len(body))), ("connection", "close")]
         await self.say(h11.Response(status_code=refused.status, headers=headers))
@@ -322,20 +368,18 @@ class _Peer:
 def _headers_for(upstream: Upstream, request: h11.Request) -> list[tuple[bytes, bytes]]:
     """A request's headers without those about the connection and about its key; ours instead."""
     dropped = _HOP_BY_HOP | upstream.ours.keys() | {b"accept-encoding"}
+    if any(upstream.ours.values()):  # the agent's own key would lead what it knows into another account
+        dropped |= _KEYS
     kept = [(name, value) for name, value in request.headers if name not in dropped]
     ours = [(name, value.encode()) for name, value in upstream.ours.items() if value]
     # The witness reads the answer: unpacking it costs more than it saves between here and the agent.
     return [(b"host", upstream.host_header.encode()), *kept, *ours, (b"accept-encoding", b"identity")]
 
 
-async def _hand_on(asker: _Peer, service: _Peer, call: Listening | None) -> None:
-    """The request's body, as long as its head said: nothing follows it to the service. Ends when the asker leaves."""
+async def _hand_on(asker: _Peer, service: _Peer) -> None:
+    """The end of the request: nothing follows its body to the service. Ends when the asker leaves."""
     with contextlib.suppress(OSError):  # a service may have its answer before it has heard all
-        while isinstance(event := await asker.hear(), h11.Data):
-            if call:
-                call.asked(bytes(event.data))
-            await service.say(event)
-        await service.say(event)
+        await service.say(h11.EndOfMessage())
     while await asker.stream.read():
         pass
 
@@ -433,9 +477,9 @@ class _Served:
         self._open[number] = held, record
         return number, address
 
-    def length(self, number: int) -> int:
-        """How many model calls have begun at it."""
-        return self._open[number][1].length
+    def count(self, number: int) -> int:
+        """As ``Record.count``."""
+        return self._open[number][1].count()
 
     def failures(self, number: int) -> int:
         """How many of its last model calls ended badly, one after the other."""

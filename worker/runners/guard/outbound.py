@@ -210,12 +210,16 @@ CONNECT_SECONDS = 20.0
 
 
 class Refused(Exception):
-    """A request that is not passed on; ``status`` and ``kind`` are what the asker gets with the message."""
+    """A request that is not passed on; ``status`` and ``kind`` are what the asker gets with the message.
 
-    def __init__(self, status: int, message: str, kind: str = "permission_error") -> None:
+    ``word``: what of a model call was not allowed.
+    """
+
+    def __init__(self, status: int, message: str, kind: str = "permission_error", word: str = "") -> None:
         super().__init__(message)
         self.status = status
         self.kind = kind
+        self.word = word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,12 +231,15 @@ class Upstream:
         paths: what may be asked for below that address, exactly; ``*`` in one is a name without a slash.
         reads: what may be read there by GET.
         ours: headers that we set, names in small letters; an empty value only takes away the asker's.
+        models: the models that may be asked for; empty: any. allows: what else a call may hold (``model_requests``).
     """
 
     url: str
     paths: frozenset[str]
     reads: frozenset[str] = frozenset()
     ours: Mapping[bytes, str] = field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    allows: tuple[str, ...] = ()
 
     def passes(self, method: bytes, path: str) -> bool:
         """Return whether a request may be passed on."""

@@ -21,6 +21,7 @@ from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.footprint import Bounds, Footprint
 from worker.runners.guard.guard import DOUBT_SECONDS
+from worker.runners.pricing import Tokens
 from worker.runners.witnessed import Witnessed, explained
 
 #: How often ``stop`` is looked at, in seconds.
@@ -83,6 +84,11 @@ class Ending:
     stderr: str = ""
     box: Level | None = None
     witnessed: Witnessed | None = None
+
+    @property
+    def counted(self) -> dict[str, Tokens]:
+        """Return the tokens of each model that its model proxy counted."""
+        return self.witnessed.counted if self.witnessed else {}
 
     @property
     def evidence(self) -> dict[str, Any]:

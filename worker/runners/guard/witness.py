@@ -21,19 +21,19 @@ from typing import Any
 from worker.files.recording import CALLS
 from worker.runners.answer_words import digests_in, digests_of
 from worker.runners.guard.call_texts import Request, answer_text, request_of
+from worker.runners.pricing import TOKENS, Tokens, summed
 from worker.runners.service_errors import END_WORDS, TOO_LONG, is_spent, status_of, wait_of
 from worker.runners.witnessed import MOST_CALLS, WENT_ON, Api, Call, CallEnd, Witnessed, word_of
 
 #: Longest event, and longest answer in one piece, that is read; of a longer one nobody knows the end. In bytes.
 _MOST_KEPT = 4 * 2**20
-#: So much is kept of a request, and of a stream's beginning: its text may have to be found in the answer. In bytes.
-_MOST_ASKED, _MOST_BEGINNING = 32 * 2**20, 2**17
+#: So much is kept of a stream's beginning: its text may have to be found in the answer. In bytes.
+_MOST_BEGINNING = 2**17
 #: Of an error so much is read, in bytes.
 _MOST_ERROR = 16_384
-#: In JSON a quote inside a text is escaped: these are names of fields, wherever a piece begins.
-_MODEL = re.compile(rb'"model"\s*:\s*"([^"\\]{1,128})"')
-_TOOLS = re.compile(rb'"tools"\s*:\s*\[\s*\{')
 _OVERLAP = 256
+#: Of an estimate: bytes of a token, and of an event around the text of one.
+_BYTES, _FRAME = 4, 300
 #: So much of an error's message is looked at, in characters.
 _MOST_SAID = 1000
 #: Between two events, where lines end with a line feed alone.
@@ -53,11 +53,17 @@ def api_of(path: str) -> Api | None:
     """The form of a model call, by its path; None for another request, such as counting tokens."""
     if path.endswith("/messages"):
         return "messages"
-    if path.endswith("/responses"):
+    if path.endswith(("/responses", "/responses/compact")):
         return "responses"
     if path.endswith("/chat/completions"):
         return "chat"
     return "gemini" if _GEMINI.search(path) else None
+
+
+def model_in(path: str) -> str:
+    """Return the model that a path names; empty where the body names it."""
+    named = _GEMINI.search(path)
+    return named[1] if named else ""
 
 
 # What the providers say. Each reads one event or one whole answer, and returns what of a ``Call`` it tells.
@@ -86,11 +92,16 @@ def _error(found: object) -> _Facts:
     return {"end": CallEnd.ERROR, "word": word, "status": status_of(found), "retry_after": wait_of({}, found)}
 
 
-def _counts(usage: object, taken: tuple[str, ...], given: tuple[str, ...]) -> _Facts:
-    if not isinstance(usage, dict):
-        return {}
-    sums = [sum(n for name in names if isinstance(n := usage.get(name), int)) for names in (taken, given)]
-    return {name: n for name, n in zip(("input_tokens", "output_tokens"), sums, strict=True) if n > 0}
+def _counts(usage: object, *names: str) -> _Facts:
+    """Return the ``TOKENS`` of a provider's usage. ``names``: its words for each; ``+`` adds, ``.`` leads into one."""
+    found = (sum(max(0, _number(usage, name)) for name in words.split("+")) for words in names)
+    return {name: amount for name, amount in zip(TOKENS, found, strict=False) if amount}
+
+
+def _number(usage: object, path: str) -> int:
+    name, _, rest = path.partition(".")
+    value = usage.get(name) if isinstance(usage, dict) else None
+    return _number(value, rest) if rest else value if type(value) is int else 0
 
 
 def _of_messages(said: _Facts) -> _Facts:
@@ -99,8 +110,10 @@ def _of_messages(said: _Facts) -> _Facts:
         return _error(said.get("error"))
     message = said["message"] if kind == "message_start" else said
     facts = {} if kind == "message_start" else _end("messages", said.get("delta", said).get("stop_reason"))
-    taken = ("input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens")
-    return {"model": message.get("model"), **facts, **_counts(message.get("usage"), taken, ("output_tokens",))}
+    read, written = "cache_read_input_tokens", "cache_creation_input_tokens"
+    hour = "cache_creation.ephemeral_1h_input_tokens"
+    counts = _counts(message.get("usage"), f"input_tokens+{read}+{written}", "output_tokens", read, written, hour)
+    return {"model": message.get("model"), **facts, **counts}
 
 
 def _of_responses(said: _Facts) -> _Facts:
@@ -117,7 +130,9 @@ def _of_responses(said: _Facts) -> _Facts:
         facts = _error(whole.get("error"))
     elif status not in {"in_progress", "queued"} or not kind:
         facts = _end("responses", status)
-    counts = _counts(whole.get("usage"), ("input_tokens",), ("output_tokens",))
+    details = "input_tokens_details"
+    read, written = f"{details}.cached_tokens", f"{details}.cache_write_tokens"
+    counts = _counts(whole.get("usage"), "input_tokens", "output_tokens", read, written)
     return {"model": whole.get("model"), **facts, **_items(whole.get("output") or []), **counts}
 
 
@@ -134,7 +149,9 @@ def _items(items: Iterable[_Facts]) -> _Facts:
 def _of_chat(said: _Facts) -> _Facts:
     if said.get("error"):
         return _error(said["error"])
-    counts = _counts(said.get("usage"), ("prompt_tokens",), ("completion_tokens",))
+    details = "prompt_tokens_details"
+    read, written = f"{details}.cached_tokens", f"{details}.cache_write_tokens"
+    counts = _counts(said.get("usage"), "prompt_tokens", "completion_tokens", read, written)
     found: _Facts = {"model": said.get("model"), **counts}
     for choice in said.get("choices") or ():
         if choice.get("index", 0) == 0:
@@ -148,8 +165,9 @@ def _of_chat(said: _Facts) -> _Facts:
 def _of_gemini(said: _Facts) -> _Facts:
     if said.get("error"):
         return _error(said["error"])
-    given = ("candidatesTokenCount", "thoughtsTokenCount")
-    found = {"model": said.get("modelVersion"), **_counts(said.get("usageMetadata"), ("promptTokenCount",), given)}
+    given = "candidatesTokenCount+thoughtsTokenCount"
+    counts = _counts(said.get("usageMetadata"), "promptTokenCount", given, "cachedContentTokenCount")
+    found = {"model": said.get("modelVersion"), **counts}
     if blocked := (said.get("promptFeedback") or {}).get("blockReason"):
         return {**found, "end": CallEnd.REFUSED, "word": word_of(blocked)}
     for candidate in (said.get("candidates") or ())[:1]:
@@ -282,8 +300,9 @@ class Record:
 
     def __init__(self, path: Path | None = None) -> None:
         self._lock = threading.Lock()
-        self._calls: list[Call | Listening] = []
-        self._left_out = 0
+        self._calls: dict[int, Call | Listening] = {}
+        self._begun = self._since = self._left_out = 0
+        self._sums: dict[str, Tokens] = {}
         self._path = path
         #: Calls that ended badly and were not repeated, by their numbers: what they asked.
         self._unmet: dict[int, Request] = {}
@@ -295,16 +314,24 @@ class Record:
         api = api_of(path)
         if api is None:
             return None
-        named = _GEMINI.search(path)
-        call = Call(api=api, model=word_of(named[1]) if named else "", started=time.time())
+        call = Call(api=api, model=word_of(model_in(path)), started=time.time())
         with self._lock:
-            listening = Listening(call, self._left_out + len(self._calls), self._note, self._met_by)
-            self._calls.append(listening)
+            listening = Listening(call, self._begun, self._note, self._met_by)
+            self._calls[self._begun] = listening
+            self._begun += 1
             if len(self._calls) > MOST_CALLS:
-                del self._calls[0]
-                self._left_out += 1
+                self._leave_out()
             self._write(listening.number, call)
         return listening
+
+    def _leave_out(self) -> None:
+        """Keep of the oldest call that has ended its tokens alone."""
+        number, call = next(((n, c) for n, c in self._calls.items() if isinstance(c, Call)), (0, None))
+        if call:
+            del self._calls[number]
+        if call and number >= self._since:
+            self._left_out += 1
+            self._sums = summed([(call.model, call.counted)], self._sums)
 
     def _note(self, listening: Listening, call: Call) -> None:
         """More is known of a call; one that has ended is all that is kept of it."""
@@ -318,8 +345,8 @@ class Record:
                 self._excuse(listening)
 
     def _put(self, number: int, call: Call) -> None:
-        if call.ended and (at := number - self._left_out) >= 0:
-            self._calls[at] = call
+        if call.ended and number in self._calls:
+            self._calls[number] = call
         self._write(number, call)
 
     def _met_by(self, listening: Listening) -> None:
@@ -331,7 +358,7 @@ class Record:
     def _excuse(self, listening: Listening) -> None:
         """Note of earlier calls what this one wrote too, without having read it: it was asked in other words."""
         for number in list(self._unmet):
-            call = self._calls[number - self._left_out] if number >= self._left_out else None
+            call = self._calls.get(number)
             if isinstance(call, Call) and (found := digests_in(call.digests, listening.text)):
                 found -= digests_in(found, listening.request.text)
                 left = tuple(digest for digest in call.digests if digest not in found)
@@ -339,7 +366,7 @@ class Record:
 
     def _meet(self, number: int) -> None:
         del self._unmet[number]
-        if number >= self._left_out and isinstance(call := self._calls[number - self._left_out], Call):
+        if isinstance(call := self._calls.get(number), Call):
             self._put(number, replace(call, repeated=True))
 
     def _write(self, number: int, call: Call) -> None:
@@ -347,18 +374,18 @@ class Record:
             with contextlib.suppress(OSError), self._path.open("a", encoding="ascii") as lines:
                 lines.write(json.dumps({_NUMBER: number, **call.to_dict()}) + "\n")
 
-    @property
-    def length(self) -> int:
-        """Return how many calls have begun: a place to look from later."""
+    def count(self) -> int:
+        """Return how many calls have begun: a place to look from later, and from now on the only one but 0."""
         with self._lock:
-            return self._left_out + len(self._calls)
+            self._since, self._left_out, self._sums = self._begun, 0, {}
+            return self._begun
 
     def seen(self, since: int = 0) -> Witnessed:
-        """The calls that began after the first ``since``."""
+        """The calls that began after the first ``since``, which is 0 or what ``count`` returned last."""
         with self._lock:
-            calls = self._calls[max(0, since - self._left_out) :]
-            left_out = max(0, self._left_out - since)
-        return Witnessed(calls=[c if isinstance(c, Call) else c.so_far() for c in calls], left_out=left_out)
+            calls = [call for number, call in self._calls.items() if number >= since]
+            found = [call if isinstance(call, Call) else call.so_far() for call in calls]
+            return Witnessed(calls=found, left_out=self._left_out, sums=self._sums)
 
 
 def path_of(directory: Path) -> Path:
@@ -387,7 +414,9 @@ def read(path: Path, since: int = 0) -> Witnessed | None:
                 **(kept | {"end": CallEnd(kept["end"]), "digests": tuple(kept.get("digests", ()))})
             )
     found = [calls[number] for number in sorted(calls) if number >= since]
-    return Witnessed(calls=found[-MOST_CALLS:], left_out=max(0, len(found) - MOST_CALLS))
+    earlier = found[:-MOST_CALLS]
+    sums = summed([(call.model, call.counted) for call in earlier], {})
+    return Witnessed(calls=found[-MOST_CALLS:], left_out=len(earlier), sums=sums)
 
 
 class Listening:
@@ -403,7 +432,7 @@ class Listening:
         self._call, self.number, self._report, self._asked = call, number, report, asked
         self._body, self._beginning = bytearray(), bytearray()
         self._form = _FORMS[call.api]
-        self._before = b""
+        self._sent = self._events = self._bytes = 0
         self._facts: _Facts = {}
         self._kept = bytearray()
         self._last = b""
@@ -411,19 +440,16 @@ class Listening:
         self._unpack: Any = None
         self._unreadable = ""
 
-    def asked(self, piece: bytes) -> None:
-        """A piece of the request's body passes by."""
-        self._body += piece if len(self._body) <= _MOST_ASKED else b""
-        call = self._call
-        if call.tools and call.model:
-            return
-        seen = self._before + piece
-        self._before = seen[-_OVERLAP:]
-        if not call.model and (named := _MODEL.search(seen)):
-            call = replace(call, model=word_of(named[1].decode("utf-8", "replace")))
-        self._call = replace(call, tools=call.tools or _TOOLS.search(seen) is not None)
-        if self._call.tools > call.tools:
-            self._report(self, self.so_far())
+    def asked(self, body: bytes, model: str, *, tools: bool) -> None:
+        """The request's body passes by, with the model that it names; ``tools``: it offers some."""
+        self._body, self._sent = bytearray(body), len(body)
+        self._call = replace(self._call, model=word_of(model), tools=tools)
+        self._report(self, self.so_far())
+
+    def refuse(self, status: int, word: str) -> None:
+        """The call is not passed on; ``word``: for what."""
+        self._call, self._facts = replace(self._call, status=status), {"word": word_of(f"model proxy: {word}")}
+        self.close(whole=True)
 
     def answered(self, status: int, headers: Mapping[bytes, bytes]) -> None:
         """The answer's head passes by; names in small letters."""
@@ -444,6 +470,8 @@ class Listening:
     def heard(self, piece: bytes, *, whole: bool = False) -> None:
         """A piece of the answer's body passes by; ``whole``: with it the answer is."""
         unknown = "end" not in self._facts
+        self._bytes += len(piece)
+        self._events += piece.count(b"data:") if self._streamed else 0
         if piece and not self._unreadable:
             self._hear(piece)
         if whole:
@@ -504,7 +532,8 @@ class Listening:
             found = json.loads(said)
             for part in found if isinstance(found, list) else [found]:
                 facts = self._form.read(part)
-                self._facts |= {name: value for name, value in facts.items() if value}
+                counted = {name: max(facts[name], self._facts.get(name, 0)) for name in TOKENS if name in facts}
+                self._facts |= {name: value for name, value in facts.items() if value} | counted
         except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
             return False
         return True
@@ -557,6 +586,8 @@ class Listening:
         end = facts.get("end")
         if call.status >= 300:
             return {**facts, "end": CallEnd.ERROR, "model": model}
+        if not why and self._sent and (end is None or (end is not CallEnd.ERROR and "input_tokens" not in facts)):
+            facts |= self._estimated(facts)
         if end is CallEnd.WELL and (asked or refused):
             facts["end"] = CallEnd.TOOL if asked else CallEnd.REFUSED
         elif end is None and not call.status:
@@ -566,3 +597,11 @@ class Listening:
             facts["end"] = CallEnd.UNKNOWN if unknown and whole else CallEnd.CUT
             facts["word"] = word_of(unknown if whole else why)
         return {**facts, "model": model}
+
+    def _estimated(self, facts: _Facts) -> _Facts:
+        """Return what a call used whose provider named no number, or not the last: rather too much than too little."""
+        said = self._bytes // _BYTES
+        if self._streamed:
+            said = max(self._events, (self._bytes - _FRAME * self._events) // _BYTES)
+        taken, given = facts.get("input_tokens") or self._sent // _BYTES + 1, facts.get("output_tokens", 0)
+        return {"input_tokens": taken, "output_tokens": max(given, said), "estimated": True}

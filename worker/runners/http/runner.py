@@ -6,7 +6,7 @@ It has no tools and writes no files; the conversation is sent whole each time. F
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from worker.runners.guard.launch import OUR_CODE, Launch, Play, ProcessRunner
 from worker.runners.guard.outbound import Outbound, Upstream
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.guard.supervision import Ending, stopped
+from worker.runners.pricing import charged
 from worker.runners.witnessed import weigh
 
 # The images that messages name, as parts of the request to an OpenAI-compatible service.
@@ -100,7 +101,7 @@ class OpenAiHttpRunner(ProcessRunner):
             binds=OUR_CODE,
             box=settings.box,
             bounds=Bounds.of(settings),
-            outbound=_outbound(settings),
+            outbound=_outbound(settings, order.option),
             door_stdin=json.dumps({**asked, "url": DOOR, "key": ""}).encode(),
         )
 
@@ -113,25 +114,18 @@ class OpenAiHttpRunner(ProcessRunner):
             if completion.verdict is Verdict.COMPLETE:
                 said = [*messages, {"role": "assistant", "content": transcript.text}]
                 session = keep(order, _ENDING, lambda: json.dumps(said).encode())
-            usage = priced(transcript.usage, settings.prices)
+            usage = charged(transcript.usage, ending.counted, settings.prices)
             return RunResult(completion=completion, text=transcript.text, usage=usage, agent_session=session, sent=sent)
 
         return Play(launch=launch, take_line=transcript.take_line, conclude=conclude)
 
 
-def _outbound(settings: Settings) -> Outbound:
+def _outbound(settings: Settings, model: str) -> Outbound:
     ours = {b"authorization": f"Bearer {settings.openai_api_key}"} if settings.openai_api_key else {}
     paths = frozenset({"/responses" if settings.api == "responses" else "/chat/completions"})
-    return Outbound(upstream=Upstream(url=settings.openai_url, paths=paths, ours=ours))
-
-
-def priced(usage: Mapping[str, Any], prices: Mapping[str, float]) -> dict[str, Any]:
-    """The usage with its cost by the model's prices (dollars for a million tokens), where the service names none."""
-    if not prices or not usage or usage.get("cost_usd"):
-        return dict(usage)
-    amounts = {name: usage.get(f"{name}_tokens") for name in prices}
-    known = {name: amount for name, amount in amounts.items() if isinstance(amount, int | float)}
-    return {**usage, "cost_usd": sum(prices[name] * amount for name, amount in known.items()) / 1e6}
+    # It sends nothing but what the installation says.
+    upstream = Upstream(url=settings.openai_url, paths=paths, ours=ours, models=(model,), allows=("*",))
+    return Outbound(upstream=upstream)
 
 
 def conversation(order: Order) -> list[Message]:

@@ -38,7 +38,7 @@ from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, Play, ProcessRunner, Reading, own_environment
 from worker.runners.guard.outbound import Outbound, Upstream
 from worker.runners.guard.supervision import Ending, stopped
-from worker.runners.http.runner import priced
+from worker.runners.pricing import charged
 from worker.runners.programs import home as homes
 from worker.runners.programs.declaration import APIS, AgentProgram, DeclarationError, filled
 from worker.runners.programs.home import KeptSession
@@ -318,17 +318,10 @@ class ProgramRunner(ProcessRunner):
             session = homes.keep(order, run.home, run.program.state, heard.session, spent)
         said = run.instructions if run.program.instructions else ""
         sent = Sent(system=said, messages=({"role": "user", "content": run.prompt},), continues=run.kept.knows)
-        usage = priced({**heard.usage, **_counted(ending.witnessed)}, run.settings.prices)
+        usage = charged(heard.usage, ending.counted, run.settings.prices)
         return RunResult(
             completion=completion, text=text, usage=usage, agent_session=session, sent=sent, journal=heard.journal
         )
-
-
-def _counted(witnessed: Witnessed | None) -> dict[str, int]:
-    """The tokens that the provider counted at the door: agents name none, or those of their whole session."""
-    calls = witnessed.calls if witnessed else ()
-    found = {name: sum(getattr(call, name) for call in calls) for name in ("input_tokens", "output_tokens")}
-    return {name: tokens for name, tokens in found.items() if tokens}
 
 
 def find(program: AgentProgram, settings: Settings) -> str:
@@ -351,6 +344,8 @@ def outbound(run: Run) -> Outbound:
             url=settings.openai_url,
             paths=frozenset(paths),
             ours={header: bearer if settings.openai_api_key else ""},
+            models=(run.model, *settings.proxy_models) if run.model else settings.proxy_models,
+            allows=settings.proxy_allows,
         )
     return Outbound.of(upstream, settings, settings.agent_env)
 

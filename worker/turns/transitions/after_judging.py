@@ -156,6 +156,11 @@ class Usage:
         return cls(input_tokens=spent.input_tokens, output_tokens=spent.output_tokens, cost_usd=spent.cost_usd)
 
     @property
+    def as_judging(self) -> JudgingCost:
+        """Return the cost of a model that judged, and did not answer."""
+        return JudgingCost(input_tokens=self.input_tokens, output_tokens=self.output_tokens, cost_usd=self.cost_usd)
+
+    @property
     def tokens(self) -> int:
         """Tokens in and out."""
         return self.input_tokens + self.output_tokens

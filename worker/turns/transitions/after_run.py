@@ -14,8 +14,9 @@ from typing import Any
 
 from api_client.contract.completion import STARTS
 from api_client.contract.counters import counter, model_of, timed
+from api_client.contract.error_codes import words_of
 from api_client.contract.events import AttemptAccepted, AttemptCompleted, AttemptLost, AttemptRejected, Body
-from api_client.contract.issues import TurnError, ValidationIssue
+from api_client.contract.issues import BudgetExceeded, TurnError, ValidationIssue
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.record import AttemptFacts, AttemptRecord, FieldChanges
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
@@ -499,6 +500,13 @@ def _stopped(turn: Turn, link: Link, stop: str) -> Move:
         return Move(attempt=link.attempt, next=link, events=[lost], counters={"delivery.handed_over": 1})
     outcome = _CALLED_OFF[stop]
     return Move(attempt=link.attempt, outcome=outcome, answer=_called_off(turn, outcome))
+
+
+def not_affordable(turn: Turn, link: Link, spent: BudgetExceeded, unsent: Sequence[Body]) -> Move:
+    """A budget of the day is spent, so the agent is not run once more."""
+    what = words_of(spent.code, "de" if turn.request.locale == "de" else "en")
+    error = TurnError(code=spent.code, message=f"{what[0]} ({spent.kind})\n{what[1]}", reason=str(spent))
+    return Move(attempt=link.attempt, outcome=Outcome.EXPIRED, answer=Answer(error=error), events=[*unsent])
 
 
 def not_reached(turn: Turn, link: Link, before: str, outcome: str) -> Move:

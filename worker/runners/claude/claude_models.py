@@ -1,0 +1,33 @@
+"""The models that the Claude CLI may ask for, and their prices (``prices.toml``). Pure."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+from api_client.contract.settings import Settings
+from worker.runners.pricing import Prices
+
+#: Its names for its own choice: which model that is, only it knows.
+_ANY = frozenset({"", "best", "default", "opusplan"})
+_FAMILIES = ("opus", "sonnet", "haiku", "fable", "mythos")
+#: The model of its small tasks, such as reading a page that it fetched.
+_SMALL = "*haiku*"
+_LISTED: dict[str, list[float]] = tomllib.loads(Path(__file__).with_name("prices.toml").read_text("utf-8"))
+_PRICES = {name: dict(zip(("input", "output", "cache_read"), prices, strict=True)) for name, prices in _LISTED.items()}
+_DEAREST = max(_PRICES.values(), key=lambda prices: prices["output"])
+
+
+def allowed_models(option: str, settings: Settings) -> tuple[str, ...]:
+    """Return the models of a block: all versions of its family, since the CLI may ask for a newer one."""
+    name = option.lower().removesuffix("[1m]")
+    if name in _ANY and not settings.proxy_models:
+        return ()
+    family = next((f"*{each}*" for each in _FAMILIES if each in name and name not in _ANY), name)
+    return (*filter(None, (family,)), _SMALL, *settings.proxy_models)
+
+
+def model_prices(own: Prices) -> Prices:
+    """Return the prices of a block: its own, and of models that it does not name and that cost more, Anthropic's."""
+    listed = {n: each for n, each in _PRICES.items() if not own or each["input"] > own.get("input", 0.0)}
+    return {**listed, **(own or _DEAREST)}

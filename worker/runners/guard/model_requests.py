@@ -1,0 +1,191 @@
+"""Check the body of a model call before it leaves: the models, fields, tools and sources it may name. Pure.
+
+A body that a service might read in another way than we do is refused: it must be one JSON object in UTF-8, in which no
+object has two names that differ in case alone. ``model_requests.toml`` lists what may stand in it.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
+
+from worker.runners.guard.witness import api_of, model_in
+from worker.runners.pricing import is_named
+
+#: Largest body, in bytes: all images that a turn may have. No provider takes a larger one.
+MAX_BODY = 64 * 2**20
+_TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
+_FORMS = {
+    api: {name: words.split() for name, words in form.items()}
+    for api, form in _TABLE.items()
+    if isinstance(form, dict) and "fields" in form
+}
+#: Kinds of sources whose content is in the body itself.
+_INLINE = frozenset({"base64", "text", "content"})
+#: Fields that hold the address of a file, or the file as a ``data:`` address.
+_ADDRESSES = frozenset({"image_url", "video_url", "audio_url", "file_url", "file_uri", "fileuri"})
+#: Fields that name something kept at the provider, and items that do.
+_KEPT = frozenset({"file_id", "container", "container_id", "vector_store_ids", "server_url", "connector_id"})
+_REFERENCES = frozenset({"item_reference", "container_upload", "container_auto", "container_reference"})
+#: What the model or a tool said: the provider acts on none of it.
+_SAID = frozenset({"citations", "annotations", "args", "response", "arguments"})
+
+
+class CallNotAllowed(Exception):
+    """The call must not be passed on. ``word``: what the model's block would have to allow; empty for nothing."""
+
+    def __init__(self, message: str, word: str = "") -> None:
+        super().__init__(message)
+        self.word = word
+
+
+def check_request(
+    target: str, headers: Iterable[tuple[bytes, bytes]], body: bytes, models: Iterable[str], allows: Iterable[str]
+) -> tuple[str, bool]:
+    """Return the model that a call to ``target`` names, and whether it offers tools.
+
+    ``models``: names of the models it may ask for, ``*`` in one is any text; none: any model. ``allows``: what else may
+    stand in it. Raises ``CallNotAllowed``: it asks for something else, or cannot be read.
+    """
+    path, _, query = target.partition("?")
+    path = path.removesuffix("/count_tokens").replace(":countTokens", ":generateContent")
+    api = api_of(path)
+    if api is None:
+        raise CallNotAllowed(f"{path[:100]} takes no body")
+    rules = _Rules(_FORMS[api], frozenset(allows))
+    for name, _ in parse_qsl(query, keep_blank_values=True):
+        if name not in _TABLE["query"]:
+            rules.refuse(f"the query parameter {name[:64]!r}", name)
+    _check_headers(headers)
+    found = _read(body)
+    model = model_in(path) or found.get("model")
+    if not isinstance(model, str) or not model:
+        raise CallNotAllowed("it names no model")
+    if (named := tuple(models)) and not any(is_named(model, pattern) for pattern in named):
+        raise CallNotAllowed(
+            f"the model {model[:64]!r} is not allowed here; write it into `models` of the block", "models"
+        )
+    rules.check(found)
+    return model, bool(found.get("tools") or found.get("functions"))
+
+
+def _check_headers(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    kinds = [value.lower() for name, value in headers if name == b"content-type"]
+    if len(kinds) != 1 or kinds[0].replace(b" ", b"") not in {b"application/json", b"application/json;charset=utf-8"}:
+        raise CallNotAllowed("its content-type must be application/json")
+    if any(name == b"content-encoding" and value.lower() != b"identity" for name, value in headers):
+        raise CallNotAllowed("its body must not be compressed")
+
+
+def _read(body: bytes) -> dict[str, Any]:
+    """Return the object in a body. Raises ``CallNotAllowed``: others may read it in another way."""
+    try:
+        found = json.loads(body.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        why = f": {error}" if type(error) is ValueError else ""
+        raise CallNotAllowed(f"its body is not one JSON object in UTF-8{why}") from None
+    if not isinstance(found, dict):
+        raise CallNotAllowed("its body is not a JSON object")
+    return found
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("it has a name twice")
+    return found
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is not JSON")
+
+
+class _Rules:
+    """The rules for the bodies of one API."""
+
+    def __init__(self, form: Mapping[str, list[str]], allows: frozenset[str]) -> None:
+        self._form, self._allows = form, allows
+
+    def refuse(self, what: str, word: str) -> None:
+        """Raise ``CallNotAllowed`` unless the block allows ``word``."""
+        if not self._allows & {word, "*"}:
+            hint = f"write {word[:64]!r} into `proxy_allows` of the model's block to allow it"
+            raise CallNotAllowed(f"{what} is not passed on; {hint}", word)
+
+    def check(self, body: Mapping[str, Any]) -> None:
+        """Check the fields of a body; one without a value says nothing."""
+        shown, fields = self._form["shown"], self._form["fields"]
+        for name, value in body.items():
+            if name in shown:
+                self._look(value, item=name == "input")
+            elif value and name not in fields:
+                self.refuse(f"the field {name[:64]!r}", name)
+            self._check_value(name, value)
+        for tool in _list(body.get("tools")):
+            self._check_tool(tool)
+        for name, value in _object(body.get("generationConfig")).items():
+            self._check_value(name, value)
+
+    def _check_value(self, name: str, value: object) -> None:
+        known = _TABLE["values"].get(name)
+        if known and value and not all(each in known for each in (value if isinstance(value, list) else [value])):
+            self.refuse(f"{name} = {str(value)[:64]!r}", name)
+
+    def _check_tool(self, tool: object) -> None:
+        """Refuse a tool that its provider carries out."""
+        given = {name.lower(): inner for name, inner in _object(tool).items()}
+        kinds = [given.get("type") or "custom"] if "functiondeclarations" not in self._form["tools"] else [*given]
+        for kind in kinds:
+            known = any(is_named(str(kind), each) for each in self._form["tools"])
+            word = next((each for each in self._allows if str(kind) == each or str(kind).startswith(f"{each}_")), "")
+            if not known and not word:
+                self.refuse(f"the tool {str(kind)[:64]!r} of the provider", str(kind))
+        self._look({name: given[name] for name in ("environment", "container") if name in given})
+        for inner in _list(given.get("tools")):
+            self._check_tool(inner)
+
+    def _look(self, value: object, *, item: bool = False) -> None:
+        """Look for sources outside of the body in what the model is shown. ``item``: its objects may be references."""
+        if isinstance(value, list):
+            for each in value:
+                if item and isinstance(each, dict) and not (each.get("type") or each.get("role")):
+                    self.refuse("an item that is kept at the provider", "item_reference")
+                self._look(each)
+        elif isinstance(value, dict):
+            lowered = {name.lower(): inner for name, inner in value.items()}
+            if len(lowered) < len(value):
+                raise CallNotAllowed("two names in its body differ in case alone")
+            self._check_block(lowered)
+            for name, inner in lowered.items():
+                if name not in _SAID and not (name == "input" and str(lowered.get("type")).endswith("_use")):
+                    self._look(inner)
+
+    def _check_block(self, block: Mapping[str, Any]) -> None:
+        kind = str(block.get("type")).lower()
+        if kind in _REFERENCES:
+            self.refuse(f"{kind}, which is kept at the provider,", kind)
+        source = block.get("source")
+        if kind == "url" or (isinstance(source, dict) and source.get("type") not in _INLINE):
+            word = {"file": "file_id"}.get(word := str(_object(source).get("type", "url")), word)
+            self.refuse(f"a source of the type {word[:64]!r}", word)
+        for name, value in block.items():
+            address = _object(value).get("url") if isinstance(value, dict) else value
+            if name in _ADDRESSES and value and not str(address).lower().startswith("data:"):
+                self.refuse(f"{name}, which its provider would read,", "url")
+            elif name in _KEPT and value:
+                self.refuse(f"{name}, which is kept at the provider,", name)
+        if tools := block.get("tools"):
+            for tool in _list(tools):
+                self._check_tool(tool)
+
+
+def _object(value: object) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -1,0 +1,91 @@
+"""The cost of model calls: what the model proxy counted, at the price of the model that each call named. Pure.
+
+Prices are US dollars for a million tokens: ``input``, ``output``, and for the cached part of the input ``cache_read``
+and ``cache_write``. Beside them stand further models by their names, in which ``*`` is any text, each with its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+Prices = Mapping[str, Any]
+
+#: Without its own price a cached token costs a price that is never too low: read, a token of the input; written, as
+#: Anthropic asks, the first of these times that; written for an hour, the second times a write.
+_WRITE, _HOUR = 1.25, 1.6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tokens:
+    """Tokens that a provider counted.
+
+    Attributes:
+        input_tokens: all of the input, the cached part too. output_tokens: of the answer.
+        cache_read_tokens, cache_write_tokens: the parts of the input that were read from the cache, and written to it.
+        cache_hour_tokens: the part of the written ones that is kept for an hour.
+    """
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_tokens: int = 0
+    cache_write_tokens: int = 0
+    cache_hour_tokens: int = 0
+
+    def __add__(self, other: Tokens) -> Tokens:
+        return Tokens(**{name: getattr(self, name) + getattr(other, name) for name in TOKENS})
+
+    def cost(self, prices: Prices) -> float:
+        """Return the cost in US dollars."""
+        price = {name: float(prices.get(name, 0.0)) for name in ("input", "output")}
+        read = float(prices.get("cache_read", price["input"]))
+        write = float(prices.get("cache_write", _WRITE * price["input"]))
+        plain = max(0, self.input_tokens - self.cache_read_tokens - self.cache_write_tokens)
+        written = self.cache_write_tokens + (_HOUR - 1) * self.cache_hour_tokens
+        cost = plain * price["input"] + self.cache_read_tokens * read + written * write
+        return (cost + self.output_tokens * price["output"]) / 1e6
+
+
+TOKENS = tuple(field.name for field in fields(Tokens))
+
+
+def is_named(name: str, pattern: str) -> bool:
+    """Return whether a pattern, in which ``*`` is any text, names this."""
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None
+
+
+def prices_of(model: str, prices: Prices) -> Prices:
+    """Return the prices of a model: those of the name that fits it closest, else those of the block itself."""
+    fitting = [name for name, each in prices.items() if isinstance(each, Mapping) and is_named(model, name)]
+    return prices[max(fitting, key=lambda name: len(name.replace("*", "")))] if fitting else prices
+
+
+def charged(said: Mapping[str, Any], counted: Mapping[str, Tokens], prices: Prices) -> dict[str, Any]:
+    """Return the usage of a run.
+
+    ``counted``: the tokens of each model, as the model proxy saw them. Where it saw none, the run had no proxy, or went
+    past it: then what the agent ``said`` of itself counts. So does the cost that it named where there are no prices.
+    """
+    total = sum(counted.values(), Tokens())
+    if not total.input_tokens and not total.output_tokens:
+        counted, total = {"": _tokens_of(said)}, _tokens_of(said)
+        prices = {} if said.get("cost_usd") or not said else prices
+    usage = {name: amount for name, amount in said.items() if name not in TOKENS}
+    usage |= {name: amount for name in TOKENS if (amount := getattr(total, name))}
+    if prices:
+        usage["cost_usd"] = sum(tokens.cost(prices_of(model, prices)) for model, tokens in counted.items())
+    return usage
+
+
+def _tokens_of(said: Mapping[str, Any]) -> Tokens:
+    return Tokens(**{name: amount for name in TOKENS if isinstance(amount := said.get(name), int) and amount > 0})
+
+
+def summed(calls: Iterable[tuple[str, Tokens]], before: Mapping[str, Tokens]) -> dict[str, Tokens]:
+    """Return the tokens of each model: of these calls, and those of others ``before``."""
+    found = dict(before)
+    for model, tokens in calls:
+        found[model] = found.get(model, Tokens()) + tokens
+    return found
