@@ -273,6 +273,10 @@ class FigureReader:
     def __init__(self, store: Store) -> None:
         self._store = store
 
+    async def count_pending(self) -> int:
+        """Return how many turns' counters wait to be added up."""
+        return sum([await self._store.send("LLEN", keys.pending) for keys in self._store.shards])
+
     async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
         """The retry rate of the last ``since_seconds``: whole or broken down, in pieces of a minute, an hour or a day.
 

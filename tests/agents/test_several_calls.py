@@ -116,5 +116,7 @@ def test_a_call_that_was_repeated_or_whose_text_is_not_in_the_answer_leaves_it_c
 ) -> None:
     more = {"again,": says(_ONE_WHOLE), "continue": says("dle."), "prefilled": says("dle.")}
     with ByPrompt(one=one, two=says(_TWO), **more) as stub:
-        ran = written(tmp_path, agents, f"{ASK}def consultant(context):\n{code}", stub=stub).run()
+        agent = written(tmp_path, agents, f"{ASK}def consultant(context):\n{code}", stub=stub)
+        agent.settings["proxy_models"] = ("m2",)
+        ran = agent.run()
     assert ran.verdict == "complete", (ran.reason, ran.evidence)

@@ -136,9 +136,8 @@ def submits(settings: Settings) -> Iterator[Finding]:
         await client.store.change(cancel, of_none, "doctor", {"owner": "", "reason": "cancelled"})
         await client.allowances.take("doctor", OwnerLimits(per_minute=1, unfinished=1, stored_bytes=1), cost=0.001)
         await client.spending.settle()
-        for keys in client.store.shards:
-            with client.store.housekeeping("counting"):
-                await client.store.send("LLEN", keys.pending)
+        with client.store.housekeeping("counting"):
+            await client.figures.count_pending()
         return client.store.troubles
 
     try:

@@ -26,7 +26,7 @@ _ASKS_ON = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class CallRequest:
     """A model call's request: its instructions and messages as numbers, its last message if a user's, and its text."""
 
     opening: int = 0
@@ -34,7 +34,7 @@ class Request:
     last: str = ""
     text: str = ""
 
-    def repeats(self, earlier: Request) -> bool:
+    def repeats(self, earlier: CallRequest) -> bool:
         """Return whether this one asks the same again, or has the model go on where it was cut off."""
         if not earlier.messages or earlier.messages[-1] not in self.messages:
             return False
@@ -43,7 +43,7 @@ class Request:
         return not self.last or bool(_ASKS_ON.search(self.last))
 
 
-def request_of(body: bytes) -> Request:
+def request_of(body: bytes) -> CallRequest:
     """Read the body of a request; one that cannot be read repeats nothing."""
     try:
         asked: Any = json.loads(body)
@@ -52,9 +52,9 @@ def request_of(body: bytes) -> Request:
         each = [{"role": "user", "content": found}] if isinstance(found, str) else list(found)
         said = [f"{message.get('role')} {' '.join(texts(message))}" for message in each]
     except (ValueError, TypeError, AttributeError, RecursionError):
-        return Request()
+        return CallRequest()
     plain = bool(each) and each[-1].get("role") == "user" and b"tool_result" not in json.dumps(each[-1]).encode()
-    return Request(hash(opening), tuple(map(hash, said)), said[-1] if plain else "", " ".join(said))
+    return CallRequest(hash(opening), tuple(map(hash, said)), said[-1] if plain else "", " ".join(said))
 
 
 def answer_text(body: bytes, *, streamed: bool) -> str:

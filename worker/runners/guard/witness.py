@@ -20,7 +20,7 @@ from typing import Any
 
 from worker.files.recording import CALLS
 from worker.runners.answer_words import digests_in, digests_of
-from worker.runners.guard.call_texts import Request, answer_text, request_of
+from worker.runners.guard.call_texts import CallRequest, answer_text, request_of
 from worker.runners.pricing import TOKENS, Tokens, summed
 from worker.runners.service_errors import END_WORDS, TOO_LONG, is_spent, status_of, wait_of
 from worker.runners.witnessed import MOST_CALLS, WENT_ON, Api, Call, CallEnd, Witnessed, word_of
@@ -305,7 +305,7 @@ class Record:
         self._sums: dict[str, Tokens] = {}
         self._path = path
         #: Calls that ended badly and were not repeated, by their numbers: what they asked.
-        self._unmet: dict[int, Request] = {}
+        self._unmet: dict[int, CallRequest] = {}
         #: How many calls ended badly, one after the other, until now.
         self.failures = 0
 
@@ -557,7 +557,7 @@ class Listening:
         return replace(self._call, **self._known(whole=False, why=""))
 
     @functools.cached_property
-    def request(self) -> Request:
+    def request(self) -> CallRequest:
         """What was asked; to be read once all of it has passed."""
         return request_of(bytes(self._body))
 
