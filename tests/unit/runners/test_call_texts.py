@@ -54,6 +54,31 @@ def test_a_request_is_repeated_by_the_same_again_and_by_asking_to_go_on(form: st
     assert not first.repeats(request_of(b"{}"))
 
 
+def _after_tool(*behind: str, part: str = "I look.") -> bytes:
+    """A request of Claude's, whose tool brought a result; ``behind`` stands in the message of that."""
+    result = {"type": "tool_result", "tool_use_id": "t1", "content": "No such tool."}
+    used = [{"type": "text", "text": part}, {"type": "tool_use", "id": "t1", "name": "look", "input": {}}]
+    said = [("user", "Write."), ("assistant", used), ("user", [result, *({"type": "text", "text": t} for t in behind)])]
+    return json.dumps({"messages": [{"role": role, "content": content} for role, content in said]}).encode()
+
+
+@pytest.mark.parametrize(
+    ("behind", "repeats"),
+    [
+        ((), True),
+        (("Output token limit hit. Resume directly \u2014 no apology.",), True),
+        (("Please continue.",), True),
+        (("A reminder.", "Continue exactly where you left off."), True),
+        (("Your response above was stopped by a safety classifier. Do not produce that content again.",), False),
+        (("Now write chapter two.",), False),
+        (("Resume directly", "Now write chapter two."), False),
+    ],
+)
+def test_claude_asks_on_in_the_message_that_brought_a_tools_result(behind: tuple[str, ...], repeats: bool) -> None:
+    first = request_of(_after_tool())
+    assert request_of(_after_tool(*behind, part="I look. half" if behind else "I look.")).repeats(first) is repeats
+
+
 @pytest.mark.parametrize(
     "events",
     [

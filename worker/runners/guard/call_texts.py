@@ -27,16 +27,25 @@ _ASKS_ON = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CallRequest:
-    """A model call's request: its instructions and messages as numbers, its last message if a user's, and its text."""
+    """A model call's request, with texts as numbers: its instructions, its messages, and the texts of the last message.
+
+    ``last``: the last message if a user's. ``end``: the last text in it, behind a tool's result too. ``text``: all.
+    """
 
     opening: int = 0
     messages: tuple[int, ...] = ()
+    pieces: tuple[int, ...] = ()
     last: str = ""
+    end: str = ""
     text: str = ""
 
     def repeats(self, earlier: CallRequest) -> bool:
         """Return whether this one asks the same again, or has the model go on where it was cut off."""
-        if not earlier.messages or earlier.messages[-1] not in self.messages:
+        if not earlier.messages:
+            return False
+        if earlier.pieces and self.pieces[: len(earlier.pieces)] == earlier.pieces != self.pieces:
+            return bool(_ASKS_ON.search(self.end))  # Claude asks on in the message that brought a tool's result
+        if earlier.messages[-1] not in self.messages:
             return False
         if self.messages[-1] == earlier.messages[-1]:  # messages between may have been left out to save room
             return (self.opening, self.messages[0]) == (earlier.opening, earlier.messages[0])
@@ -54,7 +63,10 @@ def request_of(body: bytes) -> CallRequest:
     except (ValueError, TypeError, AttributeError, RecursionError):
         return CallRequest()
     plain = bool(each) and each[-1].get("role") == "user" and b"tool_result" not in json.dumps(each[-1]).encode()
-    return CallRequest(hash(opening), tuple(map(hash, said)), said[-1] if plain else "", " ".join(said))
+    pieces = [*texts(each[-1])] if each and each[-1].get("role") == "user" else []
+    end = f"user {pieces[-1]}" if pieces else ""
+    hashes = tuple(map(hash, said)), tuple(map(hash, pieces))
+    return CallRequest(hash(opening), *hashes, said[-1] if plain else "", end, " ".join(said))
 
 
 def answer_text(body: bytes, *, streamed: bool) -> str:

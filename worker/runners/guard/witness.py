@@ -340,7 +340,7 @@ class Record:
             if call.ended:
                 self.failures = 0 if call.end in WENT_ON else self.failures + 1
             if call.ended and call.end not in WENT_ON:
-                self._unmet[listening.number] = replace(listening.request, text="")
+                self._unmet[listening.number] = replace(listening.request, text="", end="")
             elif call.ended:
                 self._excuse(listening)
 
