@@ -47,7 +47,8 @@ def _line(agent: str, found: dict[str, Any]) -> str:
     cells = [
         f"{each['false_complete']} false, {each['kept']} of {each['true_ends']}" for each in found["counts"].values()
     ]
-    return " | ".join([f"| {agent} {VERSIONS[agent]}", str(len(found["situations"])), *cells]) + " |"
+    applied = f"{sum(each['applies'] for each in found['situations'])} of {len(found['situations'])}"
+    return " | ".join([f"| {agent} {VERSIONS[agent]}", applied, *cells]) + " |"
 
 
 def main() -> int:

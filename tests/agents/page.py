@@ -25,11 +25,17 @@ def keep(agent: str, rows: list[dict[str, Any]]) -> None:
     all_of_them = kept()
     before = all_of_them.get(agent, {})
     cells = dict(before["cells"]) if before.get("version") == VERSIONS[agent] else {}
-    cells |= {row["situation"]: _cell(row, row["agent_complete"]) + _cell(row, row["complete"]) for row in rows}
+    cells |= {row["situation"]: _cells(row) for row in rows}
     on = f"{datetime.now(UTC):%Y-%m-%d}"
     all_of_them[agent] = {"version": VERSIONS[agent], "on": on, "cells": cells}
     KEPT.write_text(json.dumps(all_of_them, indent=1, sort_keys=True) + "\n")
     PAGE.write_text(_TABLE.sub(lambda _: table(all_of_them), PAGE.read_text()))
+
+
+def _cells(row: dict[str, Any]) -> str:
+    if not row["applies"] and not row["problem"]:
+        return "nn"
+    return _cell(row, row["agent_complete"]) + _cell(row, row["complete"])
 
 
 def _cell(row: dict[str, Any], complete: bool) -> str:
@@ -44,8 +50,8 @@ def table(certified: dict[str, Any]) -> str:
     agents = [name for name in ("claude", "codex", "opencode", "qwen", "kimi", "gemini") if name in certified]
     lines = ["|Situation|" + "|".join(agents) + "|", "|---" * (len(agents) + 1) + "|"]
     for each in SITUATIONS:
-        cells = [certified[name]["cells"].get(each.name, "") for name in agents]
-        if set(cells) - {"--", ""}:
+        cells = [certified[name]["cells"].get(each.name, "?") for name in agents]
+        if set(cells) - {"--", "?"}:
             lines.append(f"|{each.name}|" + "|".join(cells) + "|")
     return "".join(f"{line}\n" for line in lines)
 

@@ -2,18 +2,21 @@
 
 import json
 import subprocess
+import textwrap
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from api_client.contract.settings import Settings
 from tests.installation import turns
-from worker.certification.trial import SITUATIONS, tried
+from worker.certification.trial import SITUATIONS, Trial, tried
 from worker.runners.base import Completion, Order, RunResult, Verdict
 from worker.runners.guard.launch import Play
 from worker.runners.guard.processes import Processes
 from worker.runners.http.runner import OpenAiHttpRunner
+from worker.runners.python.runner import PythonRunner
 
 
 def certify(*arguments: str) -> tuple[int, str]:
@@ -87,3 +90,108 @@ def test_a_runner_that_believes_its_agent_is_found_out_and_the_witness_saves_it(
     problems = {row.situation.name for row in rows if row.problem}
     assert problems == (set() if seen else names - {"normal answer"})
     assert all(row.false(row.agents) for row in rows if row.situation.name != "normal answer")
+
+
+ASK = """
+import json, os, urllib.request
+from concurrent.futures import ThreadPoolExecutor
+
+TASK = {"type": "function", "function": {"name": "Task", "parameters": {"properties": {"prompt": {}}}}}
+
+def ask(*said, tools=(), system="You write a book."):
+    messages = [{"role": "system", "content": system}]
+    messages += [each if isinstance(each, dict) else {"role": "user", "content": each} for each in said]
+    body = json.dumps({"model": "m1", "messages": messages, **({"tools": tools} if tools else {})}).encode()
+    headers = {"content-type": "application/json"}
+    url = os.environ["OPENAI_BASE_URL"] + "/chat/completions"
+    try:
+        with urllib.request.urlopen(urllib.request.Request(url, body, headers)) as answer:
+            return json.load(answer)["choices"][0]["message"]
+    except OSError:
+        return {"role": "assistant", "content": ""}
+
+def text(*said, **more):
+    return ask(*said, **more)["content"]
+
+"""
+_TWO_PARTS = "return text('one') + ' ' + text('two')"
+_PARALLEL = "with ThreadPoolExecutor() as pool:\n        return ' '.join(pool.map(text, ['one', 'two']))"
+_AGAIN = "text('one')\n    return text('one')"
+_GOES_ON = "one = ask('one')\n    return one['content'] + text('one', one)"
+_ONE = "return text('one')"
+#: It carries out the call of its sub-agent tool.
+_SUB_AGENT = """said = ask(context.prompt, tools=[TASK])
+    for call in said.get("tool_calls", ()):
+        found = text(json.loads(call["function"]["arguments"])["prompt"])
+        result = {"role": "tool", "tool_call_id": call["id"], "content": found or "the helper failed"}
+        said = ask(context.prompt, said, result, tools=[TASK])
+    return said["content"]"""
+
+
+class BelievingPython(PythonRunner):
+    """It takes its function's word, whatever the door's witness saw."""
+
+    def prepare(self, order: Order) -> Play | RunResult:
+        play = super().prepare(order)
+        assert isinstance(play, Play)
+        honest = play.conclude
+        return replace(play, conclude=lambda ending, emit: honest(replace(ending, witnessed=None), emit))
+
+
+def own(root: Path, code: str, *names: str, runner: type[PythonRunner] = PythonRunner) -> list[Trial]:
+    """The kit's rows of an own Python agent whose function has this body."""
+    (root / "mine.py").write_text(textwrap.dedent(ASK) + f"def consultant(context):\n    {code}\n")
+    agents = Processes()
+    settings = Settings(root=root, openai_url="http://certify.invalid/v1", openai_api_key="sk-x", box="off")
+    wanted = [situation for situation in SITUATIONS if situation.name in names]
+    try:
+        return list(tried(runner(agents=agents, settings=settings, module="mine"), "consultant:m1", "", wanted, 2))
+    finally:
+        agents.stop()
+
+
+_SEQUENCE = ("several calls, one cut", "several calls, one filtered")
+_AT_ONCE = "parallel calls, one cut"
+
+
+@pytest.mark.parametrize(
+    ("code", "names", "complete"),
+    [
+        (_TWO_PARTS, _SEQUENCE, False),
+        (_PARALLEL, (*_SEQUENCE, _AT_ONCE), False),
+        (_AGAIN, _SEQUENCE, True),
+        (_GOES_ON, _SEQUENCE[:1], True),
+    ],
+    ids=["two parts", "parallel", "again", "goes on"],
+)
+def test_an_answer_of_several_calls_counts_only_where_each_part_is_whole(
+    tmp_path: Path, code: str, names: tuple[str, ...], complete: bool
+) -> None:
+    for row in own(tmp_path, code, *names):
+        assert (row.applies, row.ours, row.agents, row.problem) == (True, complete, True, ""), row.to_dict()
+        assert row.true_end is complete, row.to_dict()
+        assert row.false(row.agents) is not complete
+
+
+@pytest.mark.parametrize("code", [_TWO_PARTS, _PARALLEL], ids=["two parts", "parallel"])
+def test_a_runner_that_believes_an_agent_with_half_a_part_is_found_out(tmp_path: Path, code: str) -> None:
+    names = {*_SEQUENCE, *([_AT_ONCE] if code == _PARALLEL else ())}
+    rows = own(tmp_path, code, *names, runner=BelievingPython)
+    assert {row.situation.name for row in rows if row.false(row.ours)} == names, [row.to_dict() for row in rows]
+
+
+def test_a_sub_agent_that_fails_leaves_an_answer_whole_and_an_own_agent_must_ask_again(tmp_path: Path) -> None:
+    """Which of its calls are a sub-agent's nobody knows of an own agent: each that failed counts."""
+    [row] = own(tmp_path, _SUB_AGENT, "sub-agent fails")
+    assert (row.applies, row.true_end, row.said, row.problem) == (True, True, "permanent", ""), row.to_dict()
+
+
+def test_a_situation_that_an_agent_does_not_get_into_is_said_to_be_not_applicable(tmp_path: Path) -> None:
+    names = (*_SEQUENCE, _AT_ONCE, "sub-agent fails")
+    rows = own(tmp_path, _ONE, *names)
+    assert [(row.applies, row.true_end, row.problem) for row in rows] == [(False, False, "")] * 4
+    from worker.cli.checks.agents import _counts, _line
+
+    assert all("| not applicable |" in _line(row) for row in rows)
+    assert _counts(rows)["ours"]["true_ends"] == 0
+    assert [row.ours for row in rows] == [False, False, False, True]

@@ -8,7 +8,7 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
@@ -18,13 +18,23 @@ from worker.runners.witnessed import Api
 
 #: The end of every whole answer: a text without it is not whole.
 LAST_WORDS = "These are the last words of the whole answer."
+QUESTION = "Please answer this question: who is certified here?"
+#: The text of a call that ends badly while others go on, and the question of a sub-agent.
+PART, SUB_QUESTION = (
+    "The first chapter begins in the old town and goes on until it",
+    "Count the books in the old library.",
+)
 _TITLE = "A title"
 #: What no service sends forever: so long a hanging one is kept, in seconds.
 _HANGS = 120.0
+#: So long a reply with ``waits`` is held for another call, in seconds.
+_WAITS = 3.0
 #: No agent sees one name of a call twice, as with a real service.
 _CALLS = itertools.count(1)
 _MODEL = re.compile(r"/models/([^/:]+):")
 
+#: What a situation needs of the agent to come about at all.
+Need = Literal["later call", "parallel call", "sub-agent"]
 End = Literal["stop", "limit", "refusal", "filter", "odd", "none"]
 
 
@@ -41,6 +51,9 @@ class StubReply:
         hangs: nothing more comes: before the answer, or after its first piece.
         fails: an error event comes after the first piece. dies: the service is gone after a cut.
         body: sent as it is instead of an answer.
+        if_tools: only for a call that offers tools; another one gets the next reply of the script.
+        helper: the reply calls the agent's sub-agent tool, and this is what each call of the sub-agent gets; where none
+            is offered the next reply is given. waits: it is held until another call is under way.
     """
 
     pieces: tuple[str, ...] = ()
@@ -54,11 +67,35 @@ class StubReply:
     fails: bool = False
     dies: bool = False
     body: bytes | None = None
+    if_tools: bool = False
+    helper: StubReply | None = None
+    waits: bool = False
 
     @property
     def text(self) -> str:
         """The whole text."""
         return "".join(self.pieces)
+
+    def fitted(self, request: dict[str, Any]) -> StubReply | None:
+        """Return the reply as a request can get it; None where it cannot."""
+        if self.helper:
+            called = _sub_agent_call(request)
+            return replace(self, tool=called) if called else None
+        return None if self.if_tools and not request.get("tools") else self
+
+
+def _sub_agent_call(request: dict[str, Any]) -> tuple[str, str] | None:
+    """Return a call of the sub-agent tool that a request offers; None without one."""
+    for tool in (each for found in request.get("tools") or () for each in found.get("functionDeclarations") or [found]):
+        tool = tool.get("function") or tool
+        schemas = (tool.get(name) or {} for name in ("input_schema", "parameters", "parametersJsonSchema"))
+        takes = {name for schema in schemas for name in schema.get("properties") or ()}
+        if str(tool.get("name")).lower() in {"agent", "task"} and "prompt" in takes:
+            kind = next((kind for kind in ("general-purpose", "coder") if kind in str(tool)), "general")
+            given: dict[str, Any] = {"prompt": SUB_QUESTION, "description": "Count books", "subagent_type": kind}
+            given["run_in_background"] = False
+            return tool["name"], json.dumps({name: value for name, value in given.items() if name in takes})
+    return None
 
 
 _Events = Iterator[tuple[str, dict[str, Any]]]
@@ -307,6 +344,13 @@ class Service:
         #: Set behind the first piece of an answer; of one that is not streamed as its making begins.
         self.spoke = threading.Event()
         self.calls = 0
+        #: What came about of what a situation may need.
+        self.met: set[Need] = set()
+        self._helper: StubReply | None = None
+        self._joined = threading.Event()
+        #: The calls of the agent's loop from the one that got ``PART`` on.
+        self._since_part: list[dict[str, Any]] = []
+        self._limited = False
         #: The bodies of the model calls, in order, and their headers with names in small letters.
         self.requests: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
@@ -335,10 +379,40 @@ class Service:
     def take(self, request: dict[str, Any]) -> StubReply:
         """The reply to a model call."""
         with self._lock:
+            if self._helper and SUB_QUESTION in (said := json.dumps(request)) and QUESTION not in said:
+                self.met.add("sub-agent")
+                return self._helper
             if self._tools and not request.get("tools"):
                 return StubReply(pieces=(_TITLE,))
             self.calls += 1
-            return self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]
+            reply = None
+            while reply is None:
+                reply = (self._replies.pop(0) if len(self._replies) > 1 else self._replies[0]).fitted(request)
+            self._helper = reply.helper or self._helper
+            if self._since_part:
+                self.met.add("later call")
+                self._joined.set()
+            if self._since_part or PART in reply.text:
+                self._limited |= reply.end == "limit"
+                self._since_part.append(request)
+            return reply
+
+    def hold(self) -> None:
+        """Hold a reply until another call of the agent's loop is under way."""
+        if self._joined.wait(_WAITS):
+            self.met.add("parallel call")
+
+    @property
+    def repaired(self) -> bool:
+        """Return whether a later call asked again what ``PART`` had answered, or goes on where its limit stopped it."""
+        first, *later = self._since_part or [{}]
+        goes_on = self._limited and any(PART in json.dumps(each) for each in later)
+        return goes_on or any(_question(each) == _question(first) for each in later)
+
+
+def _question(request: dict[str, Any]) -> object:
+    said = next((request[name] for name in ("messages", "input", "contents") if request.get(name)), "")
+    return [request.get(name) for name in ("system", "instructions", "systemInstruction")], said[:1], said[-1:]
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -378,6 +452,8 @@ class _Handler(BaseHTTPRequestHandler):
             self.owner.die()
 
     def _answer(self, form: Any, model: str, reply: StubReply, *, streamed: bool) -> None:
+        if reply.waits:
+            self.owner.hold()
         if reply.cut == "before":
             raise _Cut
         if reply.hangs == "before":

@@ -13,11 +13,11 @@ import time
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from worker.certification.services import LAST_WORDS, Service, StubReply
+from worker.certification.services import LAST_WORDS, PART, QUESTION, Need, Service, StubReply
 from worker.runners.base import AnyRunner, Order, Runner, RunResult, Verdict, in_loop, reads_files
 from worker.runners.guard.launch import Staged, staged
 from worker.runners.guard.marks import marks
@@ -40,6 +40,7 @@ class Situation:
         signal: sent to the agent's first process behind the first piece. stops: we ask it to stop then.
         around: the program around it. idle, seconds: the longest silence, and the run's time; 0: as usual.
         unreachable: no service is there. unknown_session: it is to continue a session that is not there.
+        needs: what the agent must do for it; an agent that does not is not in the situation.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Situation:
     seconds: float = 0.0
     unreachable: bool = False
     unknown_session: bool = False
+    needs: Need | None = None
 
 
 _PIECES = ("Here is the answer. ", *(f"Sentence {n} of six. " for n in range(1, 7)), LAST_WORDS)
@@ -61,6 +63,9 @@ _GOOD = StubReply(pieces=_PIECES)
 _SLOW = StubReply(pieces=("Here is the answer. ", *[f"Sentence {n} of many. " for n in range(1, 200)]), delay=0.3)
 _UNKNOWN_TOOL = StubReply(pieces=("I look. ",), tool=("no_such_tool", '{"path": "nowhere"}'))
 _MALFORMED = StubReply(pieces=("I look. ",), tool=("no_such_tool", '{"path": "now'))
+
+
+_LOOKS = replace(_UNKNOWN_TOOL, if_tools=True)
 
 
 def _part(**how: Any) -> StubReply:
@@ -117,6 +122,14 @@ _SERVICE = [
     _broken("no service", _GOOD, unreachable=True),
 ]
 
+#: An answer that several model calls make. ``PART`` has no place in it unless a later call repaired it.
+_SEVERAL = [
+    _open("several calls, one cut", _LOOKS, StubReply(pieces=(PART,), end="limit"), _GOOD, needs="later call"),
+    _open("several calls, one filtered", _LOOKS, StubReply(pieces=(PART,), end="filter"), _GOOD, needs="later call"),
+    _open("parallel calls, one cut", StubReply(pieces=(PART,), end="limit", waits=True), _GOOD, needs="parallel call"),
+    _whole("sub-agent fails", StubReply(helper=StubReply(status=400)), _GOOD, needs="sub-agent"),
+]
+
 
 _PROCESS = [
     *(
@@ -137,13 +150,12 @@ _PROCESS = [
     _open("no file of it may grow", _GOOD, around="small-files"),
     _open("unknown session", _GOOD, unknown_session=True),
 ]
-SITUATIONS = (*_SERVICE, *_PROCESS)
+SITUATIONS = (*_SERVICE, *_SEVERAL, *_PROCESS)
 
 
 # One situation with a runner's real program, and the worth of its verdict.
 
 _AROUND = Path(__file__).with_name("around.py")
-_PROMPT = "Please answer this question: who is certified here?"
 #: Time and silence that a situation without its own may take, in seconds: some agents need 40 to start.
 _SECONDS, _IDLE = 120.0, 90.0
 #: Nobody listens there.
@@ -157,6 +169,7 @@ class Trial:
     Attributes:
         situation: the one that was brought about. result: the runner's. left: how many processes were left behind.
         calls: how many calls of the agent's loop the service answered. seconds: how long it took.
+        applies: the agent got into the situation. repaired: what a call left out was asked for again.
     """
 
     situation: Situation
@@ -164,6 +177,8 @@ class Trial:
     left: int
     calls: int
     seconds: float
+    applies: bool = True
+    repaired: bool = False
 
     @property
     def evidence(self) -> dict[str, Any]:
@@ -173,7 +188,8 @@ class Trial:
     @property
     def whole(self) -> bool:
         """Return whether the answer's text is whole."""
-        return LAST_WORDS in self.result.text
+        part = PART in " ".join(self.result.text.split()) and not self.repaired
+        return LAST_WORDS in self.result.text and not part
 
     @property
     def ours(self) -> bool:
@@ -207,13 +223,13 @@ class Trial:
 
     def lost(self, complete: bool) -> bool:
         """Return whether a verdict throws a whole answer away."""
-        return self.situation.truth == "whole" and not complete
+        return self.situation.truth == "whole" and self.applies and not complete
 
     @property
     def true_end(self) -> bool:
         """Return whether the agent really finished: with the whole answer, and not disturbed by the kit."""
         here = self.situation
-        return here.truth == "whole" or (here.truth == "open" and self.whole and not here.around)
+        return self.applies and (here.truth == "whole" or (here.truth == "open" and self.whole and not here.around))
 
     @property
     def certifiable(self) -> bool:
@@ -242,6 +258,7 @@ class Trial:
             "agent_says": self.agent_says,
             "agent_complete": self.agents,
             "whole_text": self.whole,
+            "applies": self.applies,
             "reason": self.result.completion.reason,
             "problem": self.problem,
             "calls": self.calls,
@@ -269,8 +286,12 @@ def tried(runner: AnyRunner, option: str, model: str, situations: list[Situation
 
 
 def _row(runner: AnyRunner, option: str, model: str, situation: Situation, root: Path) -> Trial:
+    # Each call of an own Python agent or a command may be a part of the answer, also one without tools, or that fails.
+    own = getattr(runner, "needs_every_call", False)
+    if own and situation.needs == "sub-agent":
+        situation = replace(situation, truth="open")
     order, stop = _order(option, model, situation, root), _Stop()
-    with Service(situation.replies, tools=reads_files(runner)) as service:
+    with Service(situation.replies, tools=reads_files(runner) and not own) as service:
         around = (*FAST_PYTHON[:1], "-I", "-S", str(_AROUND), situation.around) if situation.around else ()
         url = _NOBODY if situation.unreachable else service.url
         disturb = threading.Thread(target=_disturb, args=(situation, service, order.mark, stop), daemon=True)
@@ -282,7 +303,8 @@ def _row(runner: AnyRunner, option: str, model: str, situation: Situation, root:
         service.spoke.set()
         disturb.join()
     left = sum(mark == order.mark for _, mark in marks())
-    return Trial(situation, result, left, service.calls, seconds)
+    applies = situation.needs is None or situation.needs in service.met
+    return Trial(situation, result, left, service.calls, seconds, applies, service.repaired)
 
 
 def _run(runner: AnyRunner, order: Order, stop: _Stop) -> RunResult:
@@ -299,8 +321,8 @@ def _order(option: str, model: str, situation: Situation, root: Path) -> Order:
         session_id="certify",
         attempt=1,
         delivery=1,
-        prompt=_PROMPT,
-        messages=({"role": "user", "content": _PROMPT},),
+        prompt=QUESTION,
+        messages=({"role": "user", "content": QUESTION},),
         workdir=root,
         directory=directory,
         agent_session=str(uuid.uuid4()) if situation.unknown_session else "",

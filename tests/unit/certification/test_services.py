@@ -2,11 +2,12 @@
 
 import http.client
 import json
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
-from worker.certification.services import LAST_WORDS, Service, StubReply
+from worker.certification.services import LAST_WORDS, PART, QUESTION, SUB_QUESTION, Service, StubReply
 from worker.certification.trial import SITUATIONS
 from worker.runners.guard.witness import Record
 from worker.runners.witnessed import Call
@@ -81,6 +82,49 @@ def test_a_call_without_tools_is_a_side_call_and_takes_nothing_of_the_script() -
         assert service.take({"messages": []}).status == 200
         assert [service.take({"tools": [{}]}).status for _ in range(3)] == [500, 200, 200]
         assert service.calls == 3
+
+
+_TAKES = {"properties": {"prompt": {}, "subagent_type": {}}}
+_AGENT_TOOLS = {
+    "messages": {"name": "Task", "input_schema": _TAKES},
+    "responses": {"type": "function", "name": "agent", "parameters": _TAKES},
+    "chat": {"type": "function", "function": {"name": "Agent", "parameters": _TAKES}},
+    "gemini": {"functionDeclarations": [{"name": "task", "parametersJsonSchema": _TAKES}]},
+}
+
+
+@pytest.mark.parametrize("tool", _AGENT_TOOLS.values(), ids=list(_AGENT_TOOLS))
+def test_a_sub_agent_is_called_by_the_tool_that_is_offered_and_its_calls_get_their_own_reply(tool: object) -> None:
+    script = (StubReply(helper=StubReply(status=400)), StubReply(pieces=(LAST_WORDS,)))
+    with Service(script, tools=True) as service:
+        called = service.take({"tools": [{"name": "look"}, tool], "messages": [QUESTION]})
+        name, given = called.tool or ("", "{}")
+        assert name.lower() in {"agent", "task"}
+        assert json.loads(given) == {"prompt": SUB_QUESTION, "subagent_type": "general"}
+        assert (service.take({"messages": [SUB_QUESTION]}).status, service.met) == (400, {"sub-agent"})
+        assert service.take({"tools": [tool], "messages": [QUESTION, SUB_QUESTION]}).text == LAST_WORDS
+    with Service(script, tools=True) as service:
+        assert service.take({"tools": [{"name": "look"}], "messages": [QUESTION]}).text == LAST_WORDS
+        assert not service.met
+
+
+@pytest.mark.parametrize(
+    ("end", "later", "repaired"),
+    [
+        ("limit", ["one"], True),
+        ("limit", ["one", PART, "Go on."], True),
+        ("limit", ["two"], False),
+        ("limit", None, False),
+        ("filter", ["one"], True),
+        ("filter", ["one", PART, "Go on."], False),
+    ],
+)
+def test_a_part_is_repaired_by_asking_again_and_a_limit_by_going_on(end: Any, later: Any, repaired: bool) -> None:
+    with Service((StubReply(pieces=(PART,), end=end), StubReply(pieces=(LAST_WORDS,))), tools=False) as service:
+        service.take({"system": "Rules.", "messages": ["one"]})
+        if later:
+            service.take({"system": "Rules.", "messages": later})
+        assert (service.repaired, service.met) == (repaired, {"later call"} if later else set())
 
 
 def test_there_are_more_than_thirty_situations_and_each_has_its_own_name() -> None:

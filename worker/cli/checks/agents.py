@@ -486,13 +486,14 @@ def _line(row: Trial) -> str:
     without = "complete" if row.without else "not complete"
     reason = " ".join(row.result.completion.reason.split())[:90]
     agents = f"{row.agent_says}{' (done)' if row.agents else ''}"
-    cells = [row.situation.name, row.situation.truth, agents, without, row.said, reason]
+    verdict = row.said if row.applies else "not applicable"
+    cells = [row.situation.name, row.situation.truth, agents, without, verdict, reason]
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _counts(rows: Sequence[Trial]) -> dict[str, dict[str, int]]:
-    """How often each of the three words is wrong, and how many true ends it keeps."""
-    found = {}
+    """How often each of the three words is wrong, and how many true ends it keeps, where the situation came about."""
+    found, rows = {}, [row for row in rows if row.applies]
     for whose in ("agents", "without", "ours"):
         said = [(row, bool(getattr(row, whose))) for row in rows]
         whole = [complete for row, complete in said if row.true_end]
