@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from api_client.contract.settings import Settings
+from tests.agents.page import _cells
 from tests.installation import turns
 from worker.certification.trial import SITUATIONS, Trial, tried
+from worker.cli.checks.agents import _counts, _line
 from worker.runners.base import Completion, Order, RunResult, Verdict
 from worker.runners.guard.launch import Play
 from worker.runners.guard.processes import Processes
@@ -190,8 +192,9 @@ def test_a_situation_that_an_agent_does_not_get_into_is_said_to_be_not_applicabl
     names = (*_SEQUENCE, _AT_ONCE, "sub-agent fails")
     rows = own(tmp_path, _ONE, *names)
     assert [(row.applies, row.true_end, row.problem) for row in rows] == [(False, False, "")] * 4
-    from worker.cli.checks.agents import _counts, _line
-
     assert all("| not applicable |" in _line(row) for row in rows)
-    assert _counts(rows)["ours"]["true_ends"] == 0
+    assert _counts(rows)["ours"] == {"situations": 0, "false_complete": 0, "true_ends": 0, "kept": 0}
+    whole = next(each for each in SITUATIONS if each.needs == "sub-agent")
+    assert not replace(rows[0], situation=whole).problem, "an end that was not asked for is not lost"
+    assert [_cells(row.to_dict()) for row in rows] == ["nn"] * 4
     assert [row.ours for row in rows] == [False, False, False, True]
