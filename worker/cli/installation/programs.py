@@ -22,7 +22,6 @@ from typing import Any
 
 import click
 
-from api_client.api_keys import require_budgets
 from api_client.contract.issues import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings, load, masked, require_store
 from worker.cli.terminal import json_option, number_of, write_said
@@ -199,7 +198,10 @@ def worker(processes: int | None, foreground: bool) -> None:
 
     require_whole(settings.root)
     warn(settings)
-    require_budgets(settings)
+    if settings.budgets:  # else nothing of the store's client is loaded into this process
+        from api_client.api_keys import require_budgets
+
+        require_budgets(settings)
     if missing := missing_programs(settings):
         raise SettingsError(missing)
     if processes:
