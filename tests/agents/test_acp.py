@@ -162,7 +162,7 @@ def test_the_policys_tools_come_before_what_is_allowed(agent: Agent, call: dict[
 
 
 def test_a_run_ends_with_a_call_that_a_person_is_to_be_asked_about(agent: Agent) -> None:
-    call = {"kind": "execute", "rawInput": {"command": "cd x && git push"}}
+    call = {"kind": "execute", "rawInput": {"command": "git push"}}
     rules = (*RULES, {"tool": "execute", "do": "ask", "who": "operator", "wait_seconds": 9})
     ran = played(agent, f"permission={json.dumps(call)}", tools=ToolOrders(rules=rules, root=agent.root))
     assert (ran.verdict, ran.result.call.tool, ran.result.call.arguments) == ("asks", "execute", call["rawInput"])
