@@ -368,7 +368,8 @@ class Store:
             yield
         except (StoreUnavailable, ResponseError, ValueError, TypeError, KeyError) as error:
             cause = error.__cause__ if isinstance(error, StoreUnavailable) else error
-            if not isinstance(cause, ResponseError | ValueError | TypeError | KeyError):
+            # A store that refuses all writes takes no turn either, and says why.
+            if not isinstance(cause, ResponseError | ValueError | TypeError | KeyError) or refusal_of(cause):
                 raise
             self.troubles[what] = f"{type(cause).__name__}: {str(cause)[:160]}"
             log.error("housekeeping.failed", what=what, error=self.troubles[what])
