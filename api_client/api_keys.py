@@ -1,9 +1,4 @@
-"""API keys: who holds one, what it may do, and the file they are kept in; and the operator's token without keys.
-
-The file holds hashes only, is written whole and at once, and is read again when it has changed. Without keys the relay
-serves this machine, where a client may be a stranger behind a proxy that adds no header: so what an operator does there
-needs a token, a file below HELIX_ROOT/.helix that only its user can read. ``turns up`` and ``turns web`` make it.
-"""
+"""API keys: who holds one, what it may do, and the file they are in."""
 
 from __future__ import annotations
 
@@ -20,31 +15,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.issues import KeyNotFound, SettingsError
+from api_client.contract.errors import KeyNotFound, SettingsError
+from api_client.contract.owners import LOCAL_OWNER, owner_named, owner_of_name
 from api_client.contract.settings import Settings
-from api_client.contract.turn import LOCAL_OWNER, SlotShare, owner_named, owner_of_name
+from api_client.contract.turn import SlotShare
+from api_client.private_file import write_private
 from api_client.store.module_log import ModuleLog
-
-# Writing a file of this user's alone, whole or not at all.
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """Write a file with mode 600 and wait for the disk; a crash leaves the old file or the new one, never a part.
-
-    Raises ``OSError``: it cannot be written; names the file that was asked for.
-    """
-    draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
-    finally:
-        draft.unlink(missing_ok=True)
-
 
 log = ModuleLog(__name__)
 
@@ -246,7 +222,7 @@ def _now() -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
 
 
-class Keyring:
+class ApiKeyring:
     """The valid keys, as a running relay knows them. A file that has changed is read again at the next request.
 
     Raises ``SettingsError``: the file is broken, or a key in it contradicts itself, when the relay starts. Later a

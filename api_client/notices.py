@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api_client.contract.issues import BadRequest
+from api_client.contract.errors import BadRequest
 from api_client.contract.keys import Keys
 from api_client.contract.notices import LUA, REMEMBERED_SECONDS, TRIED_SECONDS, Entry, Notice
 from api_client.store import Store

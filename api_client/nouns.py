@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from api_client.api_keys import unmatched_budgets
-from api_client.budgets import EACH, Spent
+from api_client.budgets.budget import EACH, Spent
 from api_client.client import TurnsClient
 from api_client.contract.notices import Entry
-from api_client.pauses import BREAKER, LIMIT, WHATS, Pause, clock_time
+from api_client.pauses.pause import BREAKER, LIMIT, WHATS, Pause, clock_time
 from api_client.workers.fleet import WorkerLine
 
 Row = TypeVar("Row")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tests.long_steps import LongSteps
-from worker.turns.loops import Loop
+from worker.turns.loops.loop import Loop
 
 #: Audit events of calls that wait for a disk, a process or another host.
 BLOCKING = {

@@ -12,21 +12,22 @@ from typing import Any
 from celery import Celery, signals
 
 from api_client.broker import celery_settings
-from api_client.contract.issues import SettingsError
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.tasks import ALL_QUEUES, RUN_QUEUE
-from api_client.store.connecting import require_shards
-from api_client.store.store import OneConnection
+from api_client.store.connection import OneConnection
+from api_client.store.shards import require_shards
 from worker.flow_guard import FlowGuard
 from worker.logs import configure_logging
-from worker.notices import Notifier
-from worker.processes.program import REFUSED, SUPERVISED, IsolatedLinks
+from worker.notices.notifier import Notifier
+from worker.processes.isolation import IsolatedLinks
+from worker.processes.program import REFUSED, SUPERVISED
 from worker.turns.engine import Engine
 from worker.turns.leases.kept_agents import keeps_agents
 from worker.turns.leases.replica_watch import ReplicaWatch
 from worker.turns.tasks.celery_internals import own_queue_of, worker_settings
 from worker.turns.tasks.registration import register
-from worker.verification.gates.output_tree import sweep
+from worker.verification.gates.scratch import sweep
 
 #: Set by ``turns worker``: a file that is touched once this process takes work, and again as long as it does.
 READY_FILE = "HELIX_AGENT_READY_FILE"

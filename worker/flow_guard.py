@@ -20,9 +20,9 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.figures.metrics import read_buckets
-from api_client.policies import GUARD, Flows, RolledBack
+from api_client.policies.flows import GUARD, Flows, RolledBack
 from api_client.store import Store
-from api_client.store.store import OneConnection
+from api_client.store.connection import OneConnection
 
 log = structlog.get_logger()
 

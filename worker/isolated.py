@@ -12,7 +12,7 @@ import threading
 
 from api_client.contract.tasks import Link
 from worker.app import app, settings_of_process
-from worker.processes.program import IsolatedLinks
+from worker.processes.isolation import IsolatedLinks
 from worker.turns.engine import Engine
 
 

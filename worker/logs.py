@@ -17,7 +17,7 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.table import redacted, redactor
+from api_client.contract.settings.redaction import redacted, redactor
 
 #: Loggers that are loud at "info" and say nothing an operator needs.
 _QUIET = ("httpx2", "httpcore2", "asyncio", "markdown_it", "celery.worker.strategy", "celery.app.trace")

@@ -7,7 +7,6 @@ common is made into JSON once (``_forms``); a message fills in the rest.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import itertools
 import json
@@ -18,18 +17,13 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from celery import Celery, chain
-from kombu.exceptions import OperationalError
-
 from api_client.contract.settings import Settings
-from api_client.contract.settings.setting_values import Sentinels
-from api_client.contract.tasks import PROBE, RUN_QUEUE, Link, chain_of, queue_of
-from api_client.store.module_log import ModuleLog
+from api_client.contract.settings.sentinels import Sentinels
+from api_client.contract.tasks import RUN_QUEUE, Link, chain_of, queue_of
 
 #: Counts this process's events, as Celery's logical clock does.
 _CLOCK = itertools.count(1)
@@ -283,61 +277,3 @@ def celery_settings(settings: Settings) -> dict[str, Any]:
         "worker_hijack_root_logger": False,
         "worker_cancel_long_running_tasks_on_connection_loss": False,
     }
-
-
-# Announcing a turn's next link to Celery. Only the doorbell: a lost announcement is made again by a reaper.
-
-log = ModuleLog(__name__)
-
-#: A caller waits so long for the broker; then the reapers' announcement has to do.
-_PATIENCE_SECONDS = 0.5
-
-
-class Announcer:
-    """Publishes Celery chains from an event loop. Celery blocks, so a separate thread publishes."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._app = Celery("helix-turns-client", set_as_current=False)
-        self._app.conf.update(celery_settings(settings))
-        # Probes leave no trace for operators to wonder about.
-        self._quiet = Celery("helix-turns-probe", set_as_current=False)
-        self._quiet.conf.update(celery_settings(settings) | {"task_send_sent_event": False})
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="announce")
-
-    async def announce(self, link: Link, turn_id: str, session_id: str, *, preferred: bool = False) -> None:
-        """Publish the chain that carries out ``link``. Never raises: the turn is stored already.
-
-        ``preferred``: it has waited before, and goes before turns that were just submitted.
-        """
-        loop = asyncio.get_running_loop()
-        publishing = loop.run_in_executor(self._thread, self._publish, link, turn_id, session_id, preferred)
-        done, _ = await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
-        if not done:
-            log.warning("turn.announce_slow", turn_id=turn_id, link=str(link), seconds=_PATIENCE_SECONDS)
-
-    async def probe(self, queue: str, nonce: str, *, expires: float) -> None:
-        """Publish a probe into a queue; it is worth nothing after ``expires`` seconds. Never raises."""
-        publishing = asyncio.get_running_loop().run_in_executor(self._thread, self._probe, queue, nonce, expires)
-        await asyncio.wait([publishing], timeout=_PATIENCE_SECONDS)
-
-    def _probe(self, queue: str, nonce: str, expires: float) -> None:
-        try:
-            self._quiet.send_task(
-                PROBE, kwargs={"queue": queue, "nonce": nonce}, queue=queue, expires=expires, retry=False
-            )
-        except (OperationalError, OSError) as error:
-            log.warning("probe.not_published", queue=queue, error=type(error).__name__)
-
-    def _publish(self, link: Link, turn_id: str, session_id: str, preferred: bool) -> None:
-        signatures = [
-            self._app.signature(item["name"], kwargs=item["kwargs"], queue=item["queue"], immutable=True)
-            for item in chain_of(link, turn_id, session_id, preferred=preferred)
-        ]
-        try:
-            chain(*signatures).apply_async(retry=False)
-        except Exception as error:  # whatever it was: nobody asks for this thread's result
-            log.warning("turn.announce_failed", turn_id=turn_id, link=str(link), error=type(error).__name__)
-
-    def close(self) -> None:
-        """Stop the thread; what it still has to publish is left to the reapers."""
-        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -24,7 +24,7 @@ _LONGEST_LABEL = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Counted:
+class CounterDeclaration:
     """One counter: what it counts, and by what.
 
     ``always`` are values of its only label that /metrics has from the start: Prometheus does not see the first increase
@@ -38,65 +38,83 @@ class Counted:
 
 #: name -> what it counts. A duration ``time.X`` is stored as ``time.X.ms`` (their sum) and ``time.X.le`` (by bucket).
 COUNTERS = {
-    "turn.submitted": Counted(meaning="Turns stored."),
-    "turn.finished": Counted(
+    "turn.submitted": CounterDeclaration(meaning="Turns stored."),
+    "turn.finished": CounterDeclaration(
         meaning="Turns that ended. asked_again: 1 when validators rejected an attempt and the agent was asked again.",
         labels=("outcome", "model", "flow", "step", "asked_again"),
     ),
-    "policy.finished": Counted(
+    "policy.finished": CounterDeclaration(
         meaning="Turns that ended and that a policy file judged, by the file's hash.",
         labels=("policy", "outcome", "asked_again"),
     ),
-    "delivery.started": Counted(meaning="Agent runs started, lost ones included."),
-    "delivery.lost": Counted(
+    "delivery.started": CounterDeclaration(meaning="Agent runs started, lost ones included."),
+    "delivery.lost": CounterDeclaration(
         meaning="Leases taken from workers that died or froze, by the state of their turn.",
         labels=("during",),
         always=("running", "validating"),
     ),
-    "delivery.handed_over": Counted(meaning="Agent runs given back by workers that were asked to stop."),
-    "attempt.ended": Counted(
+    "delivery.handed_over": CounterDeclaration(meaning="Agent runs given back by workers that were asked to stop."),
+    "attempt.ended": CounterDeclaration(
         meaning="Agent runs that ended: complete, incomplete, refused, error, cancelled, or transient (tried again).",
         labels=("verdict", "model"),
     ),
-    "attempt.judged": Counted(
+    "attempt.judged": CounterDeclaration(
         meaning="Complete answers judged: accept, retry, fallback, escalate or fail.", labels=("decision", "model")
     ),
-    "phase.judged": Counted(meaning="Runs of phases verified: accept, retry, escalate or fail.", labels=("decision",)),
-    "turn.escalated": Counted(meaning="Turns handed on; stage 1: to another model, 2: to a person.", labels=("stage",)),
-    "breaker.opened": Counted(meaning="Circuit breakers opened by errors of a model's service.", labels=("model",)),
-    "breaker.closed": Counted(meaning="Circuit breakers closed by an answer.", labels=("model",)),
-    "turn.decided": Counted(meaning="Decisions on parked turns: approve, edit, retry, reject.", labels=("kind",)),
-    "validator.judged": Counted(meaning="Answers that a validator judged.", labels=("validator", "model")),
-    "validator.rejected": Counted(
+    "phase.judged": CounterDeclaration(
+        meaning="Runs of phases verified: accept, retry, escalate or fail.", labels=("decision",)
+    ),
+    "turn.escalated": CounterDeclaration(
+        meaning="Turns handed on; stage 1: to another model, 2: to a person.", labels=("stage",)
+    ),
+    "breaker.opened": CounterDeclaration(
+        meaning="Circuit breakers opened by errors of a model's service.", labels=("model",)
+    ),
+    "breaker.closed": CounterDeclaration(meaning="Circuit breakers closed by an answer.", labels=("model",)),
+    "turn.decided": CounterDeclaration(
+        meaning="Decisions on parked turns: approve, edit, retry, reject.", labels=("kind",)
+    ),
+    "validator.judged": CounterDeclaration(meaning="Answers that a validator judged.", labels=("validator", "model")),
+    "validator.rejected": CounterDeclaration(
         meaning="Answers in which a validator found errors.", labels=("validator", "decision", "model")
     ),
-    "code.rejected": Counted(
+    "code.rejected": CounterDeclaration(
         meaning="Answers rejected with an issue of a code, maybe with others.", labels=("code", "decision")
     ),
-    "shadow.judged": Counted(meaning="Answers that a rule in shadow judged.", labels=("validator", "model")),
-    "shadow.rejected": Counted(meaning="Answers that a rule in shadow would reject.", labels=("validator", "model")),
-    "validator.gave_up": Counted(meaning="Turns that failed with errors of a validator left.", labels=("validator",)),
-    "code.gave_up": Counted(meaning="Turns that failed with an issue of a code left.", labels=("code",)),
-    "tokens.input": Counted(meaning="Tokens read by agents, every run included.", labels=("model",)),
-    "tokens.output": Counted(meaning="Tokens written by agents, every run included.", labels=("model",)),
-    "tokens.failed": Counted(
+    "shadow.judged": CounterDeclaration(meaning="Answers that a rule in shadow judged.", labels=("validator", "model")),
+    "shadow.rejected": CounterDeclaration(
+        meaning="Answers that a rule in shadow would reject.", labels=("validator", "model")
+    ),
+    "validator.gave_up": CounterDeclaration(
+        meaning="Turns that failed with errors of a validator left.", labels=("validator",)
+    ),
+    "code.gave_up": CounterDeclaration(meaning="Turns that failed with an issue of a code left.", labels=("code",)),
+    "tokens.input": CounterDeclaration(meaning="Tokens read by agents, every run included.", labels=("model",)),
+    "tokens.output": CounterDeclaration(meaning="Tokens written by agents, every run included.", labels=("model",)),
+    "tokens.failed": CounterDeclaration(
         meaning="Tokens read and written by runs whose answer was not accepted; part of input and output tokens.",
         labels=("model",),
     ),
-    "cost.all": Counted(meaning="Cost of agent runs in US dollars, every run included.", labels=("model",)),
-    "cost.failed": Counted(
+    "cost.all": CounterDeclaration(meaning="Cost of agent runs in US dollars, every run included.", labels=("model",)),
+    "cost.failed": CounterDeclaration(
         meaning="Cost of agent runs whose answer was not accepted, in US dollars; part of helix_cost_usd_total.",
         labels=("model",),
     ),
-    "time.wait": Counted(meaning="From the submit of a turn to the first start of its agent."),
-    "time.agent": Counted(meaning="From start to end of an agent run; lost runs not included.", labels=("model",)),
-    "time.start": Counted(
+    "time.wait": CounterDeclaration(meaning="From the submit of a turn to the first start of its agent."),
+    "time.agent": CounterDeclaration(
+        meaning="From start to end of an agent run; lost runs not included.", labels=("model",)
+    ),
+    "time.start": CounterDeclaration(
         meaning="From asking an agent until its process takes the message: warm (kept), spare (started ahead) or cold.",
         labels=("start",),
     ),
-    "time.validation": Counted(meaning="From the end of an agent run to the verdict, the wait for a slot included."),
-    "time.recovery": Counted(meaning="From the last sign of life of a lost run to its next start."),
-    "time.turn": Counted(meaning="From a turn's submit to its last event, without its waits for persons and pauses."),
+    "time.validation": CounterDeclaration(
+        meaning="From the end of an agent run to the verdict, the wait for a slot included."
+    ),
+    "time.recovery": CounterDeclaration(meaning="From the last sign of life of a lost run to its next start."),
+    "time.turn": CounterDeclaration(
+        meaning="From a turn's submit to its last event, without its waits for persons and pauses."
+    ),
 }
 
 

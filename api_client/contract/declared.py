@@ -7,17 +7,13 @@ make kinds of kinds; ``Problem`` is what a file's reader tells, with the place.
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import re
-import tomllib
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, replace
 from difflib import get_close_matches
-from enum import Enum, StrEnum
-from pathlib import Path
-from typing import Any, Self, TypeAlias, TypeVar, dataclass_transform
+from enum import Enum
+from typing import Any, TypeAlias
 
 #: The way to a value: keys, and positions from 0.
 Where: TypeAlias = tuple[str | int, ...]
@@ -243,69 +239,3 @@ def resolved(value: Any) -> Any:
     if _INTEGER.fullmatch(value):
         return int(value)
     return float(value) if _FLOAT.fullmatch(value) else str(value)
-
-
-# The reader of a JSON value, by the annotation of its field: what does not fit is the type's empty value.
-
-
-def _number(value: Any) -> float:
-    return value if isinstance(value, int | float) and math.isfinite(value) else 0
-
-
-def _list(value: Any) -> list[Any] | tuple[Any, ...]:
-    return value if isinstance(value, list | tuple) else ()
-
-
-#: Annotation -> how a field is read.
-READ: dict[str, Callable[[Any], Any]] = {
-    "int": lambda value: int(_number(value)),
-    "float": lambda value: value if _number(value) else 0,
-    "str": lambda value: value if isinstance(value, str) else "",
-    "bool": bool,
-    "tuple[str, ...]": lambda value: tuple(map(str, _list(value))),
-    "dict[str, Any]": lambda value: value if isinstance(value, dict) else {},
-    "dict[str, Any] | None": lambda value: value if isinstance(value, dict) else None,
-    "list[Any] | None": lambda value: value if isinstance(value, list) else None,
-}
-
-
-# A dataclass that the type checker lets nobody change; Python itself does not check. For values that are made many
-# times in each turn: Python takes more than twice as long to make a frozen one, a tenth of all the time that a worker's
-# loop spent on a turn. What plug-ins get or make is a frozen dataclass of Python's own.
-
-T = TypeVar("T")
-
-
-@dataclass_transform(frozen_default=True, field_specifiers=(dataclasses.field,))
-def frozen(*, slots: bool = False, kw_only: bool = False) -> Callable[[type[T]], type[T]]:
-    """A dataclass, compared and hashed as a frozen one."""
-    return dataclasses.dataclass(slots=slots, kw_only=kw_only, unsafe_hash=True)
-
-
-# An enumeration of stored words to which a newer version may add.
-
-
-class OpenEnum(StrEnum):
-    """A word that this version does not know stays what it is: it equals no member, and is shown as its text.
-
-    What callers send is checked against the members (``in list(...)``), never by making one.
-    """
-
-    @classmethod
-    def _missing_(cls, value: object) -> Self | None:
-        if not isinstance(value, str) or not value:
-            return None
-        unknown = str.__new__(cls, value)
-        unknown._name_, unknown._value_ = value, value
-        return unknown
-
-    def __reduce_ex__(self, _protocol: object) -> tuple[type[Self], tuple[str]]:
-        return type(self), (self._value_,)  # before 3.11.4 by its name, which an unknown word has not
-
-
-# Tables of words: one TOML file beside the module that reads it, with each sentence in German and English.
-
-
-def table_beside(module: str) -> dict[str, dict[str, Any]]:
-    """The table of a module (its ``__file__``): name -> language and more -> words, in the order of the file."""
-    return tomllib.loads(Path(module).with_suffix(".toml").read_text(encoding="utf-8"))

@@ -7,11 +7,10 @@ docs/errors.md is made from it (``turns explain --markdown``). What can be wrong
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from api_client.contract.declared import table_beside
+from api_client.contract.word_tables import table_beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,84 +48,3 @@ def sentence(code: str, locale: str, **values: object) -> str:
     Raises ``KeyError``: no such code, or a value of its template is missing.
     """
     return " ".join(filter(None, words_of(code, locale))).format(**values)
-
-
-# Refusals of a store, by the first word of its answer, and what to do about it. Pure. The words are Redis' and Valkey's
-# own. A client library may strip the word and raise another kind of error instead.
-
-#: word -> what it means for turns, what to do.
-REFUSALS = {
-    "MISCONF": (
-        "the store refuses writes because its disk does not take them",
-        "make room on the store's disk or repair it; turns go on by themselves",
-    ),
-    "OOM": (
-        "the store refuses writes because its memory is full",
-        "raise maxmemory of the server, then keep less: HELIX_RETENTION_SECONDS, `turns gc`",
-    ),
-    "READONLY": (
-        "the store is a replica and takes no writes",
-        "name the master in REDIS_URL, or use sentinel:// (docs/operations.md)",
-    ),
-    "NOAUTH": ("the store asks for a password", "put it into the address: REDIS_URL=redis://user:password@host:6379/0"),
-    "WRONGPASS": ("the store does not accept this user and password", "correct user and password in REDIS_URL"),
-    "NOPERM": (
-        "the store's user may not do this",
-        "give the user the commands and keys of its role in compose/broker/users.acl",
-    ),
-    "LOADING": (
-        "the store is still reading its data from disk",
-        "wait until it has read them; `redis-cli info persistence` shows how far it is",
-    ),
-    "MASTERDOWN": ("the store is a replica that has lost its master", "start the master, or let Sentinel name another"),
-    "NOREPLICAS": (
-        "the store refuses writes because too few replicas are connected",
-        "start a replica, or lower min-replicas-to-write",
-    ),
-    "BUSY": (
-        "the store is held up by a script",
-        "find it with `redis-cli slowlog get`; `redis-cli script kill` ends it",
-    ),
-}
-#: Client libraries' kinds of errors that stand for a word.
-_KINDS = {
-    "OutOfMemoryError": "OOM",
-    "ReadOnlyError": "READONLY",
-    "BusyLoadingError": "LOADING",
-    "NoPermissionError": "NOPERM",
-    "MasterDownError": "MASTERDOWN",
-}
-_WORD = re.compile(rf"(?:^|: )({'|'.join(REFUSALS)})\b")
-#: Part of what a server that asks for a password says to a client's greeting; that becomes a lost connection there.
-_GREETING = "client already authenticated"
-_MOST = 200
-
-
-@dataclass(frozen=True, slots=True)
-class StoreRefusal:
-    """The store answers, and does not do what it is asked.
-
-    Attributes:
-        word: a key of ``REFUSALS``. message: what it means. fix: what to do. said: the server's own text.
-    """
-
-    word: str
-    message: str
-    fix: str
-    said: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.message} ({self.word}{f': {self.said}' if self.said else ''})"
-
-
-def refusal_of(error: BaseException) -> StoreRefusal | None:
-    """Return what the store refused, from the error its client raised; None for any other error."""
-    text = str(error)
-    kind, found = type(error).__name__, _WORD.search(text)
-    word = _KINDS.get(kind, found[1] if found else "")
-    if kind == "AuthenticationError" or _GREETING in text:
-        word = "WRONGPASS" if "invalid" in text.lower() else "NOAUTH"
-    if word not in REFUSALS:
-        return None
-    rest = text.rpartition("caused error: ")[2].removeprefix(word).strip()
-    return StoreRefusal(word, *REFUSALS[word], said=" ".join(rest.split())[:_MOST])

@@ -1,10 +1,4 @@
-"""Events of a turn: their kinds, their places in the log, their wire form (docs/events.md).
-
-Every event has a ``seq`` that counts 1, 2, 3, ... per turn without a gap, and is written to the turn's log by the Lua
-command that changes the turn. On the wire: ``{"seq": int, "epoch": str, "at": int (ms), "kind": str, "data": {...}}``.
-In ``data`` a field has its name (without an underscore at its end), and is left out when it has its default. A reader
-gives what is missing, or of another type, the empty value of its type: another version may have written the log.
-"""
+"""An event of a turn: its place in the log, and its wire form."""
 
 from __future__ import annotations
 
@@ -14,290 +8,39 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, TypeAlias, cast, get_args
+from typing import Any, TypeAlias, cast, get_args
 
-from api_client.contract.declared import READ
-from api_client.contract.issues import TurnError, ValidationIssue, error_data, issues_data, read_issues
-from api_client.contract.tool_calls import ToolQuestion
+from api_client.contract.annotated import READ
+from api_client.contract.event_kinds import (
+    AttemptAccepted,
+    AttemptCompleted,
+    AttemptLost,
+    AttemptNote,
+    AttemptOutput,
+    AttemptRejected,
+    AttemptReset,
+    AttemptStarted,
+    AttemptTool,
+    GateChecked,
+    LogReset,
+    TurnDecided,
+    TurnEscalated,
+    TurnFallback,
+    TurnFinished,
+    TurnMended,
+    TurnParked,
+    TurnPaused,
+    TurnQueued,
+    TurnResumed,
+    TurnRetrying,
+    TurnStopping,
+    Unknown,
+    VerifierJudged,
+    VerifierStarted,
+)
+from api_client.contract.issue import issues_data, read_issues
 from api_client.contract.turn import Turn
-
-# The content of a turn's events: one frozen dataclass per kind. Their wire form is in ``events``. Workers and the
-# store's Lua write events, relays and the command line read them. To add a kind: write its class here and add it to
-# ``Body``; then ``make lint`` names every reader that must decide what to do with it.
-
-
-class _Kind:
-    """The base of all kinds: a name, and a version that is raised when a field changes its meaning or goes."""
-
-    __slots__ = ()
-    KIND: ClassVar[str]
-    VERSION: ClassVar[int] = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnQueued(_Kind):
-    """The turn is stored; ``position`` counts the turns of this session before it."""
-
-    KIND = "turn.queued"
-    position: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptStarted(_Kind):
-    """An agent starts."""
-
-    KIND = "attempt.started"
-    attempt: int
-    delivery: int
-    max_attempts: int
-    worker: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptOutput(_Kind):
-    """A piece of the answer, a draft until the attempt is accepted."""
-
-    KIND = "attempt.output"
-    attempt: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptReset(_Kind):
-    """The draft of this attempt so far is void; the agent begins its text again."""
-
-    KIND = "attempt.reset"
-    attempt: int
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptTool(_Kind):
-    """The agent uses a tool."""
-
-    KIND = "attempt.tool"
-    attempt: int
-    name: str
-    detail: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptNote(_Kind):
-    """Something worth a line in the status."""
-
-    KIND = "attempt.note"
-    attempt: int
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptCompleted(_Kind):
-    """The agent ended; ``usage``, when it was reported: input_tokens, output_tokens, cost_usd."""
-
-    KIND = "attempt.completed"
-    attempt: int
-    verdict: str
-    reason: str
-    usage: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GateChecked(_Kind):
-    """A gate of a phase was run; ``skipped`` is why not, or empty."""
-
-    KIND = "gate.checked"
-    attempt: int
-    gate: str
-    passed: bool
-    skipped: str
-    issues: tuple[ValidationIssue, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifierStarted(_Kind):
-    """An independent agent judges the phase's output."""
-
-    KIND = "verifier.started"
-    attempt: int
-    model: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VerifierJudged(_Kind):
-    """The independent agent's verdict."""
-
-    KIND = "verifier.judged"
-    attempt: int
-    success: bool
-    ground: str
-    errors: tuple[str, ...]
-    checks_passed: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptAccepted(_Kind):
-    """Every active validator accepts; ``issues`` are warnings."""
-
-    KIND = "attempt.accepted"
-    attempt: int
-    issues: tuple[ValidationIssue, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptRejected(_Kind):
-    """Validators found errors; the draft is taken back."""
-
-    KIND = "attempt.rejected"
-    attempt: int
-    issues: tuple[ValidationIssue, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptLost(_Kind):
-    """The worker died, froze or handed the attempt over; the draft is taken back."""
-
-    KIND = "attempt.lost"
-    attempt: int
-    delivery: int
-    during: str
-    silent_ms: int = 0
-    usage: dict[str, Any] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnRetrying(_Kind):
-    """The agent is asked again, by ``reason``: rejected, incomplete, transient, decided, model (another ``model``)."""
-
-    KIND = "turn.retrying"
-    attempt: int
-    max_attempts: int
-    reason: str
-    model: str = ""
-    codes: tuple[str, ...]
-    feedback: str
-    goes_on: bool
-    delay_seconds: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFallback(_Kind):
-    """A fallback is tried on the best answer."""
-
-    KIND = "turn.fallback"
-    attempt: int
-    codes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnMended(_Kind):
-    """The fallback changed the answer; ``fixed`` are the issues it repaired."""
-
-    KIND = "turn.mended"
-    attempt: int
-    changes: tuple[str, ...]
-    fixed: tuple[ValidationIssue, ...]
-    step: str
-    step_source: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnEscalated(_Kind):
-    """All attempts failed; ``stage`` 1 asks another ``model``, 2 a person."""
-
-    KIND = "turn.escalated"
-    attempt: int
-    stage: int
-    reason: str
-    model: str = ""
-    issues: tuple[ValidationIssue, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnParked(_Kind):
-    """It waits in the inbox for a decision; ``default`` is that after the time-out, ``question`` a tool call."""
-
-    KIND = "turn.parked"
-    attempt: int
-    turn_id: str
-    reason: str
-    timeout_seconds: float
-    default: str
-    question: dict[str, Any] | None = None
-
-    @property
-    def asked(self) -> ToolQuestion | None:
-        """The tool call that a person is asked about; None where it waits for another decision."""
-        return ToolQuestion.from_dict(self.question) if self.question else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnDecided(_Kind):
-    """A person decided, or the time-out did."""
-
-    KIND = "turn.decided"
-    attempt: int
-    kind: str
-    by: str
-    for_: str
-    note: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnPaused(_Kind):
-    """A pause keeps it from starting: of a model, queue, key, owner; breaker, limit. ``until``: epoch seconds or 0."""
-
-    KIND = "turn.paused"
-    what: str
-    reason: str
-    until: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnResumed(_Kind):
-    """The pause that held it back is over."""
-
-    KIND = "turn.resumed"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnStopping(_Kind):
-    """The turn is asked to stop; its agent is being ended."""
-
-    KIND = "turn.stopping"
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TurnFinished(_Kind):
-    """The end, once; ``markers`` are the places of its step markers."""
-
-    KIND = "turn.finished"
-    outcome: str
-    success: bool
-    attempts: int
-    deliveries: int
-    response: str
-    step: str
-    step_source: str
-    markers: list[Any] | None
-    error: TurnError | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogReset(_Kind):
-    """Is in no log: what this reader saw is void, and the log follows from its first event."""
-
-    KIND = "log.reset"
-    reason: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown:
-    """A kind, or a version of one, that a newer program wrote. A reader passes it over."""
-
-    KIND: str
-    data: Mapping[str, Any]
-
+from api_client.contract.turn_error import TurnError, error_data
 
 OfAttempt: TypeAlias = (
     AttemptStarted | AttemptOutput | AttemptReset | AttemptTool | AttemptNote | AttemptCompleted | GateChecked

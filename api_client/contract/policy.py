@@ -7,18 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
-import sys
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property, lru_cache
-from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from api_client.contract.declared import OpenEnum, nearest
-from api_client.contract.issues import BadRequest, Severity
+from api_client.contract.issue import Severity
 from api_client.contract.tool_calls import ToolRule
 
 VERSION = 1
@@ -223,7 +219,7 @@ def _plain_policy(ordered: tuple[tuple[str, tuple[str, ...]], ...], max_attempts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Applied:
+class AppliedPolicy:
     """The policy of a turn as it was when it was submitted. It stays the turn's own, whatever becomes of the file.
 
     Attributes:
@@ -241,7 +237,7 @@ class Applied:
     filled: tuple[str, ...] = ()
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Applied:
+    def from_dict(cls, data: dict[str, Any]) -> AppliedPolicy:
         """Read what ``dataclasses.asdict`` made; unknown fields are left alone."""
         return cls(
             hash=str(data["hash"]),
@@ -250,202 +246,3 @@ class Applied:
             lenient=tuple(data.get("lenient", ())),
             filled=tuple(data.get("filled", ())),
         )
-
-
-# Escalation after all attempts have failed: another model on its own, then a person (ADR-025, decision 3). Stored with
-# the turn, so that any worker does what was asked for, whatever its own settings are.
-
-MAX_RUNS = 10
-#: Longest time a turn can wait in the inbox, in seconds: thirty days.
-MAX_TIMEOUT_SECONDS = 2_592_000.0
-#: Longest note and longest edited answer, in characters.
-MAX_NOTE, MAX_TEXT = 10_000, 1_000_000
-#: Longest id of a decision; the ids of a turn's decisions are kept in one text, with spaces between them.
-MAX_ID = 64
-_ID = re.compile(rf"[A-Za-z0-9._@:-]{{1,{MAX_ID}}}", re.ASCII)
-
-
-class DecisionKind(OpenEnum):
-    """The decisions on a parked turn."""
-
-    #: The last good result counts as it is.
-    APPROVE = "approve"
-    #: The given text counts; of a phase, its files as they are now.
-    EDIT = "edit"
-    #: The agent is asked again, with the note.
-    RETRY = "retry"
-    #: The turn fails.
-    REJECT = "reject"
-
-
-#: What a time-out may decide: only what needs no text from a person.
-DEFAULTS = (DecisionKind.REJECT.value, DecisionKind.APPROVE.value)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Escalation:
-    """The two stages.
-
-    Attributes:
-        model: stage 1, the model of HELIX_MODELS that is asked on its own; empty leaves the stage out.
-        runs: how often it is run at most; 0 leaves the stage out too.
-        human: stage 2, whether the turn is then parked for a person to decide.
-        timeout_seconds: how long it lies there before ``default`` is decided: reject or approve.
-    """
-
-    model: str = ""
-    runs: int = 1
-    human: bool = True
-    timeout_seconds: float = 86_400.0
-    default: str = DecisionKind.REJECT.value
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Escalation:
-        """Read a stored escalation; fields of a newer version are left alone."""
-        return cls(**{name: data[name] for name in cls.__dataclass_fields__ if name in data})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InboxDecision:
-    """The decision on a parked turn.
-
-    Attributes:
-        by: who decided: ``key:...``, user@host, or ``timeout``.
-        for_: the name they gave; on the wire ``for``.
-        text: of an edit, the answer that counts.
-        at: when, in seconds since the epoch.
-    """
-
-    kind: DecisionKind
-    by: str = ""
-    for_: str = ""
-    note: str = ""
-    text: str = ""
-    at: float = 0.0
-
-    @property
-    def who(self) -> str:
-        """Return who decided, for people: ``key:1a2b for alice``, or the time-out."""
-        return " for ".join(filter(None, ["the time-out" if self.timed_out else self.by, self.for_]))
-
-    @property
-    def timed_out(self) -> bool:
-        """True when nobody decided in time."""
-        return self.by in {"", "timeout"}
-
-    def to_dict(self) -> dict[str, Any]:
-        """The decision as a JSON-ready mapping."""
-        data = {"kind": self.kind.value, "by": self.by, "for": self.for_, "note": self.note, "text": self.text}
-        return {**data, "at": self.at}
-
-    @classmethod
-    def from_json(cls, text: str) -> InboxDecision | None:
-        """Read a stored one, which ``turn.lua`` wrote; None for an empty text or object.
-
-        Raises ``ValueError``: the text is not JSON.
-        """
-        data = json.loads(text or "{}")
-        if not data:
-            return None
-        texts = {name: str(data.get(wire, "")) for name, wire in _TEXTS.items()}
-        return cls(kind=DecisionKind(data.get("kind", "")), at=float(data.get("at", 0)), **texts)
-
-
-#: Fields of a decision that are texts, and their names on the wire.
-_TEXTS = {"by": "by", "for_": "for", "note": "note", "text": "text"}
-
-
-def check_escalation(escalation: Escalation, models: Mapping[str, str]) -> None:
-    """Refuse what can never work. Raises ``BadRequest``: names the field."""
-    if escalation.model and escalation.model not in models:
-        known = ", ".join(models)
-        message = f"escalation: unknown model {escalation.model[:80]!r}; known: {known}"
-        raise BadRequest(message, param="escalation.model", code="model_not_found")
-    if not 0 <= escalation.runs <= MAX_RUNS:
-        message = f"escalation: runs must be from 0 (no stage 1) to {MAX_RUNS}, not {escalation.runs}"
-        raise BadRequest(message, param="escalation.runs")
-    if not 1 <= escalation.timeout_seconds <= MAX_TIMEOUT_SECONDS:
-        message = f"escalation: timeout_seconds must be from 1 to {MAX_TIMEOUT_SECONDS:g}"
-        raise BadRequest(message, param="escalation.timeout_seconds")
-    if escalation.default not in DEFAULTS:
-        message = f"escalation: default must be one of {', '.join(DEFAULTS)}, not {escalation.default[:80]!r}"
-        raise BadRequest(message, param="escalation.default")
-
-
-def check_decision(
-    kind: str, note: str, text: str, *, phase: bool, decision_id: str = "", question: bool = False
-) -> DecisionKind:
-    """The kind of a decision that makes sense; ``question``: a person is asked whether a tool call may run.
-
-    Raises ``BadRequest``: names the field.
-    """
-    if kind not in list(DecisionKind):
-        known = ", ".join(DecisionKind)
-        raise BadRequest(f"decision must be one of {known}, not {kind[:80]!r}", param="decision")
-    if question and kind not in DEFAULTS:
-        raise BadRequest("a tool call is answered by approve or reject", param="decision")
-    if decision_id and not _ID.fullmatch(decision_id):
-        message = f"decision_id must be 1 to {MAX_ID} letters, digits or . _ @ : -, not {decision_id[:80]!r}"
-        raise BadRequest(message, param="decision_id")
-    if len(note) > MAX_NOTE:
-        raise BadRequest(f"the note must have at most {MAX_NOTE} characters", param="note")
-    if kind == DecisionKind.RETRY and not note.strip():
-        raise BadRequest("retry needs a note: the agent gets it as its prompt", param="note")
-    if kind != DecisionKind.EDIT and text:
-        raise BadRequest("only edit takes a text", param="text")
-    if kind == DecisionKind.EDIT and phase and text:
-        raise BadRequest("a phase is edited in its files, not by a text", param="text")
-    if kind == DecisionKind.EDIT and not phase and not text.strip():
-        raise BadRequest("edit needs the text of the answer", param="text")
-    if len(text) > MAX_TEXT:
-        raise BadRequest(f"the text must have at most {MAX_TEXT} characters", param="text")
-    return DecisionKind(kind)
-
-
-# The limits of one turn: settings, requests, policies and phases all have them.
-
-#: Runs of its agent, ADR-038's max_retries plus one.
-MAX_ATTEMPTS = 20
-#: Wall time over all attempts, in seconds: a week.
-MAX_DEADLINE_SECONDS = 604_800
-MAX_TOKENS = 10**9
-#: In US dollars.
-MAX_COST_USD = 10**6
-
-
-# Which validators are offered here: the built-in ones, and those of installed packages. *Offered* is what can be asked
-# for; *active* is what judges: by HELIX_VALIDATORS, or by the request. The names of the offered ones come from the
-# metadata of installed packages. Their code is not imported, so the relay may ask too.
-
-#: The group of entry points in which packages name their validators (docs/validators.md).
-GROUP = "helix_turns.validators"
-#: Ours: ADR-038's three.
-BUILT_IN = ("step_marker", "adr_structure", "file_existence")
-
-
-def installed_validators() -> Mapping[str, EntryPoint]:
-    """The entry points of installed packages, by name; another package never replaces a built-in name."""
-    return _installed(tuple(sys.path))
-
-
-@lru_cache(maxsize=8)
-def _installed(_path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
-    return {entry.name: entry for entry in sorted(entry_points(group=GROUP)) if entry.name not in BUILT_IN}
-
-
-def offered_validators() -> tuple[str, ...]:
-    """The names that can be asked for: ours first, then those of installed packages, sorted."""
-    return (*BUILT_IN, *installed_validators())
-
-
-def askable(active: Collection[str]) -> tuple[str, ...]:
-    """The names a request may have: what is offered here, and what the settings have made active.
-
-    An operator who activates a validator on a relay without its package says that the workers offer it.
-    """
-    return tuple(dict.fromkeys((*offered_validators(), *active)))
-
-
-def not_offered(name: str, offered: Sequence[str]) -> str:
-    """The message about a name nobody offers: the likely one, and all there are."""
-    return f"unknown validator {name[:80]!r}{nearest(name, offered)} (offered: {', '.join(offered) or 'none'})"

@@ -1,91 +1,24 @@
-"""A turn: one user message, one answer. Its request, its states, its outcomes, its attempts.
-
-States and outcomes: docs/ARCHITECTURE-MODULES.md; step names from ADR-038, section "Step Marker Validator".
-"""
+"""A turn: one user message, one answer. Its request, its state, its outcome."""
 
 from __future__ import annotations
 
-import binascii
 import hashlib
 import json
 import re
 import secrets
-from base64 import b64decode, b64encode
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from enum import StrEnum
 from typing import Any
 
-from api_client.contract.declared import OpenEnum, frozen
-from api_client.contract.issues import TurnError, error_data
-from api_client.contract.policy import BUILT_IN, Applied, Escalation, InboxDecision
+from api_client.contract.escalation import Escalation, InboxDecision
+from api_client.contract.frozen import frozen
+from api_client.contract.image import Image
+from api_client.contract.offered import BUILT_IN
+from api_client.contract.open_enum import OpenEnum
+from api_client.contract.owners import shown_owner
+from api_client.contract.policy import AppliedPolicy
 from api_client.contract.tool_calls import ToolQuestion
-
-# An image of a user's message: how it travels in a turn, and how a text names it. The relay reads it from the request,
-# the worker writes it to the session's ``input/``, and the message names the file. The name is made from the content,
-# so that an image that a chat sends again with each message keeps its name.
-
-#: Most images of one message, and most bytes of one: what the Messages API of the Claude CLI takes.
-MAX_IMAGES, MAX_IMAGE_BYTES = 8, 5 * 2**20
-#: How a file begins -> its kind. What a client says about the kind is not asked: services refuse a wrong one.
-_BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif"}
-_MEDIA = {"png": "image/png", "jpg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
-_DATA_URL = re.compile(r"data:[^,]{0,200};base64,")
-_PATH = re.compile(r"\binput/(image-[0-9a-f]{16}\.(?:png|jpg|gif|webp))")
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """An image: the name of its file, and its content in base64."""
-
-    name: str
-    data: str
-
-    @property
-    def content(self) -> bytes:
-        """The bytes of the file."""
-        return b64decode(self.data)
-
-    @property
-    def path(self) -> str:
-        """Return where the agent finds it, relative to the session's folder."""
-        return f"input/{self.name}"
-
-
-def read_image(url: str) -> Image:
-    """The image in a ``data:`` address. Nothing is ever fetched from another address.
-
-    Raises ``ValueError``: the address has no base64 content, or the content is too large, or of another kind.
-    """
-    head = _DATA_URL.match(url)
-    if head is None:
-        raise ValueError("no data: address with base64")
-    if len(url) - head.end() > MAX_IMAGE_BYTES * 4 // 3 + 4:
-        raise ValueError("too large")
-    try:
-        content = b64decode(url[head.end() :], validate=True)
-    except binascii.Error as error:
-        raise ValueError("no base64") from error
-    return Image(f"image-{hashlib.sha256(content).hexdigest()[:16]}.{_kind(content)}", b64encode(content).decode())
-
-
-def data_url(name: str, content: bytes) -> str:
-    """The ``data:`` address of an image file."""
-    return f"data:{_MEDIA[name.rpartition('.')[2]]};base64,{b64encode(content).decode()}"
-
-
-def images_named(text: str) -> list[str]:
-    """The names of the image files that a text names, each once."""
-    return list(dict.fromkeys(_PATH.findall(text)))
-
-
-def _kind(content: bytes) -> str:
-    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
-        return "webp"
-    for beginning, kind in _BEGINNINGS.items():
-        if content.startswith(beginning):
-            return kind
-    raise ValueError("no PNG, JPEG, GIF or WebP")
-
+from api_client.contract.turn_error import TurnError, error_data
 
 #: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
 DEFAULT_VALIDATORS = BUILT_IN
@@ -220,7 +153,7 @@ class TurnRequest:
     after: str = ""
     traceparent: str = ""
     operator: bool = False
-    applied: Applied | None = None
+    applied: AppliedPolicy | None = None
     key: str = ""
     flow: str = ""
     template: str = ""
@@ -267,7 +200,7 @@ class TurnRequest:
         if known.get("escalation"):
             known["escalation"] = Escalation.from_dict(known["escalation"])
         if known.get("applied"):
-            known["applied"] = Applied.from_dict(known["applied"])
+            known["applied"] = AppliedPolicy.from_dict(known["applied"])
         said = known.get("double_text")
         known["double_text"] = DoubleText(said) if said in list(DoubleText) else DoubleText.QUEUE
         return cls(**known)
@@ -293,7 +226,7 @@ class SlotShare:
 
 
 @frozen(slots=True, kw_only=True)
-class Failing:
+class PendingFailure:
     """The reason why a turn is about to end without an answer: decided, and carried out by its ``turn.fail`` link.
 
     Attributes:
@@ -313,7 +246,7 @@ class Failing:
         return json.dumps(data | ({"why": self.why} if self.why else {}))
 
     @classmethod
-    def from_json(cls, text: str) -> Failing | None:
+    def from_json(cls, text: str) -> PendingFailure | None:
         """Read a stored one; None for an empty text or object. Raises ``ValueError``: the text is not one."""
         data = json.loads(text or "{}")
         known = {name: str(data[name]) for name in ("code", "reason", "why") if name in data}
@@ -356,7 +289,7 @@ class Progress:
     stage_model: str = ""
     fell: dict[str, Any] = field(default_factory=dict)
     fresh_from: int = 0
-    failing: Failing | None = None
+    failing: PendingFailure | None = None
     decide_default: str = ""
     question: dict[str, Any] = field(default_factory=dict)
     permit: str = ""
@@ -480,43 +413,3 @@ def shard_of(turn_id: str) -> int:
     if match is None:
         raise ValueError(f"not a turn id: {turn_id[:80]!r}")
     return int(match.group(1))
-
-
-# The owner behind a key, a name or a user: what records keep instead of it.
-
-_HASH = re.compile(r"[0-9a-f]{32}")
-#: The owner of everything that comes without a key: from the command line, and on a machine without keys.
-LOCAL_OWNER = "local"
-
-
-def owner_of_key(key: str) -> str:
-    """The owner a key of HELIX_API_KEYS represents."""
-    return _owner(b"helix-owner", key)
-
-
-def owner_of_name(name: str) -> str:
-    """The owner that keys in the file name."""
-    return _owner(b"helix-owner-name", name)
-
-
-def owner_of_user(owner: str, user: str) -> str:
-    """One of the users a key speaks for."""
-    return _owner(b"helix-owner-user", f"{owner}\0{user}")
-
-
-def owner_named(said: str) -> str:
-    """The owner that people name: by name, by its hash, or as ``shown_owner`` writes it."""
-    last = said.rpartition("/")[2]
-    return last if _HASH.fullmatch(last) else said if said in {"", LOCAL_OWNER} else owner_of_name(said)
-
-
-def shown_owner(owner: str, holder: str) -> str:
-    """The owner as operators read it: its name, or whose user it is.
-
-    ``owner`` is the hash, ``holder`` the owner that the key of the turn names; empty without a key.
-    """
-    return f"{holder}/{owner}" if holder and owner_of_name(holder) != owner else holder or owner
-
-
-def _owner(kind: bytes, text: str) -> str:
-    return hashlib.sha256(kind + b"\0" + text.encode("utf-8", "surrogatepass")).hexdigest()[:32]

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, fields
-from enum import StrEnum
 from typing import Any
 
+from api_client.contract.annotated import READ
 from api_client.contract.counters import label
-from api_client.contract.declared import READ
 from api_client.contract.tasks import CHECK_QUEUE
 
 #: A worker that reported nothing for this long is gone; workers report every five seconds.
@@ -135,70 +133,3 @@ def missing(reports: Iterable[WorkerReport], now: float) -> list[WorkerReport]:
         else:
             lost.append(each)
     return lost
-
-
-# The orders of an operator to a worker process. It reads its order with each heartbeat.
-
-
-class WorkerOrder(StrEnum):
-    """An order; without one a worker takes turns."""
-
-    #: Take no new turn; those it holds go on. Until it is resumed.
-    QUIET = "quiet"
-    #: Take no new turn, and end once it holds none. Its supervisor does not start it again.
-    DRAIN = "drain"
-    #: End now, as at SIGTERM: agents have HELIX_SHUTDOWN_SECONDS, then their turns are handed over.
-    STOP = "stop"
-    #: Take turns again.
-    RESUME = "resume"
-
-
-# The end of a worker's process, as its supervisor saw it: written by supervisors, read with dead letters.
-
-#: Ends that are remembered, the newest; and for how long after the last one, in seconds.
-MOST, KEEP_SECONDS = 2_000, 30 * 86_400
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProcessExit:
-    """The end of a worker's process.
-
-    Attributes:
-        worker: the name it had in pages, logs and records. pid: its id on its host.
-        code: its exit code, or minus the signal that killed it. at: seconds since the epoch, by the store's clock.
-    """
-
-    worker: str
-    pid: int
-    code: int
-    at: float = 0.0
-
-    @property
-    def signal(self) -> str:
-        """The name of the signal that killed it; empty when it exited."""
-        if self.code >= 0:
-            return ""
-        try:
-            return signal.Signals(-self.code).name
-        except ValueError:
-            return f"signal {-self.code}"
-
-    def __str__(self) -> str:
-        """Return what it died of."""
-        if self.signal == "SIGKILL":
-            return "killed by SIGKILL (out of memory, or by somebody)"
-        return f"killed by {self.signal}" if self.signal else f"exit code {self.code}"
-
-    def to_fields(self) -> dict[str, str]:
-        """The fields of its entry in the stream; the store adds the time."""
-        return {"worker": self.worker, "pid": str(self.pid), "code": str(self.code)}
-
-    @classmethod
-    def from_entry(cls, entry: bytes, fields: Mapping[bytes, bytes]) -> ProcessExit:
-        """Read an entry of the stream. Raises ``KeyError``, ``ValueError``: not a known exit."""
-        return cls(
-            worker=fields[b"worker"].decode("utf-8", "replace"),
-            pid=int(fields[b"pid"]),
-            code=int(fields[b"code"]),
-            at=int(entry.partition(b"-")[0]) / 1000,
-        )

@@ -1,14 +1,9 @@
-"""Reading the counters that every change of a turn adds to: which buckets, and what they add up to.
-
-The Lua command that changes a turn writes them, so they cannot disagree with the turns; those that no reaper has added
-to their buckets yet are read from the list of pending ones. ``contract.counters`` says what they count.
-"""
+"""Reading the counters that every change of a turn adds to: which buckets, and what they add up to."""
 
 from __future__ import annotations
 
 import json
 import math
-import re
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -18,84 +13,11 @@ from typing import Any
 
 from api_client.contract.counters import NONE, parse, read_pending
 from api_client.contract.keys import BUCKETS
-from api_client.contract.turn import shown_owner
-from api_client.figures import (
-    BREAKDOWNS,
-    RETRY_BREAKDOWNS,
-    RetryRate,
-    RuleRow,
-    Share,
-    Slice,
-    Stats,
-    TurnRow,
-    add_turns,
-    retry_rate_of,
-    stats_of,
-)
+from api_client.contract.owners import shown_owner
+from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, RuleRow, Share, Slice, Stats, TurnRow
+from api_client.figures.figures import _DAY, _WEEK_DAYS, SPANS, Figures
+from api_client.figures.rollup import add_turns, retry_rate_of, stats_of
 from api_client.store import Store
-
-#: Spans that can be looked at: name -> (seconds, size of the pieces).
-SPANS = {"1h": (3600, "minute"), "24h": (86_400, "hour"), "7d": (7 * 86_400, "hour"), "30d": (30 * 86_400, "day")}
-_DAY, _WEEK_DAYS = 86_400, 7
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """The figures of a span (a key of ``SPANS``).
-
-    Attributes:
-        pieces: the span in equal pieces, by validator, oldest first; the last is the present one.
-        whole: all of them together, by validator. codes, models: the same, broken down otherwise; the model whose
-            failed attempts cost most first. rules_by_model: by (rule, model).
-        earlier: as ``whole``, of the same time ``against`` days earlier.
-    """
-
-    span: str
-    pieces: tuple[Slice, ...]
-    whole: Stats
-    codes: tuple[RuleRow, ...]
-    models: tuple[TurnRow, ...]
-    rules_by_model: Mapping[tuple[str, str], RuleRow]
-    earlier: Stats
-    against: int
-
-    @property
-    def rules(self) -> tuple[RuleRow, ...]:
-        """The validators that judged anything, those that rejected most first."""
-        return tuple(row for row in self.whole.rows if isinstance(row, RuleRow))
-
-    def earlier_rate(self, rule: str) -> float | None:
-        """Return what share of answers this validator rejected earlier; None when it judged none."""
-        return next((row.rate for row in self.earlier.rows if isinstance(row, RuleRow) and row.name == rule), None)
-
-    @property
-    def outcomes(self) -> dict[str, int]:
-        """Finished turns by outcome, the successful first; without those that did not occur."""
-        return {outcome: count for outcome, count in self.whole.outcomes.items() if count}
-
-    def to_dict(self) -> dict[str, Any]:
-        """The figures as a JSON-ready mapping."""
-        return {
-            **self.whole.to_dict(),
-            "span": self.span,
-            "codes": [row.to_dict() for row in self.codes],
-            "models": [row.to_dict() for row in self.models],
-            "earlier": {**self.earlier.to_dict(), "against_days": self.against},
-        }
-
-
-# Spans of time as people write them: 90s, 30m, 24h, 7d, 2w.
-
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-
-
-def seconds_of(text: str) -> float:
-    """A span in seconds. Raises ``ValueError``: not a span; the message says how one is written."""
-    match = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,3})?)([smhdw])", text.strip())
-    if not match or float(match[1]) == 0:
-        raise ValueError(f"{text[:80]!r} is not a span of time: write 90s, 30m, 1h, 7d or 2w")
-    return float(match[1]) * _UNITS[match[2]]
-
 
 Bucket = tuple[str, float]
 Pending = tuple[float, dict[str, int]]

@@ -46,7 +46,7 @@ FIGURES: dict[str, Callable[[EndedTurn], float]] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredFigure:
     """A figure of one version, with its 95 % confidence interval."""
 
     value: float
@@ -59,9 +59,9 @@ class Difference:
     """One figure of both versions. ``p``: how often equal versions differ so much; ``real``: they are not equal."""
 
     name: str
-    old: Measured
-    new: Measured
-    change: Measured
+    old: MeasuredFigure
+    new: MeasuredFigure
+    change: MeasuredFigure
     p: float
     real: bool
 
@@ -144,6 +144,6 @@ def _variance(sums: _Sums, ratio: float) -> float:
     return squares * sessions / (sessions - 1) / turns**2
 
 
-def _measured(value: float, variance: float) -> Measured:
+def _measured(value: float, variance: float) -> MeasuredFigure:
     reach = _NORMAL.inv_cdf(0.975) * math.sqrt(variance)
-    return Measured(value=value, low=value - reach, high=value + reach)
+    return MeasuredFigure(value=value, low=value - reach, high=value + reach)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from api_client.contract.issues import SettingsError
-from api_client.contract.keys import NONE, SHIPPED, Keys, shipped
+from api_client.contract.errors import SettingsError
+from api_client.contract.keys import Keys
 from api_client.contract.policy import PolicyFile
-from api_client.contract.settings import Settings
+from api_client.contract.session_paths import NONE
 from api_client.contract.turn import Turn
 from api_client.policies import read_named
 from api_client.store import Store
 from api_client.store.commands import plain_script
-from api_client.store.module_log import ModuleLog
 
 _KEEP = plain_script(Path(__file__).with_name("keep.lua"))
 #: Removes a policy, unless a submit came meanwhile.
@@ -151,133 +147,3 @@ class StoredPolicies:
             case str() as problem:
                 raise ValueError(f"policy {policy} cannot be used on this worker: {problem}")
         raise ValueError(f"policy {policy} is not in the store")
-
-
-# The session templates of the settings: which one a turn gets, and its hash, by which workers find it in the store.
-
-log = ModuleLog(__name__)
-
-#: Longest template, in bytes.
-MAX_BYTES = 65_536
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """A template. ``hash``: 16 hexadecimal digits of its text, or ``none`` for no template, which has no text."""
-
-    hash: str
-    text: str
-
-    @classmethod
-    def of_text(cls, text: str) -> Prompt:
-        """The template of this text."""
-        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], text)
-
-
-class Prompts:
-    """Reads templates, again when they change. A file that cannot be read any more keeps its last text."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._seen: dict[str, tuple[tuple[int, ...], Prompt]] = {}
-        self._shipped = {name: Prompt.of_text(shipped(name)) for name in SHIPPED}
-
-    def of(self, model: str, flow: str, locale: str) -> Prompt:
-        """The template of a turn of this model and flow version; where they name none, ours in the turn's language.
-
-        Raises ``SettingsError``: its file was never readable.
-        """
-        named = self._settings.template_of(model, flow)
-        if named == NONE:
-            return Prompt(NONE, "")
-        return self._shipped.get(named or locale) or (self._read(named) if named else self._shipped["en"])
-
-    def check(self) -> None:
-        """Read the template of each model and flow version.
-
-        Raises ``SettingsError``: with a line for each that cannot be read.
-        """
-        problems: dict[str, None] = {}
-        for model in self._settings.models:
-            for flow in self._settings.flow_version:
-                try:
-                    self.of(model, flow, "en")
-                except SettingsError as error:
-                    problems |= dict.fromkeys(error.problems)
-        if problems:
-            raise SettingsError(list(problems))
-
-    def _read(self, path: str) -> Prompt:
-        seen = self._seen.get(path)
-        try:
-            stat = Path(path).stat()
-            stamp = (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
-            if seen and seen[0] == stamp:
-                return seen[1]
-            if stat.st_size > MAX_BYTES:
-                raise ValueError(f"longer than {MAX_BYTES} bytes")
-            prompt = Prompt.of_text(Path(path).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            if seen is None:
-                raise SettingsError([f"prompt_template {path}: cannot be read ({error})"]) from None
-            log.exception("prompt.unreadable", path=path, kept=seen[1].hash)
-            return seen[1]
-        self._seen[path] = stamp, prompt
-        return prompt
-
-
-# Results of ``turns replay-policy``, kept for the page ``/policies``: the last few results, newest first.
-
-#: This many results are kept.
-MOST = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyReplay:
-    """One comparison of a policy with what was decided.
-
-    Attributes:
-        replay_id: names it on the page.
-        at: when, in seconds since the epoch. by: who asked, as in the audit log.
-        file: the policy file's name. policy: its hash.
-        since_seconds: how far back it looked. model: of this model alone, or empty.
-        found: the comparison (``Comparison.to_dict``).
-    """
-
-    replay_id: str
-    at: float
-    by: str
-    file: str
-    policy: str
-    since_seconds: float
-    model: str
-    found: dict[str, Any]
-
-
-class PolicyReplays:
-    """Keeps and reads them. Each method raises ``StoreUnavailable`` when the store does not answer."""
-
-    def __init__(self, store: Store) -> None:
-        self._redis, self._ask = store.redis, store.ask
-        self._key = Keys(store.namespace).policy_replays
-
-    async def keep(self, replay: PolicyReplay) -> None:
-        """Keep a result; the oldest goes when there are too many."""
-        pipe = self._redis.pipeline(transaction=True)
-        pipe.lpush(self._key, json.dumps(asdict(replay)))
-        pipe.ltrim(self._key, 0, MOST - 1)
-        await self._ask(pipe.execute())
-
-    async def all(self) -> list[PolicyReplay]:
-        """Every result that is kept, newest first; those of a later release are left out."""
-        found = []
-        for text in await self._ask(self._redis.lrange(self._key, 0, -1)):
-            try:
-                found.append(PolicyReplay(**json.loads(text)))
-            except (ValueError, TypeError):
-                continue
-        return found
-
-    async def get(self, replay_id: str) -> PolicyReplay | None:
-        """The result of this id; None where it is not kept, or no longer."""
-        return next((each for each in await self.all() if each.replay_id == replay_id), None)

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from api_client.contract.issues import HelixError, StoreUnavailable
+from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.store import Store
 

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 from api_client.contract.completion import Fault
 from api_client.contract.counters import BOUNDS_MS, label
-from api_client.contract.declared import frozen
+from api_client.contract.frozen import frozen
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.settings import Settings
@@ -47,7 +47,7 @@ ELSEWHERE_MS = 5_000
 REMOVE_OWN = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0"
 #: Answers of ``line_up.lua`` after which the caller announces the turn.
 TO_ANNOUNCE = frozenset({"begun", "announce"})
-#: Its answer is read as ``Released``.
+#: Its answer is read as ``ReleaseReply``.
 RELEASE = _LUA / "release.lua"
 #: Both sides have a turn's first run start, and cancel: a caller its turn, a reaper the one that another interrupts.
 CANCEL, LINE_UP = _LUA / "cancel.lua", _LUA / "line_up.lua"
@@ -100,7 +100,7 @@ def queue_in(settings: Settings) -> str:
 
 
 @frozen(slots=True)
-class Released:
+class ReleaseReply:
     """What ``release.lua`` answers.
 
     Attributes:
@@ -112,7 +112,7 @@ class Released:
     left: tuple[tuple[Link, str, str], ...] = ()
 
     @classmethod
-    def read(cls, reply: Any) -> Released:
+    def read(cls, reply: Any) -> ReleaseReply:
         """Read the reply. Raises ``ValueError`` where it names no link."""
         places, left = ([part.decode() for part in each] for each in reply)
         turns = zip(left[::3], left[1::3], left[2::3], strict=True)

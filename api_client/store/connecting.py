@@ -23,17 +23,16 @@ from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.asyncio.sentinel import SentinelManagedConnection as AsyncSentinelManagedConnection
 from redis.backoff import ExponentialBackoff
 from redis.connection import parse_url
-from redis.exceptions import InvalidResponse, RedisError
+from redis.exceptions import InvalidResponse
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 from redis.sentinel import Sentinel, SentinelManagedConnection
 
-from api_client.contract.issues import SettingsError
-from api_client.contract.keys import Keys
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, require_store
-from api_client.contract.settings.setting_values import Cluster, Sentinels
-from api_client.store import cluster
-from api_client.store.module_log import ModuleLog
+from api_client.contract.settings.cluster import Cluster
+from api_client.contract.settings.sentinels import Sentinels
+from api_client.store import cluster_connections
 
 #: Every reader of a turn, and every agent's writer, may hold one. The library's own limit (100) would be the number of
 #: streams a relay can serve, and is below what HELIX_RUN_SLOTS may be.
@@ -69,7 +68,7 @@ def open_store(
         return master
     if named := Cluster.parse(settings.store_url):
         options = options | _of_address(parse_async_url(named.url))
-        options = cluster.pool_options(named, settings.namespace, options, loop=True)
+        options = cluster_connections.pool_options(named, settings.namespace, options, loop=True)
     else:
         options = options | _of_address(parse_async_url(settings.redis_url))
     return aioredis.Redis.from_pool((_SinglePool if single else _Pool)(**options))
@@ -88,7 +87,7 @@ def connect(settings: Settings, *, answer_seconds: float = 5.0, resends: int = 3
         return asked.master_for(**_master(sentinels, _OfSentinel), **options)
     if named := Cluster.parse(settings.store_url):
         options = options | _of_address(parse_url(named.url))  # type: ignore[no-untyped-call]
-        options = cluster.pool_options(named, settings.namespace, options, loop=False)
+        options = cluster_connections.pool_options(named, settings.namespace, options, loop=False)
     else:
         options = options | _of_address(parse_url(settings.redis_url))  # type: ignore[no-untyped-call]
     return redis.Redis.from_pool(redis.ConnectionPool(**options))
@@ -163,10 +162,6 @@ class _SingleSentinelPool(_SentinelPool, _Single):
     pass
 
 
-# redis-py's own ask Sentinel when they connect, but not when a command finds its connection lost: that goes once more
-# to the master of before.
-
-
 class _OfSentinel(SentinelManagedConnection):
     connect = redis.Connection.connect
 
@@ -183,7 +178,7 @@ class _AsyncOfSentinel(AsyncSentinelManagedConnection):
         await super()._connect()  # type: ignore[no-untyped-call]
 
 
-class Opened:
+class OpenedConnection:
     """A connection that redis-py made and signed in; its transport is ours.
 
     redis-py's own reading and packing costs a turn more than all else that is done with the store.
@@ -207,67 +202,3 @@ class Opened:
 def socket_of(connection: Any) -> Any:
     """The socket of a blocking connection, for an answer that is not of the protocol."""
     return connection._sock  # noqa: SLF001
-
-
-# The number of shards an installation's turns are spread over is stored with them. Another number is refused.
-#
-# A turn's id names its shard, but which session is in which shard follows from the number: with a lower one nobody
-# would look at the turns of the others, and with a higher one a session could have two turns at work.
-
-log = ModuleLog(__name__)
-
-#: The field of ``Keys.installation`` that has the number.
-FIELD = "shards"
-#: The field that says which backup the store is being restored from (``worker.backup``): nothing starts meanwhile.
-RESTORING = "restoring"
-
-
-def require_same(stored: int, asked: int, namespace: str) -> None:
-    """Refuse another number than the store's.
-
-    Raises:
-        SettingsError: says what to do.
-    """
-    if stored != asked:
-        number = f"{stored} shard{'' if stored == 1 else 's'}"
-        said = f"HELIX_SHARDS={asked}: the turns of this store are spread over {number}"
-        other = f"HELIX_NAMESPACE={namespace}-{asked}"
-        ways = f"set HELIX_SHARDS={stored} everywhere, or take a namespace without turns: {other}"
-        raise SettingsError([f"{said}; {ways}"])
-
-
-async def number_of(redis: Any, settings: Settings) -> int:
-    """The number of the store, which the first process writes there. Raises ``RedisError``."""
-    key = Keys(settings.namespace).installation
-    if (stored := await redis.hget(key, FIELD)) is None:
-        await redis.hsetnx(key, FIELD, settings.shards)
-        stored = await redis.hget(key, FIELD)
-    return int(stored)
-
-
-async def stored_shards(settings: Settings) -> int:
-    """The number of the store, as ``number_of``; 0 when the store does not answer.
-
-    Raises:
-        SettingsError: a restore of the store did not end.
-    """
-    try:
-        async with open_store(settings) as store:
-            if await store.hexists(Keys(settings.namespace).installation, RESTORING):
-                raise SettingsError(["the store is half restored: run the same `turns restore` again, then start"])
-            return await number_of(store, settings)
-    except (RedisError, ValueError) as error:
-        log.warning("store.shards_unknown", error=type(error).__name__)
-        return 0
-
-
-def require_shards(settings: Settings) -> None:
-    """Refuse to work with another number of shards than the store's; one that does not answer is not waited for.
-
-    Not to be called in an event loop.
-
-    Raises:
-        SettingsError: HELIX_SHARDS is another number, or the store is half restored; says what to do.
-    """
-    if number := asyncio.run(stored_shards(settings)):
-        require_same(number, settings.shards, settings.namespace)

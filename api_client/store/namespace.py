@@ -10,10 +10,10 @@ from typing import Any, cast
 import redis
 from redis.exceptions import ResponseError
 
+from api_client.contract.errors import RestoreRefused
 from api_client.contract.failpoints import reach
-from api_client.contract.issues import RestoreRefused
 from api_client.contract.keys import Keys
-from api_client.store import connecting
+from api_client.store import shards
 
 #: What a server says of a key in a form that it does not read.
 OTHER_VERSION = "version or checksum"
@@ -42,7 +42,7 @@ def try_key(target: redis.Redis, namespace: str, key: bytes) -> None:
 def require_room(target: redis.Redis, namespace: str, digest: str) -> None:
     """Refuse a store with turns, unless the backup of this digest was half restored into it. Raises RestoreRefused."""
     keys = Keys(namespace)
-    begun = target.hget(keys.installation, connecting.RESTORING)
+    begun = target.hget(keys.installation, shards.RESTORING)
     if begun is not None:
         if (other := bytes(cast("bytes", begun)).decode()) != digest:
             raise RestoreRefused(
@@ -70,7 +70,7 @@ def copy_keys(source: redis.Redis, target: redis.Redis, namespace: str, digest: 
     ``RestoreRefused``: the store's server does not read the keys.
     """
     keys = Keys(namespace)
-    target.hset(keys.installation, connecting.RESTORING, digest)
+    target.hset(keys.installation, shards.RESTORING, digest)
     last, passing = keys.installation.encode(), {name.encode() for name in (keys.workers, keys.reapers, keys.written)}
     count = 0
     found = (name for name in source.scan_iter(match=f"{_literal(namespace)}:*", count=1000))

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from api_client.contract import event_kinds
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
-from api_client.contract.issues import ValidationIssue, error_codes
-from api_client.contract.keys import Keys
+from api_client.contract.issue import ValidationIssue, error_codes
 from api_client.contract.turn import Outcome, Turn
-from api_client.store import Store
 
 #: Version 00 is this and no more; a later version may have more behind it.
 _HEADER = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]{0,200})?")
@@ -47,11 +45,6 @@ def traceparent_of(given: Sequence[str]) -> str:
     return given[0] if len(given) == 1 and caller_span(given[0]) else ""
 
 
-# A finished turn as a tree of spans: pure, from its record and its log, so that a repeat makes the same spans. One span
-# for the turn, a child per attempt, and below that one per validator, gate or verifier. Names and ``gen_ai.*`` are
-# those of OpenTelemetry's semantic conventions for generative AI (agent spans); what is ours begins with ``helix.``. No
-# texts: neither prompts and answers, nor what validators, agents and people wrote.
-
 Value = str | int | float | bool | tuple[str, ...]
 
 #: Ends that are not anybody's fault: cancelled turns.
@@ -59,7 +52,12 @@ _NO_ERROR = frozenset({Outcome.CANCELLED})
 #: What an attempt's or a turn's events say besides, without texts that somebody wrote.
 _ATTRIBUTES = ("attempt", "delivery", "during", "silent_ms", "reason", "stage", "kind", "model", "delay_seconds")
 #: ``reason`` is a text an agent may have written, but for these kinds.
-_REASON_OF_OURS = (kinds.TurnRetrying, kinds.TurnEscalated, kinds.TurnParked, kinds.TurnStopping)
+_REASON_OF_OURS = (
+    event_kinds.TurnRetrying,
+    event_kinds.TurnEscalated,
+    event_kinds.TurnParked,
+    event_kinds.TurnStopping,
+)
 _MOST_NOTES = 100
 
 
@@ -153,11 +151,11 @@ class _Walk:
         """Read one event."""
         at = event.at
         match event.body:
-            case kinds.TurnQueued() | kinds.TurnFinished() | kinds.LogReset() | kinds.Unknown():
+            case event_kinds.TurnQueued() | event_kinds.TurnFinished() | event_kinds.LogReset() | event_kinds.Unknown():
                 pass
-            case kinds.AttemptStarted() as body:
+            case event_kinds.AttemptStarted() as body:
                 self._started(event, body)
-            case kinds.TurnMended() as body:
+            case event_kinds.TurnMended() as body:
                 attributes: dict[str, Value] = {
                     "helix.changes": len(body.changes),
                     "helix.attempt.number": body.attempt,
@@ -166,18 +164,18 @@ class _Walk:
                     key="fallback", name="fallback", start=self._mending or at, end=at, parent="", attributes=attributes
                 )
                 self._checks.append(span)
-            case kinds.TurnFallback():
+            case event_kinds.TurnFallback():
                 self._notes.append(_note(event))
                 self._mending = at
-            case kinds.TurnEscalated() | kinds.TurnRetrying() as body:
+            case event_kinds.TurnEscalated() | event_kinds.TurnRetrying() as body:
                 self._notes.append(_note(event))
                 self._model = body.model or self._model
             case (
-                kinds.TurnParked()
-                | kinds.TurnDecided()
-                | kinds.TurnPaused()
-                | kinds.TurnResumed()
-                | kinds.TurnStopping()
+                event_kinds.TurnParked()
+                | event_kinds.TurnDecided()
+                | event_kinds.TurnPaused()
+                | event_kinds.TurnResumed()
+                | event_kinds.TurnStopping()
             ):
                 self._notes.append(_note(event))
             case body:
@@ -185,7 +183,7 @@ class _Walk:
                     self._of_attempt(attempt, event, body)
                     attempt.end = max(attempt.end, at)
 
-    def _started(self, event: Event, body: kinds.AttemptStarted) -> None:
+    def _started(self, event: Event, body: event_kinds.AttemptStarted) -> None:
         made = _Attempt(number=body.attempt, model=self._model, start=event.at, end=event.at)
         attempt = self._attempts.setdefault(body.attempt, made)
         attempt.deliveries += 1
@@ -195,30 +193,30 @@ class _Walk:
     def _of_attempt(self, attempt: _Attempt, event: Event, body: kinds.OfAttempt) -> None:
         at = event.at
         match body:
-            case kinds.AttemptOutput() | kinds.AttemptNote():
+            case event_kinds.AttemptOutput() | event_kinds.AttemptNote():
                 pass  # somebody's text
-            case kinds.AttemptCompleted():
+            case event_kinds.AttemptCompleted():
                 attempt.verdict, attempt.judged_since = body.verdict, at
                 attempt.use(body.usage or {})
-            case kinds.AttemptAccepted() | kinds.AttemptRejected():
-                attempt.decision = "accepted" if isinstance(body, kinds.AttemptAccepted) else "rejected"
+            case event_kinds.AttemptAccepted() | event_kinds.AttemptRejected():
+                attempt.decision = "accepted" if isinstance(body, event_kinds.AttemptAccepted) else "rejected"
                 attempt.codes = error_codes(body.issues)
                 self._judged(attempt, at, body.issues)
-            case kinds.AttemptLost():
+            case event_kinds.AttemptLost():
                 attempt.use(body.usage or {})
                 attempt.notes.append(_note(event))
-            case kinds.AttemptTool():
+            case event_kinds.AttemptTool():
                 attempt.notes.append(Note(name=body.KIND, at=at, attributes={"gen_ai.tool.name": body.name}))
-            case kinds.AttemptReset():
+            case event_kinds.AttemptReset():
                 attempt.notes.append(_note(event))
-            case kinds.GateChecked():
+            case event_kinds.GateChecked():
                 name = body.gate.partition(":")[0]
                 codes, skipped = error_codes(body.issues), bool(body.skipped)
                 self._check(attempt, name, attempt.judged_since or at, at, body.passed, codes=codes, skipped=skipped)
                 attempt.judged_since = at
-            case kinds.VerifierStarted():
+            case event_kinds.VerifierStarted():
                 self._verifier = (at, body.model)
-            case kinds.VerifierJudged():
+            case event_kinds.VerifierJudged():
                 start, model = self._verifier
                 self._check(attempt, "verifier", start or at, at, body.success, ground=body.ground, model=model)
 
@@ -311,119 +309,3 @@ def _note(event: Event) -> Note:
 
 def _given(attributes: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in attributes.items() if value}
-
-
-# The finished turns still to be sent as traces: those that ended since the time noted in the store. The time moves on
-# after the receiver took the spans: none is left out, and a sender killed in between sends the same spans once more.
-# Nothing here is in the way of a turn: the list of finished turns is there anyway.
-
-#: When the store's clock was set back, turns of so long before are sent again, in ms.
-_OVERLAP_MS = 60_000
-#: Where nothing ends, the time is noted so often.
-_IDLE_MS = 30_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """Turns of one shard that ended before ``until`` (ms of the store's clock), and after the batch before."""
-
-    shard: int
-    turn_ids: tuple[str, ...]
-    until: int
-
-
-class UnsentSpans:
-    """Reads and notes how far it has come. Each method raises ``StoreUnavailable`` when the store does not answer."""
-
-    def __init__(self, store: Store) -> None:
-        self._redis, self._ask, self._clock_ms = store.redis, store.ask, store.clock_ms
-        self._keys = store.shards
-        self._life = int(store.settings.retention_seconds)
-
-    async def begin(self, since_seconds: float | None = None) -> None:
-        """Begin with turns that ended so long ago or later; None: where it left off, at first with those from now."""
-        now = await self._clock_ms()
-        for keys in self._keys:
-            if since_seconds is None:
-                await self._ask(self._redis.set(keys.traced, now, nx=True, ex=self._life))
-            else:
-                await self._note(keys, now - round(since_seconds * 1000))
-
-    async def next(self, size: int) -> Batch | None:
-        """About ``size`` turns that come next; None when none waits."""
-        now = await self._clock_ms()
-        for shard, keys in enumerate(self._keys):
-            since = int(await self._ask(self._redis.get(keys.traced)) or now)
-            if since > now:
-                since = now - _OVERLAP_MS
-            # Up to now, exclusively: a turn that ends in this very millisecond must not be left out.
-            found = await self._ask(
-                self._redis.zrangebyscore(keys.finished, since, f"({now}", start=0, num=size, withscores=True)
-            )
-            if not found:
-                if now - since > _IDLE_MS:
-                    await self._note(keys, now)
-                continue
-            last = int(found[-1][1])
-            # All that ended in the same millisecond as the last of them, so that the next batch begins after it.
-            same = await self._ask(self._redis.zrangebyscore(keys.finished, last, last))
-            ids = dict.fromkeys([turn_id.decode() for turn_id, _ in found] + [turn_id.decode() for turn_id in same])
-            return Batch(shard=shard, turn_ids=tuple(ids), until=last + 1)
-        return None
-
-    async def sent(self, batch: Batch) -> None:
-        """Note that a batch is done."""
-        await self._note(self._keys[batch.shard], batch.until)
-
-    async def waiting(self, longer_than: float) -> int | None:
-        """Count turns that ended longer ago than that (seconds) and are not sent; None where nothing was ever sent."""
-        until = await self._clock_ms() - round(longer_than * 1000)
-        found = None
-        for keys in self._keys:
-            if since := await self._ask(self._redis.get(keys.traced)):
-                found = (found or 0) + int(await self._ask(self._redis.zcount(keys.finished, int(since), f"({until}")))
-        return found
-
-    async def _note(self, keys: Keys, until: int) -> None:
-        """It lives as long as turns do: where traces were given up, nothing waits to be sent any more."""
-        await self._ask(self._redis.set(keys.traced, until, ex=self._life))
-
-
-# The switch of traces: on where OpenTelemetry is installed and its own variables name a receiver.
-
-_INSTALL = 'pip install ".[otel]" in the checkout'
-_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
-_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-
-
-def endpoint(environ: Mapping[str, str]) -> str:
-    """The receiver the standard's variables name; empty when they name none, or switch traces off."""
-    off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-    exporters = environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",")
-    if off or not {"", "otlp"} & set(exporters):
-        return ""
-    return _first(environ, _ENDPOINTS)
-
-
-def why_off(environ: Mapping[str, str]) -> str:
-    """Return why nothing is sent, and what to do about it; empty when turns are sent."""
-    if not endpoint(environ):
-        return "no receiver: set OTEL_EXPORTER_OTLP_ENDPOINT=http://host:4318 (docs/operations.md)"
-    protocol = _first(environ, _PROTOCOLS)
-    if protocol not in ("", "http/protobuf"):
-        return f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: only http/protobuf is spoken here, port 4318 of most receivers"
-    if not _installed():
-        return f"OpenTelemetry is not installed: {_INSTALL}"
-    return ""
-
-
-def _installed() -> bool:
-    try:
-        names = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
-        return all(importlib.util.find_spec(name) for name in names)
-    except ModuleNotFoundError:  # of a package above
-        return False
-
-
-def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
-    return next((value for name in names if (value := environ.get(name, "").strip())), "")

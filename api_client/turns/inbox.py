@@ -1,62 +1,22 @@
-"""The turns that wait: in line for their owner (``store/lua/line.lua``), or parked for a person, who decides."""
+"""The inbox: parked turns, which wait for a person, and what was decided on them."""
 
 from __future__ import annotations
 
 import secrets
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from api_client.broker import Announcer, Stamp, announcement
-from api_client.contract.issues import BadRequest, NotParked, TurnNotFound, issues_data
-from api_client.contract.keys import delivery_name, keys_of
-from api_client.contract.phases import phases_folder
-from api_client.contract.policy import check_decision
-from api_client.contract.record import AttemptRecord
+from api_client.broker.announcer import Announcer
+from api_client.contract.errors import BadRequest, NotParked, TurnNotFound
+from api_client.contract.escalation import check_decision
 from api_client.contract.tasks import Link
 from api_client.contract.tool_calls import Answerer
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
 from api_client.store.audit import HOLDER, Audit
-from api_client.store.commands import CANCEL, LINE_UP, RELEASE, Released, Word, line_script, queue_in, release_keys
+from api_client.store.commands import Word
 from api_client.store.module_log import ModuleLog
 from api_client.turns.reader import TurnReader
-
-
-class TurnLine:
-    """Has turns start when their owner's turn has come. Each method may raise ``StoreUnavailable``."""
-
-    def __init__(self, store: Store, announcer: Announcer) -> None:
-        self._store = store
-        self._announcer = announcer
-        self._line_up = store.command(LINE_UP)
-        self._release = line_script(RELEASE, store.settings)
-
-    async def up(self, turn_id: str, session_id: str, since: float = 0.0) -> None:
-        """Line up a turn that leads its session now. One that has run before, or is gone, is left to the reapers.
-
-        ``since``: when the turn before it came, in seconds since the epoch: the session has waited since then.
-        """
-        key = keys_of(self._store.namespace, turn_id).turn(turn_id)
-        if not (link := await self._store.ask(self._store.redis.hget(key, "next"))):
-            return
-        values: dict[str, str | bytes | int] = {"message": "", "channel": "", "event": "", "since": int(since * 1000)}
-        if self._store.has_queues:
-            made = announcement(self._store.settings, Link.parse(link.decode()), turn_id, session_id, Stamp())
-            values |= {"message": made.message, "channel": made.channel, "event": made.event}
-        [said] = await self._store.change(self._line_up, turn_id, session_id, values)
-        if said == b"announce":
-            await self._announcer.announce(Link.parse(link.decode()), turn_id, session_id)
-        elif not self._store.has_queues:
-            await self.release(turn_id)
-
-    async def release(self, turn_id: str) -> None:
-        """Announce the turns of this one's shard that may go now."""
-        keys = release_keys(keys_of(self._store.namespace, turn_id), queue_in(self._store.settings))
-        found = Released.read(await self._store.run(self._release, keys, ["", ""]))
-        for link, each, session_id in found.left:
-            await self._announcer.announce(link, each, session_id)
-
 
 log = ModuleLog(__name__)
 
@@ -138,53 +98,3 @@ def _why_not_parked(turn: Turn) -> str:
     if turn.state is TurnState.PARKED:
         state = "another question waits by now"
     return "; ".join(filter(None, [decided, state]))
-
-
-# Calling turns off, in whatever state they are.
-
-
-class Canceller:
-    """Calls turns off, and lines up the turn that leads the session then."""
-
-    def __init__(self, store: Store, reader: TurnReader, announcer: Announcer) -> None:
-        self._store = store
-        self._reader = reader
-        self._line = TurnLine(store, announcer)
-        self._cancel = store.command(CANCEL)
-
-    async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
-        """Call the turn off, whatever it is doing; returns its record. Idempotent; a finished turn stays as it is.
-
-        Raises ``TurnNotFound``: no such turn, or not this owner's. ``StoreUnavailable``: the store does not answer.
-        """
-        turn = await self._reader.get(turn_id, owner=owner)
-        if turn.state is not TurnState.FINISHED:
-            session_id = turn.request.session_id
-            said, head = await self._store.change(
-                self._cancel, turn_id, session_id, {"owner": turn.request.owner, "reason": "cancelled"}
-            )
-            log.info("turn.cancel_asked", turn_id=turn_id, state=said.decode())
-            if head:
-                await self._line.up(head.decode(), session_id, turn.created_at)
-        return await self._reader.get(turn_id, owner=owner)
-
-
-# Facts for a decision on a parked turn.
-
-
-def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
-    """Return the proposal to decide on: the attempt an approval accepts, its text, issues, and folder of files.
-
-    ``files`` is relative to HELIX_ROOT and empty where there are none; ``edit`` accepts what lies there by then.
-    """
-    records = {record.number: record for record in attempts}
-    best = records.get(turn.best or turn.attempt)
-    if best is None or turn.question:
-        return {"proposal": None}
-    issues = issues_data(best.remaining or best.issues)
-    text = best.mended or best.answer or best.text
-    files = ""
-    if turn.request.phase is not None:
-        delivery = delivery_name(turn.turn_id, best.number, best.last_delivery)
-        files = str(phases_folder(turn.request) / turn.request.phase["id"] / "attempts" / delivery / "output")
-    return {"proposal": {"attempt": best.number, "text": text, "issues": issues, "files": files}}

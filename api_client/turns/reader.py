@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.errors import TurnNotFound
 from api_client.contract.events import Event, end_of
-from api_client.contract.issues import TurnNotFound
-from api_client.contract.keys import Keys, keys_of, shard_for
-from api_client.contract.record import AttemptRecord, decode_attempts, decode_turn, is_apart
-from api_client.contract.tasks import RUN_QUEUE
+from api_client.contract.keys import keys_of
+from api_client.contract.record import decode_attempts, decode_turn, is_apart
 from api_client.contract.turn import Turn, TurnState
 from api_client.store import Store
-from api_client.store.commands import line_script, queue_in, release_keys
-from api_client.turns.stream import Bells, EndUnreadable, Position, follow, read_log
-from api_client.workers.reports import waiting_messages
+from api_client.turns.bells import Bells
+from api_client.turns.stream import EndUnreadable, Position, follow, read_log
 
 #: Entries of the log one command looks at: few enough to hold the store up for a millisecond only.
 _BATCH = 1000
@@ -194,65 +193,3 @@ class TurnReader:
             async for _ in self.follow(turn_id, owner=owner):
                 pass
         return await self.get(turn_id, owner=owner)
-
-
-# Sessions: their unfinished turns, and where a turn that waits is among them.
-
-
-@dataclass(frozen=True, slots=True)
-class QueuePlace:
-    """``before``: unfinished turns of its session before it.
-
-    ``waiting``: this one, if it waits for an agent, and those that go before it, about; 0 behind its session.
-    """
-
-    before: int
-    waiting: int
-
-
-class Sessions:
-    """The sessions' lists. Every method raises ``StoreUnavailable`` when the store does not answer."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._place = line_script(_PLACE, store.settings)
-
-    async def place(self, turn_id: str, session_id: str) -> QueuePlace:
-        """Count turns before one that waits: of its session, or of all that wait for an agent, as they take turns."""
-        found = await self._store.ask(self._store.redis.lpos(self._list_of(turn_id, session_id), turn_id))
-        if found:
-            return QueuePlace(int(found), 0)
-        lengths = await self._store.ask(waiting_messages(self._store))
-        keys = release_keys(keys_of(self._store.namespace, turn_id), queue_in(self._store.settings))
-        lined_up = 1 + int(await self._store.run(self._place, keys, [turn_id]))
-        return QueuePlace(0, lengths[RUN_QUEUE] + lined_up)
-
-    async def unfinished(self, turn_id: str, session_id: str) -> list[str]:
-        """The ids of a session's unfinished turns, in order. ``turn_id``: any of it, also one that is not stored."""
-        found = await self._store.ask(self._store.redis.lrange(self._list_of(turn_id, session_id), 0, -1))
-        return [each.decode() for each in found]
-
-    async def at_work(self, session_id: str) -> bool:
-        """Return whether a session has unfinished turns, in whichever shard."""
-        for keys in self._store.shards:
-            if await self._store.ask(self._store.redis.llen(keys.session(session_id))):
-                return True
-        return False
-
-    async def close_agent(self, session_id: str) -> str:
-        """Have the worker that keeps a session's idle agent end it, soon; returns its name, empty for none."""
-        key = Keys(self._store.namespace, shard_for(session_id, self._store.settings.shards)).keeper(session_id)
-        found: bytes | None = await self._store.ask(self._store.redis.getdel(key))
-        return (found or b"").decode()
-
-    async def phase_folders(self) -> list[str]:
-        """Return the folders whose phases were run, relative to HELIX_ROOT."""
-        key = Keys(self._store.namespace).phase_folders
-        return [raw.decode() for raw in await self._store.ask(self._store.redis.smembers(key))]
-
-    async def forget_phase_folders(self, folders: Sequence[str]) -> None:
-        """Take folders that are gone off that list."""
-        await self._store.ask(self._store.redis.srem(Keys(self._store.namespace).phase_folders, *folders))
-
-    def _list_of(self, turn_id: str, session_id: str) -> str:
-        return keys_of(self._store.namespace, turn_id).session(session_id)

@@ -1,336 +1,34 @@
-"""Submitting: a turn is stored by one Lua command, then announced to Celery. Nothing of it waits for an agent."""
+"""Submitting: a turn is stored by one Lua command, then announced."""
 
 from __future__ import annotations
 
-import hashlib
-import re
-import secrets
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from api_client.broker import Announcement, Announcer, Stamp, announcement
-from api_client.budgets import Spending
-from api_client.contract.counters import label
+from api_client.broker import Stamp, announcement
+from api_client.broker.announcer import Announcer
+from api_client.budgets.spending import BudgetLedger
+from api_client.contract.errors import HelixError, IdempotencyConflict, IntakePaused, SessionBusy, SettingsError
 from api_client.contract.failpoints import reach
-from api_client.contract.issues import (
-    BadRequest,
-    HelixError,
-    IdempotencyConflict,
-    IntakePaused,
-    SessionBusy,
-    SettingsError,
-)
 from api_client.contract.keys import Keys, keys_of, shard_for
-from api_client.contract.messages import spoken
-from api_client.contract.phases import Phase, folder_problem, phase_session
-from api_client.contract.policy import (
-    BUILT_IN,
-    MAX_ATTEMPTS,
-    MAX_COST_USD,
-    MAX_DEADLINE_SECONDS,
-    Action,
-    Applied,
-    Escalation,
-    askable,
-    check_escalation,
-    installed_validators,
-    not_offered,
-    plain_policy,
-)
-from api_client.contract.settings import Settings
+from api_client.contract.phase import Phase
+from api_client.contract.policy import AppliedPolicy
 from api_client.contract.tasks import PHASE_RUN, RUN, Link
-from api_client.contract.turn import LOCAL_OWNER, DoubleText, Priority, SlotShare, TurnRequest, new_turn_id
-from api_client.policies import Flows, Policies
-from api_client.policies.kept import Prompts, keep
+from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
+from api_client.policies import Policies
+from api_client.policies.flows import Flows
+from api_client.policies.kept import keep
+from api_client.policies.prompts import Prompts
 from api_client.store import Store
-from api_client.store.commands import Word
 from api_client.store.module_log import ModuleLog
-from api_client.turns.inbox import Canceller, TurnLine
-
-# Refusals before anything is written: requests that can never work.
-
-#: Fields of a request in which a caller's own texts can be, and what no text of them may have in it.
-_FIELDS = ("messages", "session_id", "owner", "locale", "metadata", "key", "directory", "phase", "after", "traceparent")
-_HALF = re.compile("[\ud800-\udfff]")
-_LONGEST_ID = 255
-
-
-def escalation_of(settings: Settings) -> Escalation:
-    """The escalation of a turn that asks for one and says no more."""
-    return Escalation(
-        model=settings.escalation_model,
-        runs=settings.escalation_runs,
-        human=settings.escalation_human == "yes",
-        timeout_seconds=settings.escalation_timeout_seconds,
-        default=settings.escalation_default,
-    )
-
-
-def completed(request: TurnRequest, settings: Settings) -> TurnRequest:
-    """The request with what it leaves to the settings: the escalation, where its policy orders one."""
-    for order in request.policy.values() if not request.escalation else ():
-        if "escalate" in order:
-            return replace(request, escalation=escalation_of(settings.of_model(request.model)))
-    return request
-
-
-def check(request: TurnRequest, settings: Settings) -> None:
-    """Refuse what can never work, before anything is written.
-
-    Raises ``BadRequest``: names the field. ``PhaseError``: names everything that is wrong with the phase.
-    """
-    if request.model not in settings.models:
-        known = ", ".join(settings.models)
-        raise BadRequest(f"unknown model {request.model[:80]!r}; known: {known}", param="model", code="model_not_found")
-    _check_texts(request)
-    if not request.messages or request.messages[-1].get("role") != "user":
-        raise BadRequest("the last message must be the user's", param="messages")
-    if not request.messages[-1]["content"].strip():
-        raise BadRequest("the last message is empty", param="messages")
-    if not 1 <= request.max_attempts <= MAX_ATTEMPTS:
-        raise BadRequest(f"max_attempts must be from 1 to {MAX_ATTEMPTS}", param="max_attempts")
-    if not 0 < request.deadline_seconds <= MAX_DEADLINE_SECONDS:
-        raise BadRequest(
-            f"deadline_seconds must be above 0 and at most {MAX_DEADLINE_SECONDS:g}", param="deadline_seconds"
-        )
-    if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= MAX_COST_USD:
-        raise BadRequest(f"budgets must be at least 0 and at most {MAX_COST_USD:.15g} dollars", param="token_budget")
-    if request.applied is None and request.validators != settings.validators:  # those of a policy were checked by it
-        _check_validators(request.validators, settings)
-    if request.policy:
-        _check_policy(request)
-    if request.phase is not None:
-        Phase.from_dict(request.phase)
-    if request.escalation is not None:
-        check_escalation(request.escalation, settings.models)
-    if not request.session_id or len(request.session_id) > _LONGEST_ID:
-        raise BadRequest(f"session_id must have 1 to {_LONGEST_ID} characters", param="session_id")
-
-
-def _check_texts(request: TurnRequest) -> None:
-    """Refuse half a surrogate pair: Python keeps it in a text, and no store takes it."""
-    for name in _FIELDS:
-        value = getattr(request, name)
-        if value and not _can_be_stored(value):
-            raise BadRequest(f"{name}: half a surrogate pair cannot be stored", param=name)
-
-
-def _can_be_stored(value: object) -> bool:
-    if isinstance(value, str):
-        return value.isascii() or not _HALF.search(value)
-    if isinstance(value, dict):
-        return all(map(_can_be_stored, (*value, *value.values())))
-    return not isinstance(value, tuple | list) or all(map(_can_be_stored, value))
-
-
-def _check_validators(names: Collection[str], settings: Settings) -> None:
-    for name in names:
-        # Installed packages are asked only for a name that we and the settings lack.
-        if not (name in BUILT_IN or name in settings.validators or name in installed_validators()):
-            message = not_offered(name, askable(settings.validators))
-            raise BadRequest(message, param="validators", code="unknown_validator")
-
-
-def _check_policy(request: TurnRequest) -> None:
-    for validator, order in request.policy.items():
-        if validator not in request.validators:
-            active = ", ".join(request.validators) or "none"
-            message = f"policy: {validator[:80]!r} is not an active validator; active: {active}"
-            raise BadRequest(message, param="policy")
-        if not order or (wrong := [action for action in order if action not in list(Action)]):
-            named = f"not {wrong[0][:80]!r}" if order else "not nothing"
-            raise BadRequest(f"policy: must order some of {', '.join(Action)}, {named}", param=f"policy.{validator}")
-
-
-# From the phases of a phases.yaml to the requests of their turns.
-
-
-def folder_of(directory: str) -> str:
-    """The folder of a phases.yaml as it is stored, relative to HELIX_ROOT.
-
-    Raises ``BadRequest``: phases cannot have it, by its name alone.
-    """
-    if problem := folder_problem(directory):
-        raise BadRequest(f"directory: {problem}", param="directory")
-    return str(PurePosixPath(directory))
-
-
-def granted(settings: Settings, directory: str, holder: str) -> bool:
-    """True when HELIX_PHASE_DIRECTORIES grants the folder, or one around it, to the keys of this owner."""
-    path = PurePosixPath(directory)
-    grants = (entry.partition("=") for entry in settings.phase_directories)
-    return any(path.is_relative_to(folder.strip()) and owner.strip() in {"*", holder} for folder, _, owner in grants)
-
-
-def requests_of(
-    phases: Sequence[Phase],
-    settings: Settings,
-    *,
-    directory: str,
-    model: str = "",
-    owner: str = LOCAL_OWNER,
-    locale: str = "",
-    deadline_seconds: float = 0.0,
-    escalation: Escalation | None = None,
-    traceparent: str = "",
-    operator: bool = False,
-    key: str = "",
-    share: SlotShare | None = None,
-) -> list[TurnRequest]:
-    """One request per phase; which turn each comes ``after`` is known only when that turn is stored.
-
-    ``deadline_seconds`` counts for each phase from its own first start. ``operator``: the caller has an operator's
-    right, so that gates may run programs also on a worker without a box. Raises ``BadRequest``: phases cannot have the
-    folder, by its name alone.
-    """
-    folder, share = folder_of(directory), share or SlotShare()
-    return [
-        share.given(
-            TurnRequest(
-                model=phase.model or model or next(iter(settings.models)),
-                messages=({"role": "user", "content": phase.description},),
-                session_id=phase_session(folder, owner),
-                owner=owner,
-                validators=(),
-                locale=locale or spoken([phase.description]) or settings.locale,
-                max_attempts=phase.max_attempts,
-                deadline_seconds=deadline_seconds or settings.deadline_seconds,
-                token_budget=settings.token_budget,
-                cost_budget_usd=settings.cost_budget_usd,
-                escalation=escalation or escalation_of(settings),
-                phase=phase.to_dict(),
-                directory=folder,
-                traceparent=traceparent,
-                operator=operator,
-                key=key,
-                metadata={"phase": f"{number} of {len(phases)}"},
-            )
-        )
-        for number, phase in enumerate(phases, 1)
-    ]
-
-
-# The arguments of ``submit.lua``. Pure but for the turn's epoch, which is drawn.
-
-_DAY_MS = 86_400_000
-#: Fields of a request, each with the setting that fills it in where the request does not name it.
-_FILLED = {"validators": "validators", "max_attempts": "max_attempts", "policy": "policy_orders"}
-
-
-def arguments(
-    request: TurnRequest, settings: Settings, link: Link, *, pushed: Announcement | None, keyed: bool, replay_of: str
-) -> dict[str, Word]:
-    """The arguments of ``submit.lua``.
-
-    ``link`` is the turn's first. ``pushed``: the message that the command pushes itself, where the queues are in the
-    same server. ``keyed``: it came with an idempotency key. ``replay_of``: the turn that it repeats, or empty.
-    """
-    cost_budget = int(request.cost_budget_usd * 1e6)
-    tokens, cost = request.reserve
-    return {
-        "request": request.to_json(),
-        "epoch": secrets.token_hex(6),
-        "owner": request.owner,
-        "locale": request.locale,
-        "deadline_ms": int(request.deadline_seconds * 1000),
-        "double_text": request.double_text.value,
-        "body": digest(request, settings) if keyed else "",
-        "key_ms": keep_key_ms(request, settings) if keyed else 0,
-        "session_id": request.session_id,
-        "replay_of": replay_of,
-        "token_budget": request.token_budget,
-        "cost_budget": cost_budget,
-        "token_reserve": tokens,
-        "cost_reserve": cost,
-        "model_label": label(request.model),
-        "policy_hash": policy_hash(request, settings),
-        "flow": request.flow,
-        "first_link": str(link),
-        "from_claim": int(request.phase is not None),
-        "max_attempts": request.max_attempts,
-        "key": label(request.key) if request.key else "",
-        "message": pushed.message if pushed else "",
-        "channel": pushed.channel if pushed else "",
-        "event": pushed.event if pushed else "",
-        "priority": request.priority or Priority.INTERACTIVE.value,
-        "weight": request.weight or 1,
-        "most": request.at_once,
-    }
-
-
-def policy_hash(request: TurnRequest, settings: Settings) -> str:
-    """The hash of the policy that judges: the file's, or of what the settings say instead of one."""
-    if request.applied or request.phase:
-        return request.applied.hash if request.applied else ""
-    own = settings.of_model(request.model)
-    return plain_policy(own.validators, own.policy_orders, own.max_attempts).hash
-
-
-def asked_of(request: TurnRequest) -> TurnRequest:
-    """The request without what its caller did not ask for: a policy file that changed makes no other question of it."""
-    blank: dict[str, Any] = {"validators": (), "policy": {}, "max_attempts": 1, "locale": ""}
-    filled = request.applied.filled if request.applied else ()
-    return replace(
-        request,
-        traceparent="",
-        applied=None,
-        flow="",
-        template="",
-        priority="",
-        weight=0,
-        at_once=0,
-        **{name: blank[name] for name in filled},
-    )
-
-
-def digest(request: TurnRequest, settings: Settings) -> str:
-    """Return what tells one request from another that came with the same idempotency key.
-
-    A language that nobody asked for counts as the default of earlier releases, so that a key outlives an upgrade.
-    """
-    asked = asked_of(request)
-    newest_first = reversed([each["content"] for each in request.messages if each.get("role") == "user"])
-    if asked.locale == (spoken(newest_first) or settings.locale):
-        asked = replace(asked, locale="de")
-    return hashlib.sha256(asked.to_json().encode()).hexdigest()
-
-
-def keep_key_ms(request: TurnRequest, settings: Settings) -> int:
-    """Return how long an idempotency key is kept, in ms: a day longer than its turn."""
-    return int(request.deadline_seconds * 1000) + int(settings.retention_seconds * 1000) + _DAY_MS
-
-
-def replayed(
-    request: TurnRequest, settings: Settings, *, model: str = "", prompt: str = ""
-) -> tuple[TurnRequest, frozenset[str]]:
-    """The request of a replay, and the fields that stay whatever a policy file gives.
-
-    Another model gets its own rules and attempts where the turn had those of its model; what its caller named stays.
-
-    ``model``: whom to ask instead, ``prompt``: the message instead of the last one; empty for the same.
-    """
-    # Whether it may run was asked for once; the person who replays it wants it to run, and did not ask then.
-    request = replace(request, after="", traceparent="")
-    if prompt:
-        request = replace(request, messages=(*request.messages[:-1], {**request.messages[-1], "content": prompt}))
-    if not model or model == request.model:
-        return request, frozenset((*_FILLED, "locale"))
-    before, now = settings.of_model(request.model), settings.of_model(model)
-    unnamed = [
-        name
-        for name, setting in _FILLED.items()
-        if (name in request.applied.filled if request.applied else getattr(request, name) == getattr(before, setting))
-    ]
-    changes: dict[str, Any] = {name: getattr(now, _FILLED[name]) for name in unnamed}
-    if request.escalation == escalation_of(before):
-        changes["escalation"] = None
-    return replace(request, model=model, applied=None, template="", **changes), frozenset((*_FILLED, "locale")) - {
-        *unnamed
-    }
-
+from api_client.turns.admission import check, completed
+from api_client.turns.canceller import Canceller
+from api_client.turns.phase_requests import requests_of
+from api_client.turns.submission import arguments, digest, keep_key_ms
+from api_client.turns.turn_line import TurnLine
 
 log = ModuleLog(__name__)
 
@@ -350,7 +48,7 @@ class Submitter:
         policies: Policies,
         flows: Flows,
         prompts: Prompts,
-        spending: Spending,
+        spending: BudgetLedger,
     ) -> None:
         self._spending = spending
         self._store = store
@@ -487,7 +185,7 @@ class Submitter:
             raise IdempotencyConflict(key)
         return str(earlier)
 
-    async def _with_kept_policy(self, request: TurnRequest, applied: Applied) -> TurnRequest:
+    async def _with_kept_policy(self, request: TurnRequest, applied: AppliedPolicy) -> TurnRequest:
         """The request, its policy being in the store. A replay whose policy is gone gets the one of today."""
         policy = applied.hash
         if await keep(self._store, policy, self._policies.text_of(policy)):

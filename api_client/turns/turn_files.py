@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from api_client.contract.issues import HelixError
-from api_client.contract.keys import delivery_name, repaired_name, session_directory
-from api_client.contract.phases import phases_folder
-from api_client.contract.record import AttemptRecord
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.errors import HelixError
+from api_client.contract.phase_place import phases_folder
+from api_client.contract.session_paths import delivery_name, repaired_name, session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
-from api_client.snapshots import Objects, Snapshot, SnapshotReader, contents
+from api_client.snapshots import Snapshot
+from api_client.snapshots.objects import Objects, SnapshotReader, contents
 
 #: Files listed of a turn, how deep in folders, and entries looked at in each of its folders.
 MOST_FILES = 200

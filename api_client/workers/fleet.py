@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import secrets
-import time
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from api_client.broker import Announcer
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.owners import shown_owner
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.contract.turn import TurnState, shown_owner
+from api_client.contract.turn import TurnState
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing
-from api_client.store import Store
-from api_client.workers.reason import Facts, Reason, Row, Wait, Waiting
+from api_client.workers.reason import Facts, Reason, Row, Wait, WaitingGroup
 
 #: A wait for a slot that is longer is said to be long.
 LONG_SECONDS = 60.0
@@ -96,7 +91,7 @@ def disk(free: int, where: str) -> Alert:
 
 
 def alerts(
-    fleet: Fleet, facts: Facts, *, overdue: int, waits: Sequence[Waiting], folders: Collection[str] = ()
+    fleet: Fleet, facts: Facts, *, overdue: int, waits: Sequence[WaitingGroup], folders: Collection[str] = ()
 ) -> Iterator[Alert]:
     """Yield what keeps turns from going on, causes first; what follows from a cause is not said again.
 
@@ -159,14 +154,14 @@ def _of_workers(fleet: Fleet) -> Iterator[Alert]:
         yield Alert("sick", f"{host} carries out no turns: {why}", SICK_FIX)
 
 
-def _said(group: Waiting, at: float) -> str:
+def _said(group: WaitingGroup, at: float) -> str:
     """Return how many turns wait, why, and how long the first of them has."""
     turns = "1 turn waits" if group.count == 1 else f"{group.count} turns wait"
     return f"{turns}, the longest for {max(0, int(at - group.since))} s: {group.wait.words()}"
 
 
 @dataclass(frozen=True, slots=True)
-class Doing:
+class HeldTurn:
     """A turn that a worker holds: the task it carries out, since when (seconds since the epoch)."""
 
     turn_id: str
@@ -211,7 +206,7 @@ class WorkerLine:
     started_at: float
     heard_at: float
     silent_seconds: float
-    doing: tuple[Doing, ...]
+    doing: tuple[HeldTurn, ...]
     kept: tuple[KeptAgent, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -270,10 +265,10 @@ def roster(
     ``reports``: the last one of each; ``ended``: of those that ended in peace and were not started again under their
     names. ``rows``: unfinished turns. ``now`` in seconds since the epoch.
     """
-    doing: dict[str, list[Doing]] = defaultdict(list)
+    doing: dict[str, list[HeldTurn]] = defaultdict(list)
     for row in rows:
         if row.held:
-            doing[row.worker].append(Doing(row.turn_id, row.task, row.since / 1000))
+            doing[row.worker].append(HeldTurn(row.turn_id, row.task, row.since / 1000))
     gone = {each.name for each in missing(reports, now)}
     lines = [_line(each, sorted(doing[each.name], key=lambda one: one.since), gone, now) for each in reports]
     known = {line.name for line in lines}
@@ -283,7 +278,7 @@ def roster(
     return sorted(lines, key=lambda line: (line.state != "gone", line.state in _OVER, line.name))
 
 
-def _line(each: WorkerReport, doing: list[Doing], gone: set[str], now: float) -> WorkerLine:
+def _line(each: WorkerReport, doing: list[HeldTurn], gone: set[str], now: float) -> WorkerLine:
     silent = max(0.0, now - each.at)
     return WorkerLine(
         name=each.name,
@@ -312,7 +307,7 @@ def _kept(each: WorkerReport) -> tuple[KeptAgent, ...]:
     return tuple(sorted(found, key=lambda one: one.since))
 
 
-def _state(each: WorkerReport, doing: list[Doing], gone: set[str], silent: float) -> str:
+def _state(each: WorkerReport, doing: list[HeldTurn], gone: set[str], silent: float) -> str:
     if silent >= HEARD_SECONDS:
         return "gone" if each.name in gone else "replaced"
     if each.sick:
@@ -322,105 +317,3 @@ def _state(each: WorkerReport, doing: list[Doing], gone: set[str], silent: float
     if each.quiet:
         return "quiet"
     return "at work" if doing else "idle"
-
-
-# Readiness: a probe is published like a turn's link, and a worker must claim it within seconds. A process that is up
-# proves nothing: a worker can be alive and consume no message. The probe goes the way of a turn (broker, Celery, a
-# slot's thread, the store) but is not one: no record, no event, no counter, nothing in Flower.
-
-_LOOK_SECONDS = 0.05
-#: A good answer holds for this long, so that health checks of many load balancers make one probe.
-_FRESH_SECONDS = 5.0
-#: The same for the store's answer to a write.
-_WRITTEN_SECONDS = 1.0
-_KEPT_MS = 60_000
-#: Unfinished turns whose leases are looked at, to tell a busy worker from a silent one.
-_LEASES = 1_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QueueProbe:
-    """The result of a probe in one queue.
-
-    Attributes:
-        state: claimed; busy (not claimed, but workers hold turns: every slot is at work); or silent.
-        worker: who claimed it. seconds: how long that took, or how long was waited.
-    """
-
-    queue: str
-    state: str
-    worker: str = ""
-    seconds: float = 0.0
-
-
-class Prober:
-    """Publishes probes. Each method raises ``StoreUnavailable`` when the store does not answer."""
-
-    def __init__(self, store: Store, announcer: Announcer) -> None:
-        self._store = store
-        self._redis, self._ask = store.redis, store.ask
-        self._announcer = announcer
-        self._lock = asyncio.Lock()
-        self._last: tuple[float, tuple[QueueProbe, ...]] = (0.0, ())
-        self._writing = asyncio.Lock()
-        self._written = 0.0
-
-    async def writable(self) -> None:
-        """Make sure that the store takes a write now, as it must for a turn. Many callers at once make one.
-
-        A store that only reads (full, a replica, its disk gone) answers a ping all the same. Raises
-        ``StoreUnavailable``: it does not.
-        """
-        async with self._writing:
-            if self._written and time.monotonic() - self._written < _WRITTEN_SECONDS:
-                return
-            self._written = 0.0
-            key = Keys(self._store.namespace).written
-            await self._ask(self._redis.set(key, secrets.token_hex(8), px=_KEPT_MS))
-            await self._store.require_taken()
-            self._written = time.monotonic()
-
-    async def ready(self, seconds: float) -> bool:
-        """Return whether a turn would be claimed within seconds. Many callers at once make one probe."""
-        async with self._lock:
-            at, last = self._last
-            if not (last and time.monotonic() - at < _FRESH_SECONDS):
-                found = await self.probe(seconds)
-                # A bad answer is not kept: the next caller looks again.
-                good = all(each.state != "silent" for each in found)
-                self._last = (time.monotonic(), found if good else ())
-                return good
-            return True
-
-    async def probe(self, seconds: float) -> tuple[QueueProbe, ...]:
-        """Publish a probe into each queue, and wait for their claims at most so long."""
-        nonce, began = secrets.token_hex(8), time.monotonic()
-        key = Keys(self._store.namespace).probe(nonce)
-        queues = (RUN_QUEUE, CHECK_QUEUE)
-        for queue in queues:
-            await self._announcer.probe(queue, nonce, expires=max(30.0, seconds))
-        taken: dict[str, QueueProbe] = {}
-        while len(taken) < len(queues) and time.monotonic() - began < seconds:
-            for queue, worker in (await self._ask(self._redis.hgetall(key))).items():
-                name = queue.decode()
-                passed = round(time.monotonic() - began, 3)
-                taken.setdefault(name, QueueProbe(queue=name, state="claimed", worker=worker.decode(), seconds=passed))
-            if len(taken) < len(queues):
-                await asyncio.sleep(_LOOK_SECONDS)
-        if len(taken) == len(queues):
-            return tuple(taken[queue] for queue in queues)
-        rest = "busy" if await self._held() else "silent"
-        return tuple(taken.get(queue, QueueProbe(queue=queue, state=rest, seconds=seconds)) for queue in queues)
-
-    async def _held(self) -> bool:
-        """Return whether any worker keeps a lease now: then it is alive, and may have no free slot."""
-        now = await self._store.clock_ms()
-        for keys in self._store.shards:
-            ids = await self._ask(self._redis.zrange(keys.due, 0, _LEASES - 1))
-            pipe = self._redis.pipeline(transaction=False)
-            for raw in ids:
-                turn_id = raw.decode()
-                pipe.hget(keys_of(self._store.namespace, turn_id).turn(turn_id), "lease_until")
-            if any(int(until or 0) > now for until in await self._ask(pipe.execute())):
-                return True
-        return False

@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from api_client.budgets import Spent
+from api_client.budgets.budget import Spent
 from api_client.contract.counters import label
-from api_client.contract.declared import table_beside
-from api_client.contract.error_codes import StoreRefusal
+from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.tasks import QUEUES, RUN_QUEUE
 from api_client.contract.turn import TurnState, shard_of
+from api_client.contract.word_tables import table_beside
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
-from api_client.pauses import BREAKER, INTAKE, LIMIT, Pause, clock_time
+from api_client.pauses.pause import BREAKER, INTAKE, LIMIT, Pause, clock_time
 
 #: A turn that waits so long is stuck, if a slot is free and its queue's workers took nothing for ``STILL_SECONDS``.
 STUCK_SECONDS, STILL_SECONDS = 300.0, 30.0
@@ -361,7 +361,7 @@ def heads(rows: Iterable[Row]) -> dict[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingGroup:
     """Turns that do not run for the same reason: how many, the one that waits longest, and since when it does.
 
     ``queue`` is where a worker would take them. ``since`` in seconds since the epoch.
@@ -379,22 +379,22 @@ class Waiting:
         return {**self.wait.to_dict(), **more}
 
 
-def waiting(rows: Sequence[Row], facts: Facts) -> list[Waiting]:
+def waiting(rows: Sequence[Row], facts: Facts) -> list[WaitingGroup]:
     """Every turn that does not run, the longest waiting first."""
-    first, found = heads(rows), list[Waiting]()
+    first, found = heads(rows), list[WaitingGroup]()
     for row in rows:
         if wait := why(row, first[row.session_id], facts):
             since = row.parked_at / 1000 or min(_waits_since(row, facts), facts.at)
             if wait.reason not in FOR_A_WORKER | {Reason.UNFIT, Reason.PERSON}:
                 since = row.created_at / 1000
             queue = QUEUES.get(row.task, RUN_QUEUE)
-            found.append(Waiting(wait=wait, turn_id=row.turn_id, queue=queue, since=since))
+            found.append(WaitingGroup(wait=wait, turn_id=row.turn_id, queue=queue, since=since))
     return sorted(found, key=lambda each: each.since)
 
 
-def grouped(found: Iterable[Waiting]) -> list[Waiting]:
+def grouped(found: Iterable[WaitingGroup]) -> list[WaitingGroup]:
     """Those that do not run for the same reason together: what concerns all turns first."""
-    groups: dict[tuple[Reason, str, str], Waiting] = {}
+    groups: dict[tuple[Reason, str, str], WaitingGroup] = {}
     for each in found:
         key = (each.wait.reason, each.wait.subject, each.wait.said)
         if known := groups.get(key):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.messages import tool_answered
+from api_client.contract.tool_replies import tool_answered
 from tests.agents.running import RUNNERS, Agent, program_of
 from tests.agents.stub import Services, StubReply, calls, fails, says
 from tests.runs import Asked

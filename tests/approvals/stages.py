@@ -19,7 +19,7 @@ from tests.runs import order_in
 from worker.runners.acp import agent_client
 from worker.runners.acp.agent_client import Client
 from worker.runners.base import Order, ToolOrders
-from worker.runners.claude.completion_gate import TOOL_HOOK
+from worker.runners.claude.hooks import TOOL_HOOK
 from worker.runners.codex import runner as codex
 from worker.runners.permits import PermitKeeper, tool_orders, waiting
 

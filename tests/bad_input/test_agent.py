@@ -9,8 +9,8 @@ from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome, Turn, TurnRequest
 from tests.installation import Installation
 from tests.support import wait_until
-from worker.enforcement.documents.splice import step_of
-from worker.turns.transitions.after_judging import Usage
+from worker.enforcement.documents.step import step_of
+from worker.turns.transitions.usage import Usage
 
 
 @pytest.mark.parametrize("word", ["dоne", "ｄone", "done\u200b", "d0ne", "done'--", "DONE;"])

@@ -25,21 +25,23 @@ import redis
 import structlog
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnRequest, shard_of
-from api_client.store.store import OneConnection, heed_cancellation
-from api_client.turns.record.changes import Claim
-from api_client.turns.record.encoding import Answer, Move, attempt_facts
+from api_client.store.connection import OneConnection
+from api_client.store.store import heed_cancellation
+from api_client.turns.record.claim import Claim
 from api_client.turns.record.ledger import Ledger
+from api_client.turns.record.moves import Answer, Move, attempt_facts
 from tests.bench.turns.costs import store_costs
-from worker.agents import Ability
+from worker.agents.ability import Ability
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.lean import lift_open_files
-from worker.turns.leases.host import Host, Work, WorkerHeartbeat
+from worker.turns.leases.host import Host
 from worker.turns.leases.reaper import Reaper
-from worker.turns.loops import Watcher
+from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
+from worker.turns.loops.watching import Watcher
 
 _OWNERS, _AT_ONCE, _LOOK_SECONDS, _TO_TAKE, _PATIENCE = 1_000, 200, 20.0, 60.0, 300.0
 _MESSAGE = ({"role": "user", "content": "Which cache do we take, and why? " * 8},)

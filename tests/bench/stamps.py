@@ -54,12 +54,12 @@ def stamped(owner: Any, name: str, begins: str = "", ends: str = "", of: Callabl
 
 
 def _engine() -> None:
-    from api_client.store.store import _Line
+    from api_client.store.connection import _Line
     from api_client.turns.record.ledger import Ledger
-    from worker.turns import folders, service
+    from worker.turns import publisher, service
     from worker.turns.agent_run import AgentRun
     from worker.turns.engine import Engine
-    from worker.turns.loops import Loop
+    from worker.turns.loops.loop import Loop
     from worker.turns.service import TurnService
     from worker.turns.tasks import celery_internals
 
@@ -73,7 +73,7 @@ def _engine() -> None:
     stamped(_Line, "data_received", "loop: reply arrives")
     stamped(AgentRun, "run", "loop: agent begins", "loop: agent ended")
     stamped(service, "at_once", "loop: judging begins", "loop: judged")
-    stamped(folders, "_write", "files thread: begins", "files thread: ended")
+    stamped(publisher, "_write", "files thread: begins", "files thread: ended")
 
 
 def _client() -> None:

@@ -22,13 +22,14 @@ import redis
 import structlog
 
 from api_client.client import TurnsClient
-from api_client.contract.events import AttemptOutput
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnRequest, TurnState
-from api_client.turns.record.changes import Claim, Committed
-from api_client.turns.record.encoding import Accepted, Answer, Move, attempt_facts, progress
+from api_client.turns.record.accepted import AcceptedAnswer
+from api_client.turns.record.claim import Claim, CommitResult
+from api_client.turns.record.moves import Answer, Move, attempt_facts, progress
 from tests.on_loop import Ledger
 from worker.processes.broker import EmbeddedBroker
 
@@ -114,12 +115,12 @@ def _play(ledger: Ledger, spent: Cost, turn_id: str, session: str, text: str) ->
     spent.of("delta", lambda: [ledger.append(claim, [_PIECE]) for _ in range(_DELTAS)], _DELTAS)
     judging = _end_of_run(ledger, spent, claim, text)
     assert isinstance(judging, Claim)
-    sealed = Accepted(move=_passed(text), delivery="d").to_json(judging.facts(1))
+    sealed = AcceptedAnswer(move=_passed(text), delivery="d").to_json(judging.facts(1))
     spent.of("seal", lambda: ledger.seal(judging, sealed))
     spent.of("end", lambda: ledger.commit(judging, _passed(text)))
 
 
-def _end_of_run(ledger: Ledger, spent: Cost, claim: Claim, text: str) -> Claim | Committed:
+def _end_of_run(ledger: Ledger, spent: Cost, claim: Claim, text: str) -> Claim | CommitResult:
     """A very long text is a command of its own: the server does something else between it and the end of the run."""
     steps = ledger._changes.advance(claim, _run(text), time.monotonic())
     command, ahead = next(steps), "its text"

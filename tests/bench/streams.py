@@ -23,19 +23,19 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.events import AttemptOutput
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.turns.record import ledger as product
-from api_client.turns.record.changes import Claim
+from api_client.turns.record.claim import Claim
 from tests.installation import RelayProcess
 from tests.on_loop import Ledger
 from tests.unit.web.openwebui import Reader
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
 from worker.runners.base import AgentEvent
-from worker.turns.agent_run import EventWriter
-from worker.turns.loops import Loop
+from worker.turns.event_writer import EventWriter
+from worker.turns.loops.loop import Loop
 
 #: (a) how many streams at once, how many deltas each, and how many a second of each.
 QUICK, QUICK_DELTAS, QUICK_RATE = 50, 200, 10

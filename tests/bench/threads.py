@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from worker.turns.loops import Threads
+from worker.turns.loops.threads import Threads
 
 _CALLS, _ROUNDS, _THREADS = 6000, 5, 4
 _Hand = Callable[[Callable[[], object]], Awaitable[object]]

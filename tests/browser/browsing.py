@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.client import TurnsClient
-from api_client.contract.policy import Escalation
+from api_client.contract.escalation import Escalation
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest, TurnState, new_session_id
 from tests.installation import turns

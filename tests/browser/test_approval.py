@@ -19,7 +19,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome, Turn
-from api_client.index import Search
+from api_client.index.search import Search
 from api_client.index.selection import select
 from tests.browser.browsing import installation, store_of
 from tests.browser.conftest import Ask, open_webui_environ

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from api_client.contract.issues import HelixError
+from api_client.contract.errors import HelixError
 from api_client.contract.settings import Settings
 from tests.chaos.checker import judge
 from tests.chaos.history import read
@@ -20,7 +20,7 @@ from tests.chaos.options import Options
 from tests.chaos.report import GOOD, NOT_DONE, report
 from tests.chaos.run import Interrupted, run
 from tests.chaos.yardstick.plain import VARIANTS, run_plain
-from worker.cli.terminal import json_option, write_json, write_table
+from worker.cli.output import json_option, write_json, write_table
 from worker.logs import configure_logging
 
 #: The guards that can be switched off, to see the checker notice; see docs/reliability.md.

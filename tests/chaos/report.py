@@ -3,7 +3,7 @@
 import click
 
 from tests.chaos.checker import INVARIANTS, MUST_BE_ZERO, Judgement
-from worker.cli.terminal import one_line, write_json, write_table
+from worker.cli.output import one_line, write_json, write_table
 
 #: Exit codes: nothing violated; an invariant violated; not carried out; nothing violated, and too little met to say so.
 GOOD, VIOLATED, NOT_DONE, TOO_LITTLE = 0, 1, 2, 3

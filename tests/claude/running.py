@@ -23,7 +23,7 @@ from tests.runs import Asked, Ran, ordered, ran
 from tests.support import processes_with, wait_for
 from worker.runners import idle_agents
 from worker.runners.base import AgentEvent, Order
-from worker.runners.claude.completion_gate import read_marks
+from worker.runners.claude.hooks import read_marks
 from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.guard.processes import Processes
 

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.record import AttemptRecord
+from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnRequest
 from tests.claude.stub import Stub, calls, says, told

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import BadRequest, NotParked
+from api_client.contract.errors import BadRequest, NotParked
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import MAX_QUESTIONS
 from api_client.contract.turn import Outcome, TurnRequest, TurnState

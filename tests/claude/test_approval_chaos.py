@@ -21,10 +21,10 @@ import httpx2
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.store.audit import HOLDER
-from api_client.web.relay import question_link
+from api_client.web.relay.question_links import question_link
 from tests.claude.stub import Reply, Stub, says
 from tests.fault.matrix import Stage
 from tests.support import processes_with, wait_until

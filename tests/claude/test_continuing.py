@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.encoding import Answer
+from api_client.turns.record.moves import Answer
 from tests.claude.endings import SLOW
 from tests.claude.running import Agent, at_first_output
 from tests.claude.stub import Stub, says, told
 from tests.runs import Ran
 from worker.files import session
-from worker.files.workspace import fenced_writes
-from worker.runners.claude.command import GERMAN
+from worker.files.session_fence import fenced_writes
+from worker.runners.claude.cli_prompt import GERMAN
 
 FIRST = ({"role": "user", "content": "Baue einen Zähler"},)
 NEXT = (*FIRST, {"role": "assistant", "content": "Welchen?"}, {"role": "user", "content": "Einen roten"})

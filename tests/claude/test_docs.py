@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.claude.endings import ENDINGS
 from tests.claude.running import VERSION
-from worker.cli.checks.agents import MEASURED
+from worker.cli.checks.claude import MEASURED
 
 TEXT = (Path(__file__).parents[2] / "docs" / "claude-cli.md").read_text(encoding="utf-8")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from api_client.contract.settings import Settings
 from tests.claude.running import Agent
-from worker.cli.checks.agents import hooks, version
+from worker.cli.checks.claude import hooks, version
 
 
 def test_working_hooks_are_seen(agent: Agent) -> None:

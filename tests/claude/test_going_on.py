@@ -11,7 +11,7 @@ from api_client.contract.turn import Outcome, TurnRequest
 from tests.claude.stub import Reply, Stub, says, told
 from tests.installation import WorkerProcess
 from tests.support import processes_with
-from worker.runners.claude.command import GERMAN
+from worker.runners.claude.cli_prompt import GERMAN
 
 PIECES = [f"Satz {number} von zwanzig.\n" for number in range(1, 21)]
 WHOLE = "".join(PIECES) + "\n<!-- STEP: done -->"

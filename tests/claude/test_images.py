@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 from api_client.client import TurnsClient
+from api_client.contract.image import read_image
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, read_image
+from api_client.contract.turn import Outcome
 from tests.claude.stub import Stub, calls, says
 from tests.installation import WorkerProcess, asked
 from worker.cli.installation.openwebui import icon

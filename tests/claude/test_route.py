@@ -11,7 +11,7 @@ from tests.claude.endings import SLOW
 from tests.claude.stub import Stub, says, told
 from tests.installation import RelayProcess, WorkerProcess
 from tests.support import processes_with, wait_until
-from worker.runners.claude.command import GERMAN
+from worker.runners.claude.cli_prompt import GERMAN
 
 GOOD = "Welchen?\n\n<!-- STEP: what -->"
 ASKED = f"user: {GERMAN.message}\n\nBaue einen Zähler"

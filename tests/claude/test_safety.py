@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.keys import shipped
+from api_client.contract.session_paths import shipped
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, calls, says, told
 from worker.files import session
-from worker.files.workspace import fenced_writes
+from worker.files.session_fence import fenced_writes
 
 _OK = says("Gut.")
 

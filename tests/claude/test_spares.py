@@ -26,11 +26,11 @@ from tests.installation import WorkerProcess
 from tests.runs import Ran, ordered
 from tests.support import alive, processes_with, wait_for, wait_until
 from worker.runners import idle_agents
+from worker.runners.agent_life import Limits
 from worker.runners.base import AgentEvent, Order
-from worker.runners.claude.living import ClaudeSpare
 from worker.runners.claude.runner import ClaudeCliRunner
+from worker.runners.claude.spare import ClaudeSpare
 from worker.runners.guard import box, doors
-from worker.runners.idle_agents import Limits
 
 _OK = says("Guten ", "Tag.")
 

@@ -19,7 +19,7 @@ from tests.claude.stub import Stub, says, told
 from tests.installation import WorkerProcess
 from tests.support import processes_with, wait_until
 from worker.files.workspace import check_session_done
-from worker.runners.claude.command import GERMAN
+from worker.runners.claude.cli_prompt import GERMAN
 
 GOOD = "Welchen?\n\n<!-- STEP: what -->"
 FIRST = ({"role": "user", "content": "Baue einen Zähler"},)

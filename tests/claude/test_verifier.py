@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.phases import Phase
+from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from tests.claude.running import Agent
 from tests.claude.stub import Reply, Stub, calls, says

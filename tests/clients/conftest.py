@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.events import AttemptOutput
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.index import Found, Search
+from api_client.index.search import FoundTurn, Search
 from api_client.index.selection import select
 from tests.installation import Installation, RelayProcess
 from tests.support import wait_until
@@ -120,7 +120,7 @@ def started(*command: str | Path, home: Path, **more: str) -> subprocess.Popen[s
     return subprocess.Popen(command, env=given, cwd=home, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True)
 
 
-async def selected(settings: Settings, wanted: Search = EVERY) -> list[Found]:
+async def selected(settings: Settings, wanted: Search = EVERY) -> list[FoundTurn]:
     async with TurnsClient(settings) as client:
         return await select(client.lists, wanted)
 

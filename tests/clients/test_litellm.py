@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from api_client.contract.settings import Settings
-from api_client.index import Search
+from api_client.index.search import Search
 from tests.browser.webui import answers
 from tests.clients.conftest import CLIENTS, IMAGE, agent_writes, environ, is_accepted, needs, selected
 from tests.installation import RelayProcess

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_client.contract.events import KINDS, Event, TurnQueued, TurnRetrying, Unknown, body_of, data_of, read_event_id
+from api_client.contract.event_kinds import TurnQueued, TurnRetrying, Unknown
+from api_client.contract.events import KINDS, Event, body_of, data_of, read_event_id
 from api_client.contract.turn import Outcome
-from api_client.turns.record.encoding import Answer, Move, encode
+from api_client.turns.record.encoding import encode
+from api_client.turns.record.moves import Answer, Move
 
 DOCS = Path(__file__).parents[2] / "docs" / "events.md"
 

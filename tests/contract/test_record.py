@@ -7,22 +7,25 @@ from dataclasses import fields
 
 import pytest
 
-from api_client.contract.events import AttemptRejected, TurnFinished, body_of, data_of
-from api_client.contract.issues import Severity, TurnError, ValidationIssue, error_codes, error_data, read_issues
+from api_client.contract.attempt_record import AttemptFacts
+from api_client.contract.escalation import DecisionKind, InboxDecision
+from api_client.contract.event_kinds import AttemptRejected, TurnFinished
+from api_client.contract.events import body_of, data_of
+from api_client.contract.issue import Severity, ValidationIssue, error_codes, read_issues
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.policy import DecisionKind, InboxDecision
-from api_client.contract.record import AttemptFacts, FieldChanges, changes_of, decode_attempts, decode_turn
+from api_client.contract.record import FieldChanges, changes_of, decode_attempts, decode_turn
 from api_client.contract.tasks import QUEUES, Link, chain_of
 from api_client.contract.turn import (
     DoubleText,
-    Failing,
     Outcome,
+    PendingFailure,
     Progress,
     TurnRequest,
     TurnState,
     new_turn_id,
     shard_of,
 )
+from api_client.contract.turn_error import TurnError, error_data
 from api_client.contract.worker_reports import WorkerReport
 
 REQUEST = TurnRequest(
@@ -105,7 +108,9 @@ VALUES = {
     "int": 7,
     "bool": True,
     "float": 2.5,
-    "Failing | None": Failing(outcome=Outcome.INCOMPLETE, code="incomplete", reason="cut", why="broke_off"),
+    "PendingFailure | None": PendingFailure(
+        outcome=Outcome.INCOMPLETE, code="incomplete", reason="cut", why="broke_off"
+    ),
     "dict[str, Any]": {"a": 1},
     "tuple[ValidationIssue, ...]": (ValidationIssue("X", "wrong", "right", file="a.md", line=3),),
     "tuple[str, ...]": ("a", "b"),

@@ -21,7 +21,7 @@ from pathlib import Path
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import StoreUnavailable, TurnNotFound
+from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnState
 from tests.fault.clusters import ClusterSetUp

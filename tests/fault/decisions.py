@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any
 
-from api_client.contract.events import AttemptRejected, Body, body_of
-from api_client.contract.issues import TurnError, ValidationIssue
+from api_client.contract.event_kinds import AttemptRejected
+from api_client.contract.events import Body, body_of
+from api_client.contract.issue import ValidationIssue
 from api_client.contract.tasks import (
     FAIL,
     FALLBACK,
@@ -20,10 +21,12 @@ from api_client.contract.tasks import (
     Link,
 )
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
+from api_client.contract.turn_error import TurnError
 from api_client.store.commands import Word, load_script
-from api_client.turns.record.encoding import Answer, Move, encode, progress
+from api_client.turns.record.encoding import encode
+from api_client.turns.record.moves import Answer, Move, progress
 from tests.fault import scripts
-from worker.turns.transitions.after_judging import JudgedRun
+from worker.turns.transitions.judged_run import JudgedRun
 
 #: Links that run an agent.
 RUNS = frozenset(JUDGED_BY)

@@ -91,7 +91,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a clock that jumps is trusted",
-        _RECORD + "beats.py",
+        "api_client/turns/record/calm.py",
         "if abs(drift) > _JUMP_SECONDS:",
         "if False:",
         _UNIT + "test_lease.py",
@@ -99,7 +99,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a clock that was set back is not seen",
-        _RECORD + "beats.py",
+        "api_client/turns/record/calm.py",
         "self.jumped_back = drift < -_JUMP_SECONDS",
         "self.jumped_back = False",
         _UNIT + "test_lease.py",
@@ -116,7 +116,7 @@ MUTANTS = [
     # Late holders
     EngineMutant(
         "late writers keep their right",
-        "worker/files/workspace.py",
+        "worker/files/session_fence.py",
         "            if name != self._name:\n                _clear(name, self._all)",
         "            pass",
         "tests/unit/consultant/test_session_fence.py",
@@ -124,7 +124,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a file is written past its holder's folder",
-        "worker/files/workspace.py",
+        "worker/files/session_fence.py",
         "by_way_of=self.drafts",
         "by_way_of=folder",
         "tests/unit/consultant/test_session_fence.py",
@@ -246,7 +246,7 @@ MUTANTS = [
     EngineMutant(
         "what a store forgot is not sent again",
         _RECORD + "changes.py",
-        "if (yield from self._sent(claim, forgotten)) == Paused():",
+        "if (yield from self._sent(claim, forgotten)) == PauseRefusal():",
         "if False:",
         _UNIT + "test_queue.py",
         "test_a_holder_sends_again_what_the_store_forgot_and_then_goes_on",
@@ -262,7 +262,7 @@ MUTANTS = [
     # What a holder knows, and what is asked for only where it can be there
     EngineMutant(
         "what a holder knew of an attempt outlives its change",
-        _RECORD + "changes.py",
+        "api_client/turns/record/claim.py",
         " if number != move.attempt}",
         "}",
         _UNIT + "test_record.py",
@@ -343,7 +343,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "an answer goes with its attempts before its record does",
-        "api_client/index/selection.py",
+        "api_client/index/clearing.py",
         'if lives["attempts"] < lives["records"]:',
         "if False:",
         _STORE + "test_long_texts.py",
@@ -352,7 +352,7 @@ MUTANTS = [
     # An agent's output
     EngineMutant(
         "what waits when the agent ends is dropped",
-        _TURNS + "agent_run.py",
+        "worker/turns/event_writer.py",
         "        left, self._waiting = self._waiting, []\n",
         "        left, self._waiting = [], []\n",
         _UNIT + "test_record.py",
@@ -360,7 +360,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a long rest is left to the commit",
-        _TURNS + "agent_run.py",
+        "worker/turns/event_writer.py",
         "self._closing = _size(self._waiting) <= _LEFT",
         "self._closing = True",
         _UNIT + "test_record.py",
@@ -368,7 +368,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a run with half a log counts",
-        _TURNS + "agent_run.py",
+        "worker/turns/event_writer.py",
         "        if self._fault:\n            raise self._fault\n",
         "",
         _UNIT + "test_loop.py",
@@ -385,7 +385,7 @@ MUTANTS = [
     # Slots, and which turn comes next
     EngineMutant(
         "a process takes more turns than it has slots",
-        _TURNS + "service.py",
+        "worker/turns/slots.py",
         "            if self._busy.get(queue, 0) >= self._limits.get(queue, 0):\n                return False\n",
         "",
         _UNIT + "test_queue.py",
@@ -393,7 +393,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "a slot that gets free wakes nobody",
-        _TURNS + "service.py",
+        "worker/turns/slots.py",
         "            self._on_free()",
         "            pass",
         _UNIT + "test_queue.py",
@@ -401,7 +401,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "turns that failed hold up all others",
-        _TURNS + "tasks/registration.py",
+        "worker/turns/tasks/next_queue.py",
         "if self._in_a_row < PREFERRED_IN_A_ROW:",
         "if True:",
         _UNIT + "test_queue.py",
@@ -474,7 +474,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "an answer is published without a seal",
-        _TURNS + "folders.py",
+        "worker/turns/publisher.py",
         "if await parts.ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(move.attempt)), kept):",
         "if True:",
         _ACCEPTING,
@@ -499,7 +499,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "files that a rule could look beside are judged in the loop",
-        _TURNS + "links.py",
+        "worker/turns/validation.py",
         "            if not case.bounded:\n                return None\n        attempt",
         "        attempt",
         _AT_ONCE,
@@ -515,7 +515,7 @@ MUTANTS = [
     ),
     EngineMutant(
         "what was recorded of a run stays when its answer is published",
-        _TURNS + "folders.py",
+        "worker/turns/publisher.py",
         "    forget_runs(parts.settings, turn, ended)\n",
         "",
         _AT_ONCE,

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Self
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import StoreUnavailable, TurnNotFound
+from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from tests.fault.sentinels import SentinelSetUp
 from tests.support import wait_until
 from worker.logs import configure_logging
 from worker.turns.leases.replica_watch import ReplicaWatch
-from worker.turns.loops import Watch
+from worker.turns.loops.watching import Watch
 
 #: How long an old master is there again before the next fault: sentinels make it a replica after about ten seconds.
 _BACK_SECONDS = (0.5, 4.0, 12.0)

@@ -20,9 +20,10 @@ import httpx2
 import openai
 
 from api_client.client import TurnsClient
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.events import Event
-from api_client.contract.issues import StoreUnavailable
-from api_client.contract.turn import LOCAL_OWNER, Turn
+from api_client.contract.owners import LOCAL_OWNER
+from api_client.contract.turn import Turn
 from tests import records
 from tests.chaos.checker import counters
 from tests.installation import Installation, children_of, settings_on

@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from api_client.contract.events import AttemptOutput, Body, data_of
+from api_client.contract.event_kinds import AttemptOutput
+from api_client.contract.events import Body, data_of
 from api_client.store.commands import RESUME_SECONDS
 from tests.fault.decisions import read_commit
 from tests.fault.scripts import ANNOUNCE_MS, LEASE_MS, STRIKES, told_by

@@ -13,12 +13,13 @@ from typing import Any
 
 import hiredis
 
-from api_client.contract.events import AttemptOutput, Body, body_of
+from api_client.contract.event_kinds import AttemptOutput
+from api_client.contract.events import Body, body_of
 from api_client.contract.keys import keys_of
 from api_client.contract.tasks import PHASE_RUN, RUN, VALIDATE, Link
 from api_client.contract.turn import TurnRequest
 from api_client.store.commands import turn_keys
-from api_client.turns.record.encoding import flat
+from api_client.turns.record.moves import flat
 from tests.fault import rules, scripts
 from tests.fault.aftermath import judge_end
 from tests.fault.decisions import CHOICES, RUNS, STRAIGHT, Sent, commit_arguments, read_commit

@@ -9,7 +9,7 @@ from redis.sentinel import Sentinel
 
 from tests.ports import free_port
 from tests.support import wait_for
-from worker.cli.checks.store import online
+from worker.cli.checks.broker import online
 from worker.processes.broker import find_server
 
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import StoreUnavailable, TurnNotFound
+from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import TurnNotFound
+from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome
 from tests.fault.conftest import judged
 from tests.fault.matrix import LEASE_SECONDS, Runs, Stage

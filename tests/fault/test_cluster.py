@@ -14,18 +14,18 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.store.cluster import slot_of
 from api_client.store.connecting import connect, open_store
-from api_client.store.store import Connection
+from api_client.store.connection import Connection
 from tests.fault.clusters import ClusterSetUp
 from tests.fault.conftest import Meeting, judged
 from tests.installation import Installation, asked
 from tests.support import wait_for, wait_until
-from worker.cli.checks.store import brokers
+from worker.cli.checks.broker import brokers
 
 
 @pytest.fixture(scope="module")

@@ -15,16 +15,16 @@ from dataclasses import dataclass
 
 import pytest
 
-from api_client.broker import Announcer
+from api_client.broker.announcer import Announcer
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.failpoints import POINTS
-from api_client.contract.keys import delivery_name
 from api_client.contract.marker import answer_text
+from api_client.contract.session_paths import delivery_name
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, Turn
 from api_client.store import Store
-from api_client.turns.record.changes import Claim
+from api_client.turns.record.claim import Claim
 from tests.fault.conftest import judged
 from tests.fault.matrix import WHOLE, Caller, Runs, Stage, left_in_store, resume, stubbornly
 from tests.installation import asked as message

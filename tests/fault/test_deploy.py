@@ -20,7 +20,7 @@ from tests.fault.conftest import Meeting, judged
 from tests.installation import Installation, environ_of
 from tests.installation import asked as message
 from tests.support import wait_for, wait_until
-from worker.processes.program import IsolatedLinks
+from worker.processes.isolation import IsolatedLinks
 from worker.turns.engine import Engine
 from worker.turns.tasks.celery_internals import Receiver
 

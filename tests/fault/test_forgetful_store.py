@@ -14,15 +14,16 @@ from pathlib import Path
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.events import RESET, AttemptOutput, Event
-from api_client.contract.issues import TurnNotFound
+from api_client.contract.errors import TurnNotFound
+from api_client.contract.event_kinds import AttemptOutput
+from api_client.contract.events import RESET, Event
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome
 from api_client.store.connecting import connect
-from api_client.turns.record.changes import Claim
-from api_client.turns.record.encoding import Move
+from api_client.turns.record.claim import Claim
+from api_client.turns.record.moves import Move
 from tests.fault.conftest import Meeting, judged
 from tests.fault.scripts import FORGET
 from tests.installation import Installation, asked

@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 from api_client.contract.turn import Outcome
-from api_client.web.streaming.reply import Draft, Reply
+from api_client.web.streaming.draft import Draft
+from api_client.web.streaming.reply import Reply
 from tests.bench.economy.answers import chat
 from tests.fault.conftest import judged
 from tests.installation import Installation

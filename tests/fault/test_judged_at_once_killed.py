@@ -21,7 +21,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
-from api_client.contract.keys import delivery_name
+from api_client.contract.session_paths import delivery_name
 from api_client.contract.turn import Outcome, Turn
 from tests.fault.conftest import judged
 from tests.fault.matrix import WHOLE, Runs, Stage, guard_of, left_in_store, resume

@@ -8,13 +8,13 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.events import AttemptOutput
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome
-from api_client.turns.record.changes import Claim
-from api_client.turns.record.encoding import Answer, Move
+from api_client.turns.record.claim import Claim
+from api_client.turns.record.moves import Answer, Move
 from tests import records
 from tests.fault.conftest import judged
 from tests.installation import asked

@@ -17,7 +17,7 @@ from tests.chaos.proxy import tell
 from tests.fault.matrix import Stage
 from tests.installation import asked
 from tests.support import json_lines, wait_for, wait_until
-from worker.cli.checks.agents import leases
+from worker.cli.checks.workers import leases
 
 TURNS = 100
 #: Each way between worker and store, in seconds: the beats of 100 turns one after the other take longer than a lease.

@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.turn import Outcome, Turn, TurnState
 from tests.fault.conftest import judged
 from tests.fault.matrix import Stage, left_in_store, stubbornly

@@ -11,7 +11,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
-from api_client.contract.phases import Phase
+from api_client.contract.phase import Phase
 from api_client.contract.turn import Turn, TurnRequest
 from tests.installation import Installation
 from tests.support import put, wait_for, wait_until

@@ -208,7 +208,7 @@ def test_a_piece_that_the_worker_reads_while_the_end_is_noted_is_there_once(
 ) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"Zeile eins\n")
-    ours, held = recording.Recording(folder), recording._held_by
+    ours, held = recording.RunRecording(folder), recording._held_by
     moved = list[bytes | None]()
 
     def in_between(pipe: int) -> bytes:
@@ -219,16 +219,16 @@ def test_a_piece_that_the_worker_reads_while_the_end_is_noted_is_there_once(
         return found
 
     monkeypatch.setattr(recording, "_held_by", in_between)
-    recording.Kept(str(folder), os.dup(ours.fd), reader).finish({"code": 0})
+    recording.GuardRecording(str(folder), os.dup(ours.fd), reader).finish({"code": 0})
     assert moved == [b"Zeile eins\n"]
-    assert recording.finished(folder) == recording.Finished(b"Zeile eins\nZeile zwei\n", {"code": 0})
+    assert recording.finished(folder) == recording.FinishedRun(b"Zeile eins\nZeile zwei\n", {"code": 0})
 
 
 def test_a_recording_that_its_worker_gave_up_is_not_finished(folder: Path) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"what comes after a gap")
-    ours = recording.Recording(folder)
-    kept = recording.Kept(str(folder), os.dup(ours.fd), reader)
+    ours = recording.RunRecording(folder)
+    kept = recording.GuardRecording(str(folder), os.dup(ours.fd), reader)
     ours.give_up()
     with pytest.raises(FileNotFoundError):
         kept.finish({"code": 0})
@@ -318,15 +318,15 @@ def test_each_message_of_an_agent_has_its_own_recording_and_the_last_one_is_whol
         facts={"box": "none", "cut": False},
     )
     first, second = folder.parent / "first", folder.parent / "second"
-    agent.record(recording.Recording(first, b"head\n"))
+    agent.record(recording.RunRecording(first, b"head\n"))
     assert agent.write(b"a\n", 10)
     assert wait_for(lambda: agent.read(0.1)) == b"a\na\n"
-    agent.record(recording.Recording(second, b"head\n"))
+    agent.record(recording.RunRecording(second, b"head\n"))
     assert agent.write(b"b\n", 10)
     wait_for(lambda: not agent.silent)
     agent.terminate(0)
     wait_for(lambda: agent.wait(0))
-    assert recording.recorded(first) == recording.Finished(b"head\na\na\n", {})
+    assert recording.recorded(first) == recording.FinishedRun(b"head\na\na\n", {})
     found = wait_for(lambda: recording.finished(second))
     assert found.output == b"head\nb\nb\n", "what nobody had read is there too"
     assert (found.facts["code"], found.facts["cause"]) == (-signal.SIGKILL, "terminated")

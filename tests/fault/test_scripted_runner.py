@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 import yaml
 
+from api_client.contract.completion import ErrorKind
 from tests.runs import Asked, Played, order_in
 from tests.support import alive, processes_with, wait_for
-from worker.runners.base import MAX_ANSWER, AgentEvent, ErrorKind
+from worker.runners.base import AgentEvent
 from worker.runners.guard import supervision
 from worker.runners.guard.processes import SOURCE_ROOT, Processes
 from worker.runners.scripted.runner import ScriptedRunner
+from worker.runners.transcript import MAX_ANSWER
 
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"runner-{secrets.token_hex(4)}"

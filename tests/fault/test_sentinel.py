@@ -14,17 +14,17 @@ from dataclasses import replace
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
-from api_client.contract.settings.setting_values import Sentinels
+from api_client.contract.settings.sentinels import Sentinels
 from api_client.contract.turn import Outcome
 from tests.fault.conftest import Meeting, judged
 from tests.fault.sentinels import SentinelSetUp
 from tests.installation import Installation, asked
 from tests.support import wait_for, wait_until
 from worker.turns.leases.replica_watch import ReplicaWatch
-from worker.turns.loops import Watch
+from worker.turns.loops.watching import Watch
 
 
 @pytest.fixture(scope="module")

@@ -17,12 +17,13 @@ from typing import Any
 import redis
 
 from api_client.client import TurnsClient
+from api_client.contract.completion import ErrorKind, Verdict
 from api_client.contract.tool_calls import WaitingCall
 from tests.golden import stored
 from tests.installation import settings_on
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, Play, asks, ends, says
 from worker.processes.broker import EmbeddedBroker
-from worker.runners.base import AgentEvent, Emit, ErrorKind, Order, RunResult, Stop, Verdict
+from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 
 _CALL = WaitingCall(call="c1", tool="Bash", arguments={"command": "git push"}, digest="d1", wait_seconds=600_000)
 

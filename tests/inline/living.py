@@ -9,10 +9,11 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from api_client.contract.completion import Verdict
 from tests.inline.runner import InlineRunner
 from worker.runners import idle_agents
-from worker.runners.base import Emit, Order, RunResult, Stop, Verdict
-from worker.runners.idle_agents import Limits
+from worker.runners.agent_life import Limits
+from worker.runners.base import Emit, Order, RunResult, Stop
 
 
 class LivingRunner(InlineRunner):

@@ -5,24 +5,13 @@ import functools
 import time
 from typing import Any
 
+from api_client.contract.completion import Completion, ErrorKind, Verdict, Why
 from api_client.contract.settings import Settings, load
-from worker.runners.base import (
-    AnswerTooLong,
-    Completion,
-    Emit,
-    ErrorKind,
-    Order,
-    RunResult,
-    Stop,
-    Transcript,
-    Verdict,
-    Why,
-    config_error,
-    judge,
-)
-from worker.runners.scripted import runner
-from worker.runners.scripted.agent import Player, ScriptLeft, Witness, split
+from worker.runners.base import Emit, Order, RunResult, Stop, config_error
+from worker.runners.scripted import runner, script
 from worker.runners.scripted.runner import steps_of
+from worker.runners.scripted.script_player import Player, ScriptLeft, Witness, split
+from worker.runners.transcript import AnswerTooLong, Transcript, judge
 
 
 class InlineRunner:
@@ -46,7 +35,7 @@ class InlineRunner:
         """Play the script once, in the loop. Every failure is a verdict; a bad script is a configuration error."""
         try:
             steps = steps_of(order, self._settings.root)
-        except runner.ScriptError as error:
+        except script.ScriptError as error:
             return config_error(str(error))
         if needy := [name for name, _ in steps if name in runner.PROCESS_STEPS]:
             return config_error(f"the steps {', '.join(needy)} need a process: use the runner 'scripted'")
@@ -84,7 +73,7 @@ class _InlinePlayer(Player):
         self._order = order
         self._stop = stop
 
-    async def play_async(self, steps: tuple[runner.Step, ...]) -> int:
+    async def play_async(self, steps: tuple[script.Step, ...]) -> int:
         """As ``play``; where a step takes time, the loop goes on."""
         try:
             for name, fields in steps:
@@ -134,7 +123,7 @@ def _patience(passed: float) -> float:
     return min(0.5, max(0.05, passed / 10))
 
 
-async def _play(player: _InlinePlayer, steps: tuple[runner.Step, ...], transcript: Transcript) -> Completion:
+async def _play(player: _InlinePlayer, steps: tuple[script.Step, ...], transcript: Transcript) -> Completion:
     try:
         return judge(transcript, await player.play_async(steps), {})
     except _Stopped as stopped:

@@ -8,8 +8,9 @@ from types import SimpleNamespace
 
 import redis
 
-from api_client.budgets import Spending
+from api_client.budgets.spending import BudgetLedger
 from api_client.client import TurnsClient
+from api_client.contract.completion import Completion, ErrorKind, Verdict
 from api_client.contract.events import Event
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
@@ -23,14 +24,16 @@ from tests.blocking import nothing_blocks
 from tests.on_loop import Ledger
 from tests.support import wait_for
 from worker.logs import configure_logging
-from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
+from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 from worker.turns.judges import judge_case, repair_case
 from worker.turns.leases.host import Host, obstacle
 from worker.turns.leases.lease import LeaseKeeper
-from worker.turns.loops import Loop, Threads
+from worker.turns.loops.loop import Loop
+from worker.turns.loops.threads import Threads
 from worker.turns.parts import EngineParts
-from worker.turns.service import Slots, TurnService
+from worker.turns.service import TurnService
 from worker.turns.session_files import session_files
+from worker.turns.slots import Slots
 
 GOOD = "Alles klar.\n\n<!-- STEP: done -->"
 NO_MARKER = "Alles klar."
@@ -137,7 +140,7 @@ class Bench:
                 announce=lambda *what: self.announced.append(what),
                 isolate=lambda *what: self.isolated.append(what),
                 ends=lambda: self.ends(),
-                spending=Spending(self._spent_in) if self._spent_in else None,
+                spending=BudgetLedger(self._spent_in) if self._spent_in else None,
             )
         )
 

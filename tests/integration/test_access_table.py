@@ -19,8 +19,9 @@ from fastapi.routing import iter_route_contexts
 from api_client import api_keys as ring
 from api_client.api_keys import make_token
 from api_client.client import TurnsClient
+from api_client.contract.owners import LOCAL_OWNER, owner_of_name
 from api_client.contract.settings import Settings
-from api_client.contract.turn import LOCAL_OWNER, TurnRequest, owner_of_name
+from api_client.contract.turn import TurnRequest
 from api_client.web import app as relay_app
 from api_client.web.app import create_app
 from api_client.web.pages.render import VERSION

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from api_client.client import Done, TurnsClient, act_on_all
+from api_client.actions import Done, act_on_all
+from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.index import Search
+from api_client.index.search import Search
 from api_client.index.selection import select
 from tests.installation import Installation, Said
 

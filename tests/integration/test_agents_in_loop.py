@@ -11,13 +11,15 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.completion import Completion, Verdict
 from tests.runs import Asked, order_in
 from tests.support import wait_until
-from worker.runners.base import AgentEvent, Completion, Order, RunResult, Transcript, Verdict
-from worker.runners.guard import marks, supervision
-from worker.runners.guard.launch import Play
+from worker.runners.base import AgentEvent, Order, RunResult
+from worker.runners.guard import marks, watch
+from worker.runners.guard.process_runner import Play
 from worker.runners.guard.processes import Processes
 from worker.runners.scripted.runner import ScriptedRunner
+from worker.runners.transcript import Transcript
 
 AGENTS = 20
 
@@ -45,7 +47,7 @@ async def test_agents_at_work_have_no_thread_each_and_all_are_heard(agents: Proc
     (order.workdir / "go").touch()
     for result in await asyncio.gather(*runs):
         assert (result.completion.verdict, result.text) == (Verdict.COMPLETE, "Ja. Gut.")
-    assert supervision._rounds == {}, "nobody is watched any more"
+    assert watch._rounds == {}, "nobody is watched any more"
 
 
 class Clearing(ScriptedRunner):
@@ -126,7 +128,7 @@ async def test_what_breaks_while_an_agent_is_heard_ends_it_and_is_not_swallowed(
     monkeypatch.setattr(Transcript, "take_line", breaks)
     with pytest.raises(ZeroDivisionError):
         await ScriptedRunner(agents).run_async(order, lambda _: None, Asked())
-    assert supervision._rounds == {}
+    assert watch._rounds == {}
 
 
 async def test_an_agent_whose_run_is_cancelled_is_ended(agents: Processes, order: Order) -> None:
@@ -138,7 +140,7 @@ async def test_an_agent_whose_run_is_cancelled_is_ended(agents: Processes, order
         await run
     await wait_until(lambda: agents._running().agent_of(order.mark) is None)
     assert order.mark not in [mark for _, mark in marks.marks()]
-    assert supervision._rounds == {}
+    assert watch._rounds == {}
 
 
 async def test_events_of_the_end_come_before_the_result(agents: Processes, order: Order) -> None:

@@ -18,13 +18,13 @@ from typing import Any
 import httpx2
 import pytest
 
-from api_client.contract.issues import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.escalation import Escalation
 from api_client.contract.keys import GC_AT, Keys
 from api_client.contract.notices import Notice
-from api_client.contract.policy import Escalation
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.pauses import Pause
+from api_client.pauses.pause import Pause
 from tests.fault.staged.disk_full import small_disk
 from tests.installation import Installation, RelayProcess, WorkerProcess
 from tests.on_loop import outbox_of

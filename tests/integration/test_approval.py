@@ -12,18 +12,20 @@ import pytest
 from click.testing import CliRunner
 
 from api_client import api_keys as ring
-from api_client.contract.issues import BadRequest, NotParked
+from api_client.contract.errors import BadRequest, NotParked
+from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.tool_calls import Answerer, WaitingCall
-from api_client.contract.turn import Outcome, Turn, TurnState, owner_of_name
+from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.store.audit import HOLDER
 from api_client.web.app import create_app
 from api_client.web.bodies.models import StreamMode
-from api_client.web.intake import Submitted
-from api_client.web.openwebui.answers import detached
-from api_client.web.streaming.following import stream
-from api_client.web.streaming.reply import Reply, page_of
+from api_client.web.intake import SubmittedTurn
+from api_client.web.openwebui.attached import detached
+from api_client.web.streaming.chat_stream import stream
+from api_client.web.streaming.reply import Reply
+from api_client.web.streaming.reply_forms import page_of
 from tests.html import Document
 from tests.installation import environ_of, web
 from tests.integration.engine import GOOD, Bench, asks, says
@@ -143,7 +145,7 @@ async def chat(settings: Settings, turn: Turn, mode: StreamMode = StreamMode.VAL
     async with app.router.lifespan_context(app):
         asked = {"model": "scripted", "created": 1, "locale": "de", "status": True, "page": True, "pages": PUBLIC}
         page = page_of(Reply(turn_id=turn.turn_id, owner=turn.request.owner, **asked), mode)
-        turn_seen = Submitted(turn.turn_id, seen=turn.seq)
+        turn_seen = SubmittedTurn(turn.turn_id, seen=turn.seq)
         frames = [each async for each in stream(app.state.relay, page, turn_seen)]
     return Reader().read(json.loads(frame[6:]) for frame in frames if frame.startswith(b"data: {"))
 
@@ -237,7 +239,7 @@ async def test_an_expired_a_foreign_and_a_changed_link_are_refused_and_noted(
         assert set(await lines(bench, turn)) == {("answer", HOLDER, True)}
         assert (await said(http, link, "edit", text="x"))[0] == 400
         late = float(until) + 1
-        monkeypatch.setattr("api_client.web.relay.time.time", lambda: late)
+        monkeypatch.setattr("api_client.web.relay.question_links.time.time", lambda: late)
         status, text = await said(http, link, "approve")
         assert (status, "waits for no answer" in text) == (409, True)
     assert (await lines(bench, turn))[-1] == ("approve", HOLDER, True)

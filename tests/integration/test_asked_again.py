@@ -2,14 +2,15 @@
 
 import pytest
 
+from api_client.contract.completion import Completion, ErrorKind, Verdict, Why
 from api_client.contract.turn import Outcome
 from tests.bench.economy.agents import AGENTS
 from tests.bench.economy.corpus import Case, cases
 from tests.bench.economy.play import lay_out, play
 from tests.integration.engine import FIRST, Bench, Play
 from tests.support import wait_until
-from worker.enforcement.going_on import go_on_feedback
-from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict, Why
+from worker.enforcement.feedback import go_on_feedback
+from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 
 
 def agent(case: Case, behaviour: str) -> list[Play]:

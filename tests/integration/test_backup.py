@@ -18,17 +18,17 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import RestoreRefused
-from api_client.contract.phases import Phase
+from api_client.contract.errors import RestoreRefused
+from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
-from api_client.index import Search
+from api_client.index.search import Search
 from api_client.index.selection import select
 from tests.fault.staged.restore import DUMP, Forged, hostile, places, tree
 from tests.installation import Installation, asked, end_all, run
 from tests.ports import free_port
 from tests.support import wait_for, wait_until
-from worker.backup import backup
-from worker.backup.backup import fitting_server
+from worker.backup import keyspace, restoring
+from worker.backup.keyspace import fitting_server
 from worker.processes.broker import EmbeddedBroker, Server, find_server
 
 #: A chat's agent that answers, and one of a phase that writes its file.
@@ -229,7 +229,7 @@ def test_a_refused_archive_leaves_the_place_as_it_was(tmp_path: Path) -> None:
         for what, forged in hostile(tmp_path / "outside", 64 * 2**20).items():
             forged.write(archive)
             with pytest.raises(RestoreRefused):
-                backup.restore(settings, archive, contextlib.nullcontext)
+                restoring.restore(settings, archive, contextlib.nullcontext)
             assert look() == before, what
 
 
@@ -263,7 +263,7 @@ def test_a_server_that_reads_the_backup_and_fits_the_store_is_taken(private_sett
     broken.chmod(0o755)
     servers = [Server(broken, "9.9.9", "PATH"), find_server()]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(backup, "find_servers", lambda: iter(servers))
+        patched.setattr(keyspace, "find_servers", lambda: iter(servers))
         assert fitting_server(private_settings, b"REDIS0010") == servers[1]
         with pytest.raises(RestoreRefused, match=r"broken-server 9.9.9 does not read it.*on PATH"):
             fitting_server(private_settings, b"REDIS0099")

@@ -12,8 +12,8 @@ import pytest
 
 from api_client import api_keys
 from api_client.client import TurnsClient
-from api_client.contract.issues import StoreUnavailable
-from api_client.contract.phases import Phase
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from tests.installation import Installation, command
 from tests.integration.engine import GOOD

@@ -12,9 +12,10 @@ import httpx2
 import pytest
 
 from api_client import api_keys as keys
-from api_client.client import Change, act
+from api_client.actions import Change, act
+from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
-from api_client.contract.turn import TurnRequest, owner_of_name
+from api_client.contract.turn import TurnRequest
 from api_client.web.app import create_app
 from tests.html import Document
 from tests.integration.engine import GOOD, NO_MARKER, Bench, says

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.table import redactor, secrets_of
+from api_client.contract.settings.redaction import redactor, secrets_of
 from tests.installation import Installation, asked, environ_of, turns
-from worker.cli.turns.turn import without_texts
+from worker.cli.turns.bundle import without_texts
 
 SECRET = "q7-very-secret-key"
 PROMPT = "Schreibe ein ADR über Flieder und Zimt"

@@ -37,12 +37,12 @@ from worker.turns.tasks.celery_internals import (
     Intake,
     QueueOrder,
     Receiver,
-    Task,
     expire,
     own_queue_of,
     worker_settings,
 )
 from worker.turns.tasks.registration import register
+from worker.turns.tasks.task_events import Task
 
 TURN = "t0-" + "a" * 32
 

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.completion import Completion, Verdict
 from api_client.contract.settings import Settings
 from tests.agents.page import _cells
 from tests.installation import turns
 from worker.certification.trial import SITUATIONS, Trial, tried
-from worker.cli.checks.agents import _counts, _line
-from worker.runners.base import Completion, Order, RunResult, Verdict
-from worker.runners.guard.launch import Play
+from worker.cli.checks.certifying import _counts, _line
+from worker.runners.base import Order, RunResult
+from worker.runners.guard.process_runner import Play
 from worker.runners.guard.processes import Processes
 from worker.runners.http.runner import OpenAiHttpRunner
 from worker.runners.python.runner import PythonRunner

@@ -11,7 +11,7 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
-from api_client.turns.record.changes import Claim
+from api_client.turns.record.claim import Claim
 from tests.installation import Installation, Said, environ_of, turns
 from tests.on_loop import Ledger
 from tests.support import wait_for

@@ -15,12 +15,12 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, ReadOnlyError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from api_client.contract.issues import SettingsError
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from api_client.store import Store
 from api_client.store.commands import plain_script
 from api_client.store.connecting import connect, open_store
-from api_client.store.store import Connection
+from api_client.store.connection import Connection
 from tests.ports import free_port
 from tests.proxy import LossyProxy
 from tests.support import certificate, wait_until

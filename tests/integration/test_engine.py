@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from api_client.contract.completion import Completion, ErrorKind, Verdict
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, TurnState
-from api_client.turns.record.announced import _turn_of
+from api_client.turns.record.backlog import _turn_of
 from tests.integration.engine import ADR, FIRST, GOOD, JUDGE, NO_MARKER, Bench, Play, ends, says, waits_for_stop, writes
 from tests.support import wait_until
 from worker.enforcement.child import MOST_CHARACTERS
 from worker.files.workspace import MAX_FILE, check_session_done
-from worker.runners.base import AgentEvent, Completion, Emit, ErrorKind, Order, RunResult, Stop, Verdict
+from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 
 SPOILERS = [
     lambda path: path.write_bytes(b"x" * (MAX_FILE + 1)),

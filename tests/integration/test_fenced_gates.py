@@ -11,7 +11,7 @@ import pytest
 
 from api_client import api_keys as ring
 from api_client.client import TurnsClient
-from api_client.contract.phases import Phase
+from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.web.app import create_app

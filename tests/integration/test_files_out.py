@@ -13,24 +13,27 @@ from typing import Any
 import httpx2
 import pytest
 
+from api_client.contract.completion import Verdict
+from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, Turn, owner_of_key
-from api_client.relay_state import SignedLinks
+from api_client.contract.turn import Outcome, Turn
+from api_client.relay_state.signed_links import SignedLinks
 from api_client.turns.turn_files import open_file
 from api_client.web.app import create_app
 from api_client.web.bodies.models import StreamMode
-from api_client.web.intake import Submitted
-from api_client.web.openwebui.answers import attached, detached
-from api_client.web.relay import linked_files
-from api_client.web.streaming.following import stream
-from api_client.web.streaming.reply import Reply, page_of
+from api_client.web.intake import SubmittedTurn
+from api_client.web.openwebui.attached import attached, detached
+from api_client.web.relay.file_links import linked_files
+from api_client.web.streaming.chat_stream import stream
+from api_client.web.streaming.reply import Reply
+from api_client.web.streaming.reply_forms import page_of
 from tests.installation import web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, ends, says
 from tests.integration.test_kept_files import LACKING, MARKER, leaves
 from tests.integration.test_pages import Browser, browser, read
 from tests.unit.enforcement.samples import ADR
 from tests.unit.web.openwebui import Reader
-from worker.runners.base import Emit, Order, RunResult, Stop, Verdict
+from worker.runners.base import Emit, Order, RunResult, Stop
 
 __all__ = ["browser"]
 
@@ -332,7 +335,7 @@ async def test_the_links_are_below_the_answer_on_every_kind_of_page(
         turn_id=turn.turn_id, model="m", created=0, locale="de", status=True, pages=pages, owner="local", page=True
     )
     async with app.router.lifespan_context(app):
-        frames = [each async for each in stream(app.state.relay, page_of(reply, mode), Submitted(turn.turn_id))]
+        frames = [each async for each in stream(app.state.relay, page_of(reply, mode), SubmittedTurn(turn.turn_id))]
     sent = [json.loads(frame[6:]) for frame in frames if frame.startswith(b"data: {")]
     page = Reader().read(sent)
     said = GOOD.partition("\n\n<!--")[0]

@@ -9,10 +9,10 @@ import redis
 
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.policies import GUARD, RolledBack
+from api_client.policies.flows import GUARD, RolledBack
 from tests.on_loop import OnLoop
 from worker.flow_guard import FlowGuard
-from worker.notices import rolled_back_by_itself
+from worker.notices.gathering import rolled_back_by_itself
 
 BOUNDS = {"v2": {"max_failure_rate": 0.2}, "v3": {"max_failure_rate": 0.2}}
 

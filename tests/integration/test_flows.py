@@ -12,8 +12,8 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import load
 from api_client.contract.turn import Outcome, Turn
-from api_client.index import Search
-from api_client.policies import GUARD, flow_of
+from api_client.index.search import Search
+from api_client.policies.flows import GUARD, flow_of
 from tests.hooks import HookReceiver
 from tests.installation import Installation, environ_of
 from tests.installation import asked as message

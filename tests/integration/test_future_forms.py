@@ -13,9 +13,9 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
+from api_client.contract.escalation import DecisionKind
 from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
-from api_client.contract.policy import DecisionKind
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, Outcome, TurnRequest, TurnState
 from tests.installation import run, web

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.phases import Phase
+from api_client.contract.phase import Phase
 from tests.support import processes_with, wait_for
-from worker.verification import GateReport, Stopped, Stopping, check, each_gate
-from worker.verification.gates.gate import CODES
+from worker.verification import CheckStopped, GateReport, StopRequest, check, each_gate
+from worker.verification.gates.gate_codes import CODES
 
 #: Marks are found on the whole machine: each run of these tests has its own.
 RUN = f"test-{secrets.token_hex(4)}"
@@ -55,7 +55,7 @@ def output(tmp_path: Path) -> Path:
 def checked(output: Path, tmp_path: Path) -> Check:
     """Write files, then check them: ``checked({"a.py": "..."}, "tests_pass", output_files=["a.py"])``."""
 
-    def run(files: dict[str, str | bytes], *gates: Any, stop: Stopping | None = None, **values: Any) -> GateReport:
+    def run(files: dict[str, str | bytes], *gates: Any, stop: StopRequest | None = None, **values: Any) -> GateReport:
         for name, content in files.items():
             path = output / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -64,7 +64,7 @@ def checked(output: Path, tmp_path: Path) -> Check:
         report = check(
             phase,
             output,
-            stop=stop or Stopping(),
+            stop=stop or StopRequest(),
             locale="en",
             scratch=tmp_path / "scratch",
             mark=f"{RUN}-{tmp_path.name}",
@@ -293,7 +293,7 @@ def test_a_command_that_takes_too_much_memory_fails(checked: Check) -> None:
 
 
 def test_being_asked_to_stop_ends_the_program_and_reports_no_verdict(checked: Check, tmp_path: Path) -> None:
-    stop = Stopping()
+    stop = StopRequest()
     mark = f"{RUN}-{tmp_path.name}.gate"
 
     def cancel() -> None:
@@ -312,8 +312,8 @@ def test_being_asked_to_stop_ends_the_program_and_reports_no_verdict(checked: Ch
 
 def test_a_stop_before_the_first_gate_is_told(output: Path) -> None:
     phase = Phase(id="p")
-    with pytest.raises(Stopped, match="fenced"):
-        next(each_gate(phase, output, stop=Stopping(reason="fenced")))
+    with pytest.raises(CheckStopped, match="fenced"):
+        next(each_gate(phase, output, stop=StopRequest(reason="fenced")))
 
 
 def test_adrs_are_judged_by_the_rules_answers_are_judged_by(checked: Check) -> None:
@@ -336,7 +336,7 @@ def test_a_gate_that_breaks_does_not_let_pass(checked: Check, monkeypatch: pytes
     def broken(*_: object, **__: object) -> None:
         raise RuntimeError("boom")
 
-    monkeypatch.setattr("worker.verification.gates.gate.run_program", broken)
+    monkeypatch.setattr("worker.verification.gates.syntax.run_program", broken)
     report = checked({"a.md": "x"}, {"type": "command", "command": ["true"]})
     assert found(report) == [("GATE_ERROR", "", 0)]
     assert "RuntimeError: boom" in report.issues[0].message

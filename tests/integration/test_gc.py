@@ -13,13 +13,13 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys, keys_of
-from api_client.contract.phases import Phase
+from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.index.selection import clear
+from api_client.index.clearing import clear
 from tests.installation import environ_of
 from worker.cli import main
-from worker.files.session import GONE, Old, old_folders, remove
+from worker.files.folder_clearing import GONE, Old, old_folders, remove
 
 DAY = 86_400.0
 

@@ -11,11 +11,11 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import SettingsError
+from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import new_turn_id
-from api_client.relay_state import OwnerLimits
+from api_client.relay_state.allowances import OwnerLimits
 from tests.installation import asked, run
 
 Spoil = Callable[[Any, Keys], object]

@@ -3,13 +3,14 @@
 import gc
 from dataclasses import replace
 
+from api_client.contract.completion import Verdict
 from api_client.contract.tasks import CHECK_QUEUE, RETRY, RUN, RUN_QUEUE, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
-from api_client.turns.record.changes import Claim
+from api_client.turns.record.claim import Claim
 from tests.integration.engine import GOOD, NO_MARKER, Bench, ends, says
 from tests.support import wait_for
-from worker.runners.base import Emit, Order, RunResult, Stop, Verdict
-from worker.turns.service import Slots
+from worker.runners.base import Emit, Order, RunResult, Stop
+from worker.turns.slots import Slots
 
 
 async def kinds(bench: Bench, turn_id: str) -> list[str]:

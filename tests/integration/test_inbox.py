@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import BadRequest, NotParked, TurnNotFound
-from api_client.contract.policy import Escalation
+from api_client.contract.errors import BadRequest, NotParked, TurnNotFound
+from api_client.contract.escalation import Escalation
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
 from tests.integration.engine import ADR, GOOD, NO_MARKER, Bench, says

@@ -12,11 +12,12 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
-from api_client.contract.keys import Keys, delivery_name
+from api_client.contract.keys import Keys
+from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
-from api_client.pauses import Pause
+from api_client.pauses.pause import Pause
 from tests.accounts import disagreements
 from tests.integration.test_engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, Play, says
 from tests.records import counters
@@ -25,9 +26,9 @@ from worker.enforcement.attempt import Attempt
 from worker.enforcement.child import MOST_CHARACTERS
 from worker.files.workspace import written
 from worker.runners.base import Emit, Order, RunResult, Stop
-from worker.turns import folders
+from worker.turns import folders, publisher
 from worker.turns.judges import Case
-from worker.turns.loops import Threads
+from worker.turns.loops.threads import Threads
 
 CHECKS = Pause(what="queue", name="check", reason="new rules", by="ops")
 LONG = "x" * MOST_CHARACTERS + GOOD
@@ -163,7 +164,7 @@ async def test_a_machine_that_gets_sick_while_it_publishes_leaves_the_judging_to
 
     turn_id = await bench.submit(says(GOOD))
     with monkeypatch.context() as sickly:
-        sickly.setattr(folders, "publish", sick)
+        sickly.setattr(publisher, "publish", sick)
         bench.carry_out_one(FIRST, turn_id)
     turn = await bench.client.reader.get(turn_id)
     assert (turn.state, turn.next, bench.announced) == (TurnState.RAN, str(JUDGE), [(JUDGE, turn_id, "s")])

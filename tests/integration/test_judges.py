@@ -22,8 +22,8 @@ from worker.turns.judges import CannotJudge, Case, Judges, judge_case
 
 OWN = """
 import os, time
-from api_client.contract.issues import ValidationIssue
-from worker.enforcement.validators.codes import ResponseValidator
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.validators.validator import ResponseValidator
 
 class Own(ResponseValidator):
     @property

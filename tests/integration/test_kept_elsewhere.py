@@ -11,7 +11,7 @@ from api_client.broker import celery_settings
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import own_queue
 from api_client.contract.turn import Turn, TurnRequest
-from api_client.contract.worker_reports import WorkerOrder
+from api_client.contract.worker_order import WorkerOrder
 from tests.installation import Installation, WorkerProcess
 from tests.support import alive, wait_for, wait_until
 

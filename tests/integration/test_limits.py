@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.phases import Phase
+from api_client.contract.completion import Completion, ErrorKind, Verdict
+from api_client.contract.phase import Phase
 from tests.runs import ended, order_in
 from tests.support import wait_for
-from worker.runners.base import Completion, ErrorKind, Verdict
 from worker.runners.guard import box, footprint
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import OUR_CODE, Launch

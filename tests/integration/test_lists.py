@@ -12,10 +12,11 @@ from click.testing import CliRunner
 
 from api_client import api_keys as keys
 from api_client.client import TurnsClient
-from api_client.contract.issues import BadRequest, HelixError, TurnNotFound
+from api_client.contract.errors import BadRequest, HelixError, TurnNotFound
+from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
-from api_client.contract.turn import owner_of_key
-from api_client.index import Cursor, Search, find_turn
+from api_client.index.finding import find_turn
+from api_client.index.search import Cursor, Search
 from api_client.web.app import create_app
 from tests.html import Document
 from tests.installation import asked, environ_of

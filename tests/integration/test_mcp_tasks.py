@@ -17,14 +17,15 @@ from mcp_types import CallToolResult, Request, RequestParams, Result
 from pydantic import ConfigDict
 
 from api_client import api_keys as ring
+from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, owner_of_name
+from api_client.contract.turn import Outcome
 from tests.installation import Installation, RelayProcess, environ_of
 from tests.integration.engine import Bench
 from tests.integration.test_approval import asked as questioned
 from tests.integration.test_approval import went_on
 from tests.mcp.tasks import server, turns_of
-from worker.cli.mcp import TASKS, decision, detailed
+from worker.cli.mcp_tasks import TASKS, decision, detailed
 
 DONE = {"resultType": "complete"}
 SCRIPT = """

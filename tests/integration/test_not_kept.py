@@ -2,11 +2,12 @@
 
 import pytest
 
+from api_client.contract.completion import Completion, Verdict
 from api_client.contract.turn import Outcome
 from tests.integration.engine import FIRST, GOOD, Bench, Play, says
-from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Stop, Verdict
+from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 from worker.turns.transitions import after_run
-from worker.turns.transitions.after_run import MOST_HAND_OVERS
+from worker.turns.transitions.backoff import MOST_HAND_OVERS
 
 
 def loses_its_guard(order: Order, emit: Emit, stop: Stop) -> RunResult:

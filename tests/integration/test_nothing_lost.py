@@ -4,7 +4,7 @@ import json
 
 from api_client.client import TurnsClient
 from api_client.contract.keys import keys_of
-from api_client.pauses import Pause
+from api_client.pauses.pause import Pause
 from tests.installation import Installation
 from tests.support import wait_until
 

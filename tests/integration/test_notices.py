@@ -13,9 +13,9 @@ import redis
 
 from api_client.api_keys import make_token
 from api_client.client import TurnsClient
+from api_client.contract.escalation import Escalation
 from api_client.contract.keys import Keys
 from api_client.contract.notices import Notice
-from api_client.contract.policy import Escalation
 from api_client.contract.settings import Settings
 from tests.hooks import HookReceiver
 from tests.installation import Installation, command

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 
 from api_client.api_keys import make_token
-from api_client.contract.phases import Phase
+from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
-from api_client.index import Search
-from api_client.pauses import BREAKER
+from api_client.index.search import Search
+from api_client.pauses.pause import BREAKER
 from tests.fault.staged.disk_full import fill
 from tests.fault.test_broker_disk import small_disk
 from tests.html import Document
@@ -29,7 +29,7 @@ from tests.installation import Installation, web
 from tests.integration.test_limited_services import configure
 from tests.integration.test_stuck import memory_full, refuses
 from tests.support import wait_until
-from worker.cli.terminal import whoami
+from worker.cli.store_access import whoami
 from worker.processes.broker import EmbeddedBroker
 
 __all__ = ["small_disk"]

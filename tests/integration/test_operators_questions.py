@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 import redis
 
+from api_client.contract.completion import Completion, Verdict
 from api_client.contract.counters import counter
 from api_client.contract.keys import BUCKETS, Keys
 from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
-from api_client.pauses import Pause
+from api_client.pauses.pause import Pause
 from tests.html import Document
 from tests.installation import command, web
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, says
 from tests.on_loop import outbox_of
 from tests.support import wait_until
-from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Stop, Verdict
+from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 TABLE = DOCUMENT[DOCUMENT.index("## Questions") : DOCUMENT.index("## When something is wrong")]

@@ -3,7 +3,7 @@
 import pytest
 
 from api_client import api_keys as ring
-from api_client.contract.turn import owner_named, owner_of_name, owner_of_user, shown_owner
+from api_client.contract.owners import owner_named, owner_of_name, owner_of_user, shown_owner
 from api_client.store.audit import AuditLine, grouped
 from tests.installation import Installation
 

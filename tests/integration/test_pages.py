@@ -10,10 +10,12 @@ import redis
 
 from api_client import api_keys as keys
 from api_client.api_keys import make_token
-from api_client.contract.policy import DecisionKind, Escalation
+from api_client.contract.completion import Verdict
+from api_client.contract.escalation import DecisionKind, Escalation
+from api_client.contract.owners import owner_of_key, owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
-from api_client.contract.turn import Outcome, TurnState, owner_of_key, owner_of_name
+from api_client.contract.turn import Outcome, TurnState
 from api_client.store.audit import by_key
 from api_client.web.app import create_app
 from api_client.web.pages.visitor import COOKIE
@@ -24,7 +26,6 @@ from tests.integration.test_phases import BAD_CODE, PhaseBench, writes
 from tests.on_loop import Ledger
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
-from worker.runners.base import Verdict
 
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(2)> \u202e {{ 7*7 }} </textarea></pre>'
 KEYS = ("key-one", "key-two")

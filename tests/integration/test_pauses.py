@@ -14,7 +14,7 @@ from api_client.api_keys import ApiKey, add, make_token
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
-from api_client.pauses import Pause
+from api_client.pauses.pause import Pause
 from api_client.web.app import create_app
 from tests.installation import Installation, asked, command, web
 from tests.integration.conftest import async_client

@@ -11,18 +11,21 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import BadRequest
-from api_client.contract.phases import Phase, PhaseError, input_problems, phase_session
-from api_client.contract.policy import Escalation
+from api_client.contract.completion import Completion, Verdict
+from api_client.contract.errors import BadRequest
+from api_client.contract.escalation import Escalation
+from api_client.contract.phase import Phase
+from api_client.contract.phase_checks import PhaseError
+from api_client.contract.phase_place import input_problems, phase_session
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PHASE_RUN, PHASE_VERIFY, RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.turns.record.changes import Claim, Fenced
-from api_client.turns.submitter import requests_of
+from api_client.turns.phase_requests import requests_of
+from api_client.turns.record.claim import Claim, LeaseLost
 from tests.accounts import disagreements
 from tests.integration.engine import Bench, Play, ends, says
 from worker.enforcement.policies import read_policy
-from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
+from worker.runners.base import Emit, Order, RunResult, Stop
 
 BUILD: dict[str, Any] = {"id": "build", "description": "Baue add.py.", "output_files": ["add.py"]}
 GOOD_CODE, BAD_CODE = "def add(a, b):\n    return a + b\n", "def add(a, b:\n"
@@ -225,7 +228,7 @@ async def test_a_lost_verification_is_made_again_and_counts_once(bench: PhaseBen
         pass
     turn = await bench.carried_out(turn_id, Link.parse(found.link))
     assert turn.outcome is Outcome.PASSED
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         bench.ledger.beat(late)
     kinds = [event.kind for event in await bench.events(turn)]
     assert kinds.count("attempt.accepted") == 1

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import SettingsError
+from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn

@@ -21,8 +21,8 @@ from tests.installation import Installation, environ_of, web
 from tests.installation import asked as message
 from tests.support import alive, wait_for, wait_until
 from worker.cli import main
-from worker.cli.figures.comparing import ComparisonRun, Given, JudgingEnded
-from worker.enforcement.policies import Comparison, Judged, RecordedAttempt, read_policy
+from worker.cli.figures.judging import ComparisonRun, JudgingEnded, PolicyShare
+from worker.enforcement.policies import Comparison, JudgedTurn, RecordedAttempt, read_policy
 from worker.enforcement.policy import Policy
 
 ROOT = Path(__file__).parents[2]
@@ -161,7 +161,7 @@ async def test_a_policy_decides_on_its_own_turns_again_as_the_workers_did(
 def test_many_answers_are_judged_by_several_processes_with_the_same_result(settings: Settings, tmp_path: Path) -> None:
     policy = read_policy(SHORT + ENDLESS)
     texts = ["a b", "one two three four", "Antwort", "a" * 60 + "!"] * 20
-    answers = [Judged(turn_id=f"t{n}", attempts=(RecordedAttempt(text=text),)) for n, text in enumerate(texts)]
+    answers = [JudgedTurn(turn_id=f"t{n}", attempts=(RecordedAttempt(text=text),)) for n, text in enumerate(texts)]
     found = []
     for processes in (1, 3):
         comparison = Comparison(most=9)
@@ -177,7 +177,7 @@ def test_many_answers_are_judged_by_several_processes_with_the_same_result(setti
 
 #: A rule of no known bound: it works in a child of the process that judges.
 ENDLESS = "  - {rule: regex, options: {must_not: ['^[ab]*x$']}}\n"
-GIVEN = Given(names=("short", "regex"), shadow=("no_words",), policy=Policy(locale="en"))
+GIVEN = PolicyShare(names=("short", "regex"), shadow=("no_words",), policy=Policy(locale="en"))
 
 #: Judges without an end, and says which processes do.
 JUDGING = """
@@ -186,13 +186,13 @@ from itertools import count
 from api_client.contract.settings import Settings
 from tests.integration.test_policy_replay import ENDLESS, SHORT
 from tests.integration.test_policy_replay import GIVEN
-from worker.cli.figures.comparing import ComparisonRun
-from worker.enforcement.policies import Comparison, Judged, RecordedAttempt, read_policy
+from worker.cli.figures.judging import ComparisonRun
+from worker.enforcement.policies import Comparison, JudgedTurn, RecordedAttempt, read_policy
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started all of this with it ignored
     with ComparisonRun(read_policy(SHORT + ENDLESS), Settings(), Comparison(), 2) as judging:
         for number in count():
-            judging.add(Judged(turn_id="t", attempts=(RecordedAttempt(text="a " * 99),)), GIVEN)
+            judging.add(JudgedTurn(turn_id="t", attempts=(RecordedAttempt(text="a " * 99),)), GIVEN)
             if number == 200:
                 print(*(child.pid for child in multiprocessing.active_children()), flush=True)
 """
@@ -237,7 +237,7 @@ def children_of(pid: int) -> list[int]:
 
 def test_a_process_that_is_killed_while_it_judges_is_named(settings: Settings) -> None:
     with ComparisonRun(read_policy(SHORT), settings, Comparison(), 1) as judging:
-        give = Judged(turn_id="t", attempts=(RecordedAttempt(text="x"),))
+        give = JudgedTurn(turn_id="t", attempts=(RecordedAttempt(text="x"),))
         for _ in range(16):
             judging.add(give, GIVEN)
         [child] = multiprocessing.active_children()

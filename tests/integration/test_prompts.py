@@ -6,7 +6,8 @@ from pathlib import Path
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
-from api_client.policies.kept import Prompt, clear_policies
+from api_client.policies.kept import clear_policies
+from api_client.policies.prompts import Prompt
 from tests.installation import Installation, asked
 
 SCRIPT = '- attempts: [[{say: "Kurz.\\n\\n<!-- STEP: done -->"}]]\n'
@@ -67,7 +68,8 @@ async def test_a_turn_whose_template_the_store_lost_gets_the_workers_own(install
 
 
 async def test_a_turn_without_a_policy_file_has_the_hash_of_the_default_policy(installation: Installation) -> None:
-    from api_client.contract.policy import BUILT_IN, plain_policy
+    from api_client.contract.offered import BUILT_IN
+    from api_client.contract.policy import plain_policy
 
     installation.play(SCRIPT)
     installation.worker()

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from api_client.client import TurnsClient
 from api_client.contract.tasks import CHECK_QUEUE, PREFERRED_QUEUE, RUN_QUEUE
-from api_client.index import Search
+from api_client.index.search import Search
 from api_client.index.selection import select
 from tests.installation import Installation, asked
 from tests.support import wait_until

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from api_client.client import TurnsClient, act, order_worker
-from api_client.contract.issues import HelixError, StoreUnavailable
+from api_client.actions import act, order_worker
+from api_client.client import TurnsClient
+from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.settings import Settings
-from api_client.contract.worker_reports import WorkerOrder
-from api_client.pauses import Pause
+from api_client.contract.worker_order import WorkerOrder
+from api_client.pauses.pause import Pause
 from tests.installation import Installation, asked
 
 ROOT = Path(__file__).parents[2]

@@ -10,8 +10,8 @@ import pytest
 from api_client.contract.settings import Settings
 from worker.enforcement import ValidationIssue, examine
 from worker.enforcement.rules import CodeBlocks, CommandRule, LlmJudge, Rule
-from worker.enforcement.rules.external import verdicts
-from worker.enforcement.validators import codes
+from worker.enforcement.rules.llm_judge import verdicts
+from worker.enforcement.validators import services
 from worker.external import provide
 from worker.runners.guard import box
 
@@ -29,7 +29,7 @@ def judge(tmp_path: Path) -> Iterator[Judge]:
         return examine(answer, [rule], {"locale": "en"})
 
     yield run
-    codes.provide(codes.NOTHING)
+    services.provide(services.NOTHING)
 
 
 def sh(script: str, **options: object) -> CommandRule:

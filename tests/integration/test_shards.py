@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import SettingsError
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
 from tests.installation import Installation, asked, run

@@ -19,14 +19,15 @@ import pytest
 from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
-from api_client.contract.error_codes import refusal_of
-from api_client.contract.issues import HelixError, SettingsError, StoreUnavailable
+from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import CONSTANTS, Settings
-from api_client.store.connecting import require_shards
+from api_client.contract.store_refusals import refusal_of
+from api_client.store.shards import require_shards
 from tests.installation import Installation, children_of, environ_of, turns
 from tests.support import processes_with, wait_for
-from worker.cli.installation.programs import copied, require_store_of, store_named
-from worker.processes.program import REFUSED, SUPERVISED, ExitNotes
+from worker.cli.installation.starting import copied, require_store_of, store_named
+from worker.processes.exit_reports import ExitNotes
+from worker.processes.program import REFUSED, SUPERVISED
 from worker.processes.supervisor import NotReady
 
 COMMANDS = pytest.mark.parametrize(

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
@@ -27,8 +27,8 @@ from tests.installation import command
 from tests.integration.engine import Bench
 from tests.support import WAIT_SECONDS, wait_for, wait_until
 from tests.unit.web.conftest import caller
-from worker.cli.checks import agents
-from worker.cli.checks.finding import machine
+from worker.cli.checks import workers
+from worker.cli.checks.machine import machine
 from worker.processes.broker import EmbeddedBroker, find_server
 
 Trouble = Callable[[EmbeddedBroker], None]
@@ -229,4 +229,4 @@ async def test_a_disk_without_room_is_told_by_overview_top_and_readyz_as_by_doct
     assert (told.message, told.severity, told.fix) == (finding.message, finding.state, finding.fix)
     assert told.message == f"1 MiB free at {settings.root}"
     assert "disk" in standing.why
-    assert [each.check for each in agents.stuck(standing)].count("disk") == 0
+    assert [each.check for each in workers.stuck(standing)].count("disk") == 0

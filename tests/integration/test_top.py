@@ -14,7 +14,7 @@ from api_client.overview import overview
 from tests.installation import environ_of, turns
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, says
 from tests.support import wait_for
-from worker.cli.figures.stats import frame
+from worker.cli.figures.top import frame
 
 
 class Terminal:

@@ -16,11 +16,11 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
-from api_client.tracing import why_off
+from api_client.tracing.switch import why_off
 from tests.installation import Installation, environ_of, turns
 from tests.receiver import Receiver, values
 from tests.support import wait_until
-from worker.cli.figures.traces import NotTaken, Tree, send_next
+from worker.cli.figures.trace_sending import NotTaken, Tree, send_next
 from worker.cli.installation.up import plan
 
 SECRET = "geheimnis-4711"
@@ -270,7 +270,7 @@ def test_a_base_installation_works_without_opentelemetrys_sdk(settings: Settings
         "names = [m.name for p in (api_client, worker) for m in pkgutil.walk_packages(p.__path__, p.__name__ + '.')]\n"
         "names = [n for n in names if n != 'api_client.tracing.otlp']\n"
         "[importlib.import_module(n) for n in names]\n"
-        "from api_client.tracing import why_off\n"
+        "from api_client.tracing.switch import why_off\n"
         "print(len(names), why_off({'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://h:1'}))"
     )
     env = environ(settings, None, PYTHONPATH=str(tmp_path))

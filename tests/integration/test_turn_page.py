@@ -10,11 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 from api_client.api_keys import make_token
-from api_client.contract.issues import NotFinished, SettingsError
+from api_client.contract.errors import NotFinished, SettingsError
+from api_client.contract.owners import owner_of_key
+from api_client.contract.process_exit import ProcessExit
 from api_client.contract.settings import Settings, load
-from api_client.contract.turn import owner_of_key
-from api_client.contract.worker_reports import ProcessExit
-from api_client.index import Search
+from api_client.index.search import Search
 from api_client.store.audit import Audit
 from api_client.web.pages.render import facts, with_code
 from tests.html import Document
@@ -22,8 +22,9 @@ from tests.installation import environ_of, web
 from tests.integration.engine import GOOD, Bench, says
 from tests.integration.test_pages import Browser, browser, dead_letter, read
 from worker.cli import cli
-from worker.cli.turns.turn import packed
-from worker.runners.base import Emit, Order, RunResult, Sent, Stop
+from worker.cli.turns.bundle import packed
+from worker.runners.base import Emit, Order, RunResult, Stop
+from worker.runners.sent import SentInput
 
 __all__ = ["browser"]
 
@@ -117,7 +118,7 @@ async def test_a_dead_letter_names_the_workers_that_died_with_it(
 async def test_what_was_really_sent_is_on_the_page_and_its_instructions_are_the_operators(
     bench: Bench, browser: Browser
 ) -> None:
-    sent = Sent(system="House rules.", messages=({"role": "user", "content": "Sent with sk-abcdefghijklmnop"},))
+    sent = SentInput(system="House rules.", messages=({"role": "user", "content": "Sent with sk-abcdefghijklmnop"},))
 
     def plays(order: Order, emit: Emit, stop: Stop) -> RunResult:
         return replace(says(GOOD)(order, emit, stop), sent=sent)

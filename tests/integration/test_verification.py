@@ -11,18 +11,20 @@ from typing import Any
 import pytest
 import yaml
 
-from api_client.contract.phases import Phase, PhaseError
+from api_client.contract.completion import Completion, Verdict
+from api_client.contract.phase import Phase
+from api_client.contract.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from tests.http_service import Asked, HttpService, Reply
 from tests.support import processes_with, wait_until
-from worker.runners.base import AgentEvent, Completion, Order, RunResult, Stop, Verdict
+from worker.runners.base import AgentEvent, Order, RunResult, Stop
 from worker.runners.http.runner import OpenAiHttpRunner
 from worker.verification import (
     Ground,
     PhaseVerificationFailed,
-    Stopping,
+    StopRequest,
     SubAgentVerifier,
-    Verifying,
+    VerificationScope,
     run_with_verification,
 )
 
@@ -304,7 +306,7 @@ async def test_an_openai_compatible_service_verifies_by_what_its_prompt_shows(sc
 
 
 async def test_cancelling_a_verification_ends_the_verifiers_processes(scripted: Scripted, output: Path) -> None:
-    verifying = Verifying(turn_id=f"phase-{output.parent.parent.parent.name}")
+    verifying = VerificationScope(turn_id=f"phase-{output.parent.parent.parent.name}")
     verifier = SubAgentVerifier(settings=scripted(verdicts=[["hang"]], kill_grace_seconds=0.1))
     task = asyncio.ensure_future(verifier.verify_phase(output, {"type": "files_exist"}, verifying=verifying))
     await wait_until(lambda: processes_with(f"{verifying.turn_id}-verify"))
@@ -315,7 +317,7 @@ async def test_cancelling_a_verification_ends_the_verifiers_processes(scripted: 
 
 
 def test_a_lease_that_is_lost_is_no_verdict(scripted: Scripted, output: Path) -> None:
-    on = Verifying(stop=Stopping(reason="fenced"))
+    on = VerificationScope(stop=StopRequest(reason="fenced"))
     phase = Phase(id="p", description="d", verify_agent=True)
     result = SubAgentVerifier(settings=scripted()).verify(phase, output, on)
     assert (result.success, result.ground, result.judged) == (False, Ground.STOPPED, False)

@@ -7,14 +7,16 @@ from dataclasses import replace
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import BudgetExceeded, NotParked
-from api_client.contract.policy import Escalation
+from api_client.contract.completion import ErrorKind, Verdict
+from api_client.contract.errors import BudgetExceeded, NotParked
+from api_client.contract.escalation import Escalation
+from api_client.contract.owners import owner_of_name, owner_of_user
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, RUN, Link
 from api_client.contract.tool_calls import WaitingCall
-from api_client.contract.turn import Outcome, TurnState, owner_of_name, owner_of_user
+from api_client.contract.turn import Outcome, TurnState
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, asks, ends, says
-from worker.runners.base import Emit, ErrorKind, Order, RunResult, Stop, Verdict
+from worker.runners.base import Emit, Order, RunResult, Stop
 
 #: What a run costs, and what may be spent, in US dollars.
 RUN_USD, LIMIT = 0.3, 1.0

@@ -10,12 +10,12 @@ import httpx2
 import pytest
 
 from api_client.api_keys import make_token
-from api_client.contract.issues import IdempotencyConflict, StoreUnavailable
-from api_client.contract.phases import Phase
-from api_client.contract.policy import Escalation
+from api_client.contract.errors import IdempotencyConflict, StoreUnavailable
+from api_client.contract.escalation import Escalation
+from api_client.contract.owners import LOCAL_OWNER
+from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
-from api_client.contract.turn import LOCAL_OWNER
 from api_client.store.audit import by_key
 from api_client.turns.submitter import Submitter
 from tests.installation import Installation, web

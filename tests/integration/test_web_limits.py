@@ -14,7 +14,7 @@ import redis
 
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
-from api_client.relay_state import _STORED_WITHIN_MS, Allowances, OwnerLimits
+from api_client.relay_state.allowances import _STORED_WITHIN_MS, Allowances, OwnerLimits
 from api_client.store import Store
 from api_client.store.connecting import _KEPT_CONNECTIONS
 from api_client.web.app import create_app

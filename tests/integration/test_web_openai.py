@@ -9,7 +9,7 @@ import openai
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
-from api_client.contract.issues import SessionBusy, StoreUnavailable
+from api_client.contract.errors import SessionBusy, StoreUnavailable
 from tests.integration.conftest import Serve, async_client, sync_client
 from tests.support import wait_until
 from tests.unit.web.fake import TURN_ID, FakeTurns, event, finished, passed

@@ -8,7 +8,7 @@ import pytest
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from api_client.contract.issues import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable
 from tests.fault.conftest import Meeting
 from tests.installation import Installation, RelayProcess
 from tests.integration.conftest import Serve, async_client, sync_client

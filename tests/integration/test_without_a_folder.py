@@ -6,8 +6,9 @@ import pytest
 
 from api_client.contract.turn import Outcome, TurnState
 from tests.integration.engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
-from worker.files.workspace import HELD, Place, check_session_done
-from worker.turns import folders
+from worker.files.session_fence import HELD, Place
+from worker.files.workspace import check_session_done
+from worker.turns import publisher
 from worker.turns.parts import EngineParts
 
 BETTER = "Besser.\n\n<!-- STEP: done -->"
@@ -58,7 +59,7 @@ async def test_an_answer_whose_place_a_late_worker_took_is_published_all_the_sam
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.runner.needs_folder = True
-    put, places = folders._put, []
+    put, places = publisher._put, []
 
     def overtaken(parts: EngineParts, holder: Place, *rest: object) -> None:
         if not places:
@@ -66,7 +67,7 @@ async def test_an_answer_whose_place_a_late_worker_took_is_published_all_the_sam
             places[0].rmdir()
         put(parts, holder, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(folders, "_put", overtaken)
+    monkeypatch.setattr(publisher, "_put", overtaken)
     turn = await bench.outcome(says(GOOD))
     assert turn.outcome is Outcome.PASSED
     assert len(places) == 1, "the place of the run was kept for the answer"
@@ -114,7 +115,7 @@ async def test_a_holder_that_dies_behind_the_seal_is_followed_by_one_that_publis
     turn_id = await bench.submit(says(GOOD))
     bench.loop.result_of(bench.service.carry_out(FIRST, turn_id, "s"))
     with monkeypatch.context() as dying:
-        dying.setattr(folders, "_write", _dies)
+        dying.setattr(publisher, "_write", _dies)
         with pytest.raises(SystemError):
             bench.carry_out_one(JUDGE, turn_id)
     assert not check_session_done(session(bench))

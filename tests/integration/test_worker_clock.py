@@ -8,12 +8,13 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
-from api_client.workers.reports import Standing
+from api_client.workers.standing import InstallationState
 from tests.support import wait_until
-from worker.agents import Ability
-from worker.turns.leases import host
-from worker.turns.leases.host import Host, Work, WorkerHeartbeat
-from worker.turns.loops import Watch
+from worker.agents.ability import Ability
+from worker.turns.leases import host, worker_heartbeat
+from worker.turns.leases.host import Host
+from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
+from worker.turns.loops.watching import Watch
 
 
 class Clock:
@@ -47,12 +48,13 @@ async def test_a_worker_whose_clock_is_wrong_is_not_taken_for_gone(
     settings: Settings, ahead: float, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(host, "time", Clock(ahead))
+    monkeypatch.setattr(worker_heartbeat, "time", Clock(ahead))
     heartbeat = Watch([WorkerHeartbeat(settings, work(), Host(tmp_path), Ability(), lambda queue: None, None)])
     heartbeat.start()
     try:
         async with TurnsClient(settings) as client:
 
-            async def first() -> Standing | None:
+            async def first() -> InstallationState | None:
                 standing = await client.workers.standing()
                 return standing if standing.workers else None
 

@@ -15,10 +15,12 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest, TurnState
-from api_client.contract.worker_reports import WorkerOrder, WorkerReport
+from api_client.contract.worker_order import WorkerOrder
+from api_client.contract.worker_reports import WorkerReport
 from api_client.web.app import create_app
 from api_client.workers.fleet import WorkerLine
-from api_client.workers.reports import OwnReport, read_exits
+from api_client.workers.own_report import OwnReport
+from api_client.workers.reports import read_exits
 from tests.installation import Installation, WorkerProcess, command, environ_of, turns
 from tests.support import wait_until
 from tests.unit.web.conftest import caller
@@ -181,7 +183,7 @@ async def test_workers_of_containers_with_one_host_name_and_the_same_process_ids
 async def test_reports_of_workers_that_are_gone_are_bounded(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("api_client.workers.reports._REMEMBERED", 3)
+    monkeypatch.setattr("api_client.workers.own_report._REMEMBERED", 3)
     store, keys_ = installation.client.store.redis, Keys(installation.settings.namespace)
     for key in (keys_.workers, keys_.ended_workers):
         for number in range(9):

@@ -31,7 +31,8 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.snapshots import Objects, Snapshot, contents
+from api_client.snapshots import Snapshot
+from api_client.snapshots.objects import Objects, contents
 from tests.bench.sweeper import swept
 from tests.chaos.stage import relay_program, worker_program
 from tests.claude import chats

@@ -10,7 +10,8 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
-from api_client.snapshots import SnapshotManifest, contents
+from api_client.snapshots import SnapshotManifest
+from api_client.snapshots.objects import contents
 from tests.fault.matrix import Runs, Stage, resume
 from tests.installation import asked
 from tests.objects.seaweedfs import REGION, ObjectServer

@@ -12,14 +12,14 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
-from api_client.snapshots import FilesUnavailable, Objects
+from api_client.snapshots.objects import FilesUnavailable, Objects
 from tests.installation import Installation, asked
 from tests.integration.engine import FIRST, GOOD, NO_MARKER, Bench, Play, says
 from tests.objects.gate import Gate
 from tests.objects.seaweedfs import ObjectServer
 from tests.support import wait_until
 from worker.turns import session_files
-from worker.turns.transitions.after_run import MOST_HAND_OVERS
+from worker.turns.transitions.backoff import MOST_HAND_OVERS
 
 #: So often the store is asked in vain before it comes back: as in an outage of so many seconds.
 OUTAGES = {5: 2, 40: 6, 90: 12}

@@ -19,16 +19,18 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract import failpoints
 from api_client.contract.failpoints import FailpointError
-from api_client.contract.keys import session_digest, session_directory
+from api_client.contract.keys import session_digest
+from api_client.contract.session_paths import session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Outcome, Turn
-from api_client.snapshots import FilesUnavailable, Objects, clear_objects, snapshot_at
+from api_client.snapshots.object_clearing import clear_objects
+from api_client.snapshots.objects import FilesUnavailable, Objects, snapshot_at
 from tests.installation import web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, says
 from tests.objects.seaweedfs import READER
 from tests.ports import free_port
-from worker.cli.checks.store import object_store
+from worker.cli.checks.object_store import object_store
 from worker.runners.base import Emit, Order, RunResult, Stop
 from worker.turns.leases.lease import Lease
 from worker.turns.session_files import SnapshotStore

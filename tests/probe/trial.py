@@ -12,19 +12,19 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-from api_client.contract.phases import Phase
+from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from tests.probe.kernel_ways import LIBC, call
 from tests.probe.ways import WAYS
 from tests.runs import ended, order_in
 from tests.support import processes_with
 from worker.files.workspace import written_files
-from worker.runners.base import Transcript
 from worker.runners.claude.command import door_environment, outbound
 from worker.runners.guard.box import PORT, Bind
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch
 from worker.runners.guard.processes import SOURCE_ROOT, Processes
+from worker.runners.transcript import Transcript
 from worker.verification import Fence, check
 
 _PROBE = Path(__file__).parent

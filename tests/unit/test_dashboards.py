@@ -14,10 +14,10 @@ from api_client.contract.counters import BOUNDS_MS, COUNTERS
 from api_client.contract.tasks import QUEUES
 from api_client.contract.tool_calls import ToolRule
 from api_client.contract.turn import Outcome, TurnState
-from api_client.pauses import BREAKER, LIMIT, WHATS
+from api_client.pauses.pause import BREAKER, LIMIT, WHATS
 from api_client.web.routes.exposition import Vitals, exposition, metric_name
 from api_client.workers.reason import Reason
-from api_client.workers.reports import Standing
+from api_client.workers.standing import InstallationState
 from tests.integration.test_access_table import routes
 from worker.cli import COMMANDS
 
@@ -61,7 +61,7 @@ def families() -> list[Metric]:
             counters |= {f"{name}.ms{labels}": 7, f"{name}.le{labels}|{BOUNDS_MS[0]}": 1, f"{name}.le{labels}|inf": 1}
         else:
             counters[name + labels] = 1
-    return list(text_string_to_metric_families(exposition(counters, Standing(at=0.0), VITALS).decode()))
+    return list(text_string_to_metric_families(exposition(counters, InstallationState(at=0.0), VITALS).decode()))
 
 
 FAMILIES = families()

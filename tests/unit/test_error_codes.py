@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from api_client.contract.completion import ErrorKind
 from api_client.contract.error_codes import ERROR_CODES, sentence
-from api_client.contract.issues import TurnNotFound
+from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome
-from worker.cli.config import CODES, error_reference, explain
-from worker.runners.base import ErrorKind
+from worker.cli.explain import CODES, error_reference, explain
 
 ROOT = Path(__file__).parents[2]
 

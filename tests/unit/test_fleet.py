@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from api_client.budgets import Spent
-from api_client.contract.error_codes import StoreRefusal
+from api_client.budgets.budget import Spent
 from api_client.contract.settings import Settings
+from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import TurnState
 from api_client.contract.worker_reports import WorkerReport, worker_of
-from api_client.pauses import BREAKER, Pause
-from api_client.workers.fleet import Alert, Doing, Fleet, KeptAgent, OwnerLine, alerts, fleet_of, owner_lines, roster
+from api_client.pauses.pause import BREAKER, Pause
+from api_client.workers.fleet import Alert, Fleet, HeldTurn, KeptAgent, OwnerLine, alerts, fleet_of, owner_lines, roster
 from api_client.workers.reason import (
     FIELDS,
     FOR_A_WORKER,
@@ -26,24 +26,24 @@ from api_client.workers.reason import (
     Reason,
     Row,
     Wait,
-    Waiting,
+    WaitingGroup,
     grouped,
     heads,
     row,
     waiting,
     why,
 )
-from api_client.workers.reports import Standing
+from api_client.workers.standing import InstallationState
 from worker.processes import programs
-from worker.processes.programs import usable_cpus
+from worker.processes.cpus import usable_cpus
 
 NOW = 1_000_000.0
 WELL_FLEET = Fleet(agents=1, judges=1, slots=4, free=2, stalled=(), ready={RUN_QUEUE: 0.0, CHECK_QUEUE: 0.0})
 
 
-def long(reason: Reason, **more: Any) -> Waiting:
+def long(reason: Reason, **more: Any) -> WaitingGroup:
     wait = Wait(reason=reason, at=NOW, **more)
-    return Waiting(wait=wait, turn_id="t0-1", queue=RUN_QUEUE, since=NOW - STUCK_SECONDS - 1)
+    return WaitingGroup(wait=wait, turn_id="t0-1", queue=RUN_QUEUE, since=NOW - STUCK_SECONDS - 1)
 
 
 LONG = long(Reason.STUCK)
@@ -241,8 +241,8 @@ def test_an_owner_at_its_limit_keeps_its_next_turn_back_and_not_one_that_has_a_p
 
 
 def test_what_to_scale_by_counts_turns_at_work_and_turns_that_could_start() -> None:
-    one = Waiting(wait=Wait(reason=Reason.SLOT), turn_id=ID, queue=RUN_QUEUE, since=0.0)
-    standing = Standing(at=NOW, fleet=Fleet(slots=4), states={"running": 4, "parked": 9}, waiting=(one, one))
+    one = WaitingGroup(wait=Wait(reason=Reason.SLOT), turn_id=ID, queue=RUN_QUEUE, since=0.0)
+    standing = InstallationState(at=NOW, fleet=Fleet(slots=4), states={"running": 4, "parked": 9}, waiting=(one, one))
     assert standing.slots_needed == 1.5
     assert replace(standing, fleet=Fleet()).slots_needed == 6, "without a worker the turns are counted"
 
@@ -315,7 +315,7 @@ def held(worker: str) -> Row:
 
 def test_a_worker_shows_the_turns_it_holds() -> None:
     [line] = roster([report()], [held("run-1@h"), held("other")], LOOKED_AT)
-    assert (line.state, line.doing) == ("at work", (Doing("t0-1", "turn.run", 900.0),))
+    assert (line.state, line.doing) == ("at work", (HeldTurn("t0-1", "turn.run", 900.0),))
 
 
 def test_a_living_worker_shows_the_agents_it_keeps_and_a_silent_one_none() -> None:
@@ -450,9 +450,9 @@ def test_the_quota_of_a_control_group_counts_rounded_up(tmp_path: Path, monkeypa
     monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(range(8)))
     quota = tmp_path / "cpu.max"
     assert usable_cpus(quota) == 8
-    for text, cpus in {"max 100000": 8, "400000 100000": 4, "150000 100000": 2, "50000 100000": 1, "": 8}.items():
+    for text, most in {"max 100000": 8, "400000 100000": 4, "150000 100000": 2, "50000 100000": 1, "": 8}.items():
         quota.write_text(text)
-        assert usable_cpus(quota) == cpus, text
+        assert usable_cpus(quota) == most, text
 
 
 def test_commands_load_no_package_that_a_library_would_only_use_where_it_is_installed() -> None:

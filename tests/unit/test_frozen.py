@@ -3,7 +3,7 @@
 import pickle
 from dataclasses import field, replace
 
-from api_client.contract.declared import frozen
+from api_client.contract.frozen import frozen
 
 
 @frozen(slots=True, kw_only=True)

@@ -18,9 +18,10 @@ import structlog
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from api_client.api_keys import PREFIX, write_private
+from api_client.api_keys import PREFIX
 from api_client.contract.settings import Settings, load
-from api_client.contract.settings.table import redactor
+from api_client.contract.settings.redaction import redactor
+from api_client.private_file import write_private
 from worker.logs import configure_logging, plain_lines
 
 ROOT = Path(__file__).parents[2]

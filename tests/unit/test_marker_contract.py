@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from api_client.contract import marker as contract
 from api_client.contract.marker import BEGINNING, PATTERN, answer_text, candidates, page_text, read_spans, spans_of
 from tests.growth import assert_linear
-from worker.enforcement.documents.splice import marker_spans, step_of, strip_marker
+from worker.enforcement.documents.step import marker_spans, step_of, strip_marker
 
 MARKERS = ["<!-- STEP: what -->", "<!-- step:x -->", "<!--\nSTEP: done\n-->"]
 BLOCKS = ["\n\n", "```\n", "~~~\n", "    ", "> ", "- ", "---\n", "adr_id: 1\n"]

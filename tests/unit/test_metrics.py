@@ -7,15 +7,17 @@ from itertools import pairwise
 import pytest
 
 from api_client.contract.counters import BOUNDS_MS, COUNTERS, counter, label, parse
-from api_client.contract.issues import ValidationIssue
+from api_client.contract.issue import ValidationIssue
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.figures import Duration, RuleRow, TurnRow, retry_rate_of, stats_of
+from api_client.figures import Duration, RuleRow, TurnRow
 from api_client.figures.metrics import buckets_between
-from api_client.policies import flow_of
+from api_client.figures.rollup import retry_rate_of, stats_of
+from api_client.policies.flows import flow_of
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.policy import Fail, Policy
-from worker.turns.transitions.after_judging import Usage, after_validation
+from worker.turns.transitions.after_judging import after_validation
+from worker.turns.transitions.usage import Usage
 
 LIVES: dict[str, float] = {"minute": 2 * 86_400, "hour": 40 * 86_400, "day": 400 * 86_400}
 SECONDS = {"minute": 60, "hour": 3600, "day": 86_400}

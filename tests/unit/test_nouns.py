@@ -15,6 +15,7 @@ from api_client.web.routes import operators as routes
 from tests.html import Document
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with, passed
+from worker.cli import notices
 from worker.cli import nouns as terminal
 
 
@@ -81,10 +82,12 @@ async def test_the_page_shows_its_table(app: Any) -> None:
 
 
 def test_the_terminal_lists_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "with_client", lambda _ask: ([Lamp("left", 0.0, "anna")], {}))
     monkeypatch.setattr(terminal, "with_client", lambda _ask: ([Lamp("left", 0.0, "anna")], {}))
     listed: click.Command = terminal.list_of(LAMPS, "lamps", "List the lamps.")
     assert CliRunner().invoke(listed).stdout.split() == ["lamp", "on", "since", "secret", "left", "anna"]
     assert '"owner": "anna"' in CliRunner().invoke(listed, ["--json"]).stdout
+    monkeypatch.setattr(notices, "with_client", lambda _ask: ([], {}))
     monkeypatch.setattr(terminal, "with_client", lambda _ask: ([], {}))
     assert CliRunner().invoke(listed).stdout == "no lamp is on\n"
 

@@ -10,14 +10,14 @@ from typing import NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from api_client.contract.issues import BadRequest
-from api_client.contract.policy import BUILT_IN, askable, not_offered, offered_validators
+from api_client.contract.errors import BadRequest
+from api_client.contract.offered import BUILT_IN, askable, not_offered, offered_validators
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import TurnRequest
 from api_client.contract.worker_reports import WorkerReport
-from api_client.turns.submitter import check
-from worker.cli.checks.agents import same_validators
-from worker.cli.checks.finding import validators
+from api_client.turns.admission import check
+from worker.cli.checks.machine import validators
+from worker.cli.checks.workers import same_validators
 from worker.cli.policy import check as check_policy
 from worker.enforcement import build_validators, examine
 from worker.enforcement.policies import PolicyError, Subject, choose, read_policy
@@ -63,7 +63,7 @@ def test_packages_are_not_looked_at_for_a_name_of_ours(tmp_path: Path, monkeypat
         looks.append("a look at every package takes milliseconds")
         return {}
 
-    monkeypatch.setattr("api_client.contract.policy.installed_validators", look)
+    monkeypatch.setattr("api_client.contract.offered.installed_validators", look)
     check(request(*BUILT_IN), Settings(models={"m": "scripted"}, root=tmp_path))
     assert looks == []
     with pytest.raises(BadRequest):

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from redis.crc import key_slot
 
-from api_client.contract.issues import SettingsError
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import CONSTANTS, Settings, declared, load, masked, name_of, require_store, shared
-from api_client.contract.settings.setting_values import Cluster
-from api_client.contract.settings.table import redactor
+from api_client.contract.settings.cluster import Cluster
+from api_client.contract.settings.redaction import redactor
 from api_client.store.cluster import slot_of
 from worker.cli.config import describe, reference
-from worker.cli.installation.programs import warn
+from worker.cli.installation.starting import warn
 from worker.runners.pricing import charged
 
 ROOT = Path(__file__).parents[2]

@@ -13,11 +13,11 @@ from api_client.snapshots import (
     Snapshot,
     SnapshotManifest,
     StoredFile,
-    StoredObject,
     digest_of,
     pack,
-    unneeded,
 )
+from api_client.snapshots.object_clearing import unneeded
+from api_client.snapshots.objects import StoredObject
 
 _FOLDERS = st.dictionaries(st.sampled_from(["a", "b/c", "b/d", "e"]), st.binary(max_size=64))
 

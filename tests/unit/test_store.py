@@ -11,11 +11,11 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoPermissionError, ResponseError
 from redis.retry import Retry
 
-from api_client.contract.settings.setting_values import Cluster
+from api_client.contract.settings.cluster import Cluster
 from api_client.store import heed_cancellation
 from api_client.store.cluster import Nodes, master_of, nodes_of
 from api_client.store.connecting import NOT_YET
-from api_client.store.store import Subscription
+from api_client.store.connection import Subscription
 
 
 async def test_a_loop_whose_cancellation_was_swallowed_ends_all_the_same() -> None:

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from api_client.contract.events import KINDS, Event
-from api_client.contract.issues import TurnError
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
+from api_client.contract.turn_error import TurnError
 from api_client.tracing import Span, caller_span, span_id, spans_of, trace_id, traceparent_of
 
 TEXT = "what somebody wrote"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from api_client.contract.issues import RestoreRefused
+from api_client.contract.errors import RestoreRefused
 from api_client.contract.settings import STATE_DIR
 
 #: The file in the state folder of HELIX_ROOT.

@@ -17,9 +17,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from api_client.contract.completion import Verdict
 from worker.certification.services import LAST_WORDS, PART, QUESTION, Need, Service, StubReply
-from worker.runners.base import AnyRunner, Order, Runner, RunResult, Verdict, in_loop, reads_files
-from worker.runners.guard.launch import Staged, staged
+from worker.runners.base import AnyRunner, Order, Runner, RunResult, in_loop, reads_files
+from worker.runners.guard.launch import StagedSurroundings, staged
 from worker.runners.guard.marks import marks
 from worker.runners.guard.processes import FAST_PYTHON
 
@@ -296,7 +297,7 @@ def _row(runner: AnyRunner, option: str, model: str, situation: Situation, root:
         url = _NOBODY if situation.unreachable else service.url
         disturb = threading.Thread(target=_disturb, args=(situation, service, order.mark, stop), daemon=True)
         disturb.start()
-        with staged(Staged(service=url, around=around, seen=(_AROUND,))):
+        with staged(StagedSurroundings(service=url, around=around, seen=(_AROUND,))):
             began = time.monotonic()
             result = _run(runner, order, stop)
             seconds = time.monotonic() - began

@@ -14,9 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from api_client.contract.issues import ValidationIssue
+from api_client.contract.issue import ValidationIssue
 from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
-from worker.enforcement.validators.codes import SpendingCount, spend
+from worker.enforcement.validators.services import SpendingCount, spend
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
-from api_client.contract.issues import ValidationIssue
-from worker.enforcement.attempt import GUARD, NOT_JUDGED
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.content_guard import GUARD, NOT_JUDGED
 from worker.enforcement.validators.codes import issue
 
 Found = TypeVar("Found")

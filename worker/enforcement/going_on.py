@@ -12,22 +12,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from api_client.contract.declared import table_beside
-from api_client.contract.issues import ValidationIssue
-from worker.enforcement.attempt import Attempt, Request
+from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import may_hold_fences
-from worker.enforcement.documents.part import (
-    FILES,
-    STEP_MARKER,
-    YAML_HEADER,
-    fence_of,
-    header_key,
-    lines_range,
-    section_title,
-)
 from worker.enforcement.replies.evidence import speech
-from worker.enforcement.validators.codes import DEFAULT_LOCALE
 
 #: A shorter text is not worth going on from, in characters.
 LEAST = 80
@@ -59,7 +47,7 @@ _SENTENCE_END = tuple(".!?:;|`)]}»“”\"'*_>")
 
 
 @dataclass(frozen=True, slots=True)
-class Continued:
+class ContinuedText:
     """The text so far after a run that was asked to go on.
 
     Attributes:
@@ -113,7 +101,7 @@ def last_lines(text: str) -> str:
     return quoted.lstrip("\n")
 
 
-def go_on(so_far: str, reply: str, *, complete: bool = True) -> Continued:
+def go_on(so_far: str, reply: str, *, complete: bool = True) -> ContinuedText:
     """Put what an agent sent behind the text it goes on from (``unfinished``).
 
     Lines that it repeats count once, words before what it sends go, and so does a fence around it. An agent that began
@@ -124,23 +112,23 @@ def go_on(so_far: str, reply: str, *, complete: bool = True) -> Continued:
     theirs = reply.removeprefix("\n") if so_far.endswith("\r") else reply
     joined = _joined(ours, theirs.replace("\r\n", "\n"), complete) if reply.strip() else None
     if joined is None or (not complete and len(joined.text) < len(ours)):
-        return Continued(so_far, len(so_far), fits=False)
+        return ContinuedText(so_far, len(so_far), fits=False)
     return _with_line_ends(so_far, ours, joined, reply)
 
 
-def _with_line_ends(so_far: str, ours: str, joined: Continued, reply: str) -> Continued:
+def _with_line_ends(so_far: str, ours: str, joined: ContinuedText, reply: str) -> ContinuedText:
     """Give a text joined with LF the line ends of the text so far; its kept part is untouched."""
     ending = so_far if "\n" in so_far or so_far.endswith("\r") else reply
     eol = "\r\n" if "\r\n" in ending or so_far.endswith("\r") else "\n"
     added = joined.text[joined.kept :].replace("\n", eol)
     if joined.kept == len(ours):
-        return Continued(so_far + ("\n" if so_far.endswith("\r") else "") + added, len(so_far))
+        return ContinuedText(so_far + ("\n" if so_far.endswith("\r") else "") + added, len(so_far))
     kept = joined.kept
     for found in re.finditer("\r\n", so_far):
         if found.start() >= kept:
             break
         kept += 1
-    return Continued(so_far[:kept] + added, kept)
+    return ContinuedText(so_far[:kept] + added, kept)
 
 
 def shortened(before: str, after: str) -> bool:
@@ -154,7 +142,7 @@ def shortened(before: str, after: str) -> bool:
     return any(title and len(new.get(title, "")) < _SHARE * len(body) for title, body in old)
 
 
-def _joined(so_far: str, reply: str, complete: bool) -> Continued | None:
+def _joined(so_far: str, reply: str, complete: bool) -> ContinuedText | None:
     start, surely = 0, known(so_far)
     for start, least in _starts(so_far, reply):
         piece = reply[start:]
@@ -165,7 +153,7 @@ def _joined(so_far: str, reply: str, complete: bool) -> Continued | None:
                     return None if _is_said(whole.text[whole.kept :], so_far) else whole
         if (kept := _begun_again(so_far, piece)) is not None:
             text = so_far[:kept] + (piece if kept else reply)
-            return None if shortened(so_far, text) else Continued(text, kept)
+            return None if shortened(so_far, text) else ContinuedText(text, kept)
         if least:
             start = 0
     rest = _unwrapped(so_far, reply, start, reply[start:])
@@ -268,16 +256,16 @@ def _anchors(base: str, *, words: bool) -> Iterator[int]:
             yield word.start()
 
 
-def _behind(so_far: str, rest: str) -> Continued:
+def _behind(so_far: str, rest: str) -> ContinuedText:
     """The text with the rest behind its last word; white space at the joint counts once."""
     base = so_far.rstrip()
     space = so_far[len(base) :]
     lead = rest[: len(rest) - len(rest.lstrip())]
     if lead.startswith(space):
-        return Continued(so_far + rest[len(space) :], len(so_far))
+        return ContinuedText(so_far + rest[len(space) :], len(so_far))
     if "\n" in space:
-        return Continued(so_far + rest[lead.rfind("\n") + 1 :], len(so_far))
-    return Continued(base + rest, len(base))
+        return ContinuedText(so_far + rest[lead.rfind("\n") + 1 :], len(so_far))
+    return ContinuedText(base + rest, len(base))
 
 
 def _begun_again(so_far: str, piece: str) -> int | None:
@@ -315,7 +303,7 @@ def _unwrapped(so_far: str, reply: str, start: int, rest: str) -> str:
     return rest if not _in_fence(so_far + rest) and _in_fence(so_far) else without
 
 
-def _plain(so_far: str, rest: str, complete: bool) -> Continued | None:
+def _plain(so_far: str, rest: str, complete: bool) -> ContinuedText | None:
     """The text with a reply behind it that repeats nothing; None when it does not look like its continuation."""
     if not rest.strip() or (complete and _in_fence(so_far) and _in_fence(so_far + rest)):
         return None  # the rest of an answer that broke off in a block of code ends that block
@@ -330,13 +318,13 @@ def _plain(so_far: str, rest: str, complete: bool) -> Continued | None:
     if not _MARKER.sub("", rest).strip() and (_in_fence(so_far) or not so_far.rstrip().endswith(_SENTENCE_END)):
         return None  # the agent thinks that it is done, and its text ends in mid-sentence
     if tail.isspace() or head.isspace() or _in_fence(so_far):
-        return Continued(so_far + rest, len(so_far))
+        return ContinuedText(so_far + rest, len(so_far))
     half = known(so_far) != so_far or so_far.rfind("<!--") > so_far.rfind("-->")
     if not half and (_HEADING.match(rest) or rest.startswith("<!--")):
-        return Continued(f"{so_far}\n\n{rest}", len(so_far))
+        return ContinuedText(f"{so_far}\n\n{rest}", len(so_far))
     # A word goes on in lower case; what begins with a capital is more often a new beginning.
     beginning = head.isupper() and tail not in _OPENING and not half
-    return None if beginning else Continued(so_far + rest, len(so_far))
+    return None if beginning else ContinuedText(so_far + rest, len(so_far))
 
 
 def _in_row(so_far: str, rest: str) -> tuple[str, str]:
@@ -385,87 +373,3 @@ def _last_line(text: str) -> str:
 
 def _letters(text: str) -> int:
     return sum(char.isalnum() for char in text)
-
-
-# The prompt of a repeated run: ADR-038 section 5. Its words are in ``going_on.toml``.
-
-#: Most issues that one feedback lists; the rest is counted.
-MAX_ISSUES = 20
-_SAID = table_beside(__file__)
-
-
-def _say(name: str, locale: str, **values: object) -> str:
-    return str(_SAID[name]["de" if locale.lower().startswith("de") else "en"]).format(**values)
-
-
-def build_feedback(
-    issues: Sequence[ValidationIssue],
-    locale: str = DEFAULT_LOCALE,
-    *,
-    request: Request | None = None,
-    ignored: bool = False,
-) -> str:
-    """The prompt of a retry: every error with its fix, and exactly what is to be sent.
-
-    When code knows where each part goes, only those parts are asked for: code puts them into the answer, and the rest
-    of it stays as it is (surgical retry). Without ``request`` it is what the issues say by themselves; warnings are
-    left out. ``ignored``: the last reply did not change the answer that counts.
-    """
-    errors = [issue for issue in issues if issue.is_error]
-    lines = [_say("wrong", locale), ""]
-    for issue in errors[:MAX_ISSUES]:
-        where = f" ({_place(issue, locale)})" if issue.file or issue.line else ""
-        lines += [f"**{issue.code}**: {issue.message}{where}", f"  → Fix: {issue.fix_hint}", ""]
-    if len(errors) > MAX_ISSUES:
-        lines += [_say("more", locale, more=len(errors) - MAX_ISSUES), ""]
-    if request is None:
-        mine = [error.part for error in errors if not error.file]
-        request = Request(tuple(dict.fromkeys(part for part in mine if part)), not all(mine))
-    lines += [_say("repeat", locale), *_asked(errors, locale, request)]
-    return "\n".join([*lines, _say("ignored", locale)] if ignored else lines)
-
-
-def _asked(errors: Sequence[ValidationIssue], locale: str, request: Request) -> list[str]:
-    """Return what is to be sent, where that is less than a whole answer."""
-    if request.whole or not errors:
-        return []
-    named = ", ".join(describe(part, locale) for part in request.parts)
-    files = ", ".join(dict.fromkeys(error.file for error in errors if error.file))
-    lines = [_say("files", locale, files=files)] if files else []
-    if not named:
-        return [*lines, _say("kept", locale)]
-    if titles := [part for part in request.parts if section_title(part)]:
-        lines.append(_say("heading", locale, title=titles[0]))
-    return [*lines, _say("only", locale, named=named)]
-
-
-def incomplete_feedback(locale: str = DEFAULT_LOCALE) -> str:
-    """The prompt of a retry after an answer that broke off (ADR-036)."""
-    return _say("incomplete", locale)
-
-
-def go_on_feedback(so_far: str, locale: str = DEFAULT_LOCALE) -> str:
-    """The prompt of a retry that goes on from the text so far, whose last lines it quotes."""
-    quoted = "\n".join(f"> {line}".rstrip() for line in last_lines(known(so_far)).split("\n"))
-    return _say("go_on", locale, quoted=quoted)
-
-
-def _place(issue: ValidationIssue, locale: str) -> str:
-    line = f"{_say('line', locale)} {issue.line}" if issue.line else ""
-    return ", ".join(piece for piece in (issue.file, line) if piece)
-
-
-def describe(part: str, locale: str) -> str:
-    """A part in words for the agent."""
-    if fence := fence_of(part):
-        return _say("part_fence", locale, language=fence[0], number=fence[1])
-    if lines := lines_range(part):
-        first, last = lines
-        return _say("part_line" if first == last else "part_lines", locale, first=first, last=last)
-    if part == STEP_MARKER:
-        return _say("part_marker", locale)
-    if part == YAML_HEADER:
-        return _say("part_header", locale)
-    if key := header_key(part):
-        return _say("part_files" if key == FILES else "part_key", locale, key=key)
-    return _say("part_section", locale, part=part)

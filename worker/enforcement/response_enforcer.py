@@ -1,94 +1,30 @@
-"""ADR-038's Python API: an agent in this process, made to answer as the validators want it (section 5).
-
-The decisions are ``worker.enforcement.policy``'s, the same that the engine takes over a queue.
-"""
+"""ADR-038's Python API: an agent in this process, made to answer as the validators want it (section 5)."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from api_client.contract.issues import ValidationIssue
+from api_client.contract.issue import ValidationIssue
 from api_client.contract.marker import UNKNOWN
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.child import SECONDS, in_place, isolated
-from worker.enforcement.documents.splice import extract_step, step_of
+from worker.enforcement.documents.step import extract_step, step_of
+from worker.enforcement.error_stream import error_frames
 from worker.enforcement.going_on import go_on, unfinished
-from worker.enforcement.policy import Accept, Fail, Policy, Repaired, Retry, decide, demote, judge, repair_attempt
+from worker.enforcement.judging import judge
+from worker.enforcement.policy import Accept, Fail, Policy, Retry, decide, demote
+from worker.enforcement.repair import RepairResult, repair_attempt
 from worker.enforcement.validators import ResponseValidator
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue, words
+from worker.enforcement.validators.codes import issue
 from worker.enforcement.validators.registry import UnknownValidatorError, select, unique
-
-# A rejected answer as server-sent events that an OpenAI client can read (ADR-038 section 5).
-#
-# ADR-038's own ``data: [ENFORCEMENT ERROR]`` lines are not JSON: Open WebUI drops them in silence, and the openai
-# client raises JSONDecodeError. The same lines therefore travel as chunks, followed by an error object and
-# ``[DONE]``.
-
-#: The model named in the chunks; no model wrote them.
-MODEL = "helix-enforcement"
-
-
-def error_lines(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> list[str]:
-    """ADR-038's lines for the user: what was wrong, and what to do now."""
-    head = words(locale, "Die LLM-Response konnte nicht validiert werden:", "The LLM response could not be validated:")
-    tail = words(
-        locale,
-        "Bitte versuche es erneut oder kontaktiere den Administrator.",
-        "Please try again or contact the administrator.",
-    )
-    return ["[ENFORCEMENT ERROR]", head, *(f"- {issue.code}: {issue.message}" for issue in issues), tail]
-
-
-def error_frames(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> Iterator[str]:
-    """The frames: one chunk a line, a closing chunk, the error, ``[DONE]``. A line break in a message breaks no frame.
-
-    The error object has no ``choices``: Open WebUI shows and stores it, and the openai client raises it as APIError.
-    """
-    for number, line in enumerate(error_lines(issues, locale)):
-        delta = {"content": line + "\n"} | ({"role": "assistant"} if number == 0 else {})
-        yield _frame(_chunk(delta, None))
-    yield _frame(_chunk({}, "stop"))
-    yield _frame({"error": error_object(issues, locale)})
-    yield "data: [DONE]\n\n"
-
-
-def error_object(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> dict[str, Any]:
-    """The error in OpenAI's shape, for streams and for JSON answers alike."""
-    errors = [issue for issue in issues if issue.is_error]
-    codes = ", ".join(dict.fromkeys(issue.code for issue in errors or issues))
-    message = words(locale, "Die LLM-Response konnte nicht validiert werden", "The LLM response could not be validated")
-    return {
-        "message": f"{message}: {codes}" if codes else message,
-        "type": "enforcement_error",
-        "param": None,
-        "code": (errors or [*issues])[0].code if issues else None,
-    }
-
-
-def _chunk(delta: dict[str, str], finish_reason: str | None) -> dict[str, Any]:
-    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
-    # No clock in pure code: the epoch says that the time of creation is not known.
-    return {
-        "id": "chatcmpl-enforcement",
-        "object": "chat.completion.chunk",
-        "created": 0,
-        "model": MODEL,
-        "choices": [choice],
-    }
-
-
-def _frame(data: dict[str, Any]) -> str:
-    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"
-
 
 MAX_RETRIES = 2
 
-Found = TypeVar("Found", Attempt, Repaired)
+Found = TypeVar("Found", Attempt, RepairResult)
 
 
 class SessionRunner(Protocol):
@@ -294,7 +230,7 @@ class ResponseEnforcer:
             history=tuple(history),
         )
 
-    def _repaired(self, history: Sequence[Attempt], chosen: Attempt, repaired: Repaired) -> EnforcementResult:
+    def _repaired(self, history: Sequence[Attempt], chosen: Attempt, repaired: RepairResult) -> EnforcementResult:
         issues = list(demote(repaired.issues, self.policy, final=True))
         success = not any(found.is_error for found in issues)
         return EnforcementResult(

@@ -13,15 +13,25 @@ from pathlib import Path, PurePosixPath
 
 import structlog
 
-from api_client.contract.issues import SettingsError
+from api_client.contract.completion import Verdict
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
 from worker.agents import build_runner
 from worker.enforcement.child import lifted
-from worker.enforcement.validators import codes
-from worker.enforcement.validators.codes import CannotRun, Ended, JudgingCost, JudgingProgram, ModelReply, Question
-from worker.runners.base import Order, RunResult, Verdict
+from worker.enforcement.validators import services
+from worker.enforcement.validators.services import (
+    CannotRun,
+    JudgingCost,
+    JudgingProgram,
+    ModelReply,
+    ProgramEnd,
+    Question,
+)
+from worker.runners.base import Order, RunResult
 from worker.runners.guard.box import Bind
-from worker.verification.gates.gate_program import Fence, ProgramLimits, Stopping, run_program
+from worker.verification.gates.fence import Fence
+from worker.verification.gates.gate_program import ProgramLimits, run_program
+from worker.verification.gates.stop import StopRequest
 
 __all__ = ["Machine", "provide"]
 
@@ -39,7 +49,7 @@ class Machine:
     def _settings(self) -> Settings:
         return self._given or load()
 
-    def run(self, program: JudgingProgram) -> Ended:
+    def run(self, program: JudgingProgram) -> ProgramEnd:
         """As ``Services.run``: in the box; with ``HELIX_BOX=off``, which says that the container is the box, without.
 
         Raises:
@@ -68,7 +78,7 @@ class Machine:
                 )
         if ran.error or ran.cause or ran.code is None:
             raise CannotRun(f"{program.argv[0]}: {ran.error or ran.problem or 'it left no exit code'}")
-        return Ended(ran.code, ran.lines)
+        return ProgramEnd(ran.code, ran.lines)
 
     def ask(self, question: Question) -> ModelReply:
         """As ``Services.ask``: one run of the model's runner, which may read and nothing else.
@@ -105,7 +115,7 @@ class Machine:
                 read_only=True,
             )
             with lifted():
-                ran = runner.run(order, lambda _event: None, Stopping())
+                ran = runner.run(order, lambda _event: None, StopRequest())
         if ran.completion.verdict is not Verdict.COMPLETE:
             raise CannotRun(f"{question.model} gave no verdict: {ran.completion.reason}")
         return _reply(ran)
@@ -113,7 +123,7 @@ class Machine:
 
 def provide(settings: Settings | None = None) -> None:
     """Have the rules of this process run programs and ask models on this machine."""
-    codes.provide(Machine(settings))
+    services.provide(Machine(settings))
 
 
 def _reply(ran: RunResult) -> ModelReply:

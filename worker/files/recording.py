@@ -40,7 +40,7 @@ _AT = "at"
 _SPLICE_F_NONBLOCK = 2
 
 
-class Recording:
+class RunRecording:
     """A recording on the worker's side, while it is made. Closing it frees the descriptor."""
 
     def __init__(self, folder: Path, head: bytes = b"") -> None:
@@ -83,7 +83,7 @@ class Recording:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class GuardRecording:
     """The same recording on the guard's side: the file, and the pipe that the agent writes into."""
 
     path: str
@@ -140,14 +140,14 @@ def _held_by(pipe: int) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class FinishedRun:
     """A run that ended, as ``finished`` says: its output, and the facts that the guard noted."""
 
     output: bytes
     facts: dict[str, Any]
 
 
-def finished(folder: Path) -> Finished | None:
+def finished(folder: Path) -> FinishedRun | None:
     """The finished run of a delivery's folder; None without a recording that can be read."""
     try:
         more, _, last = _content(f"{folder}{_FINISHED}").removesuffix(b"\n").rpartition(b"\n")
@@ -158,15 +158,15 @@ def finished(folder: Path) -> Finished | None:
         said = _content(f"{folder}{_OUTPUT}")[:at] if at else b""
     except (OSError, ValueError, TypeError):
         return None
-    return Finished(said + more, facts) if len(said) == at else None
+    return FinishedRun(said + more, facts) if len(said) == at else None
 
 
-def recorded(folder: Path) -> Finished | None:
+def recorded(folder: Path) -> FinishedRun | None:
     """All that is recorded of a run, also where nobody noted its end: then without facts. None for nothing."""
     if found := finished(folder):
         return found
     try:
-        return Finished(_content(f"{folder}{_OUTPUT}"), {})
+        return FinishedRun(_content(f"{folder}{_OUTPUT}"), {})
     except OSError:
         return None
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import errno
-import fcntl
 import functools
 import os
 import random
 import stat
-import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -167,24 +164,3 @@ def replace(name: str, content: bytes, parent: int, *, durable: bool = True, by_
         with contextlib.suppress(FileNotFoundError):
             os.unlink(draft, dir_fd=drafts)
         raise
-
-
-# Putting sessions apart on the disk: nothing that is written in one of them belongs to another one.
-
-_LONG = struct.calcsize("l") << 16
-#: Reading and writing what ``lsattr`` shows and ``chattr`` changes.
-_GET_FLAGS, _SET_FLAGS = 0x8000_6601 | _LONG, 0x4000_6602 | _LONG
-_TOP_OF_TREES = 0x2_0000
-
-
-def spread(folder: Path) -> None:
-    """Have ext4 put the folders in ``folder`` apart, as ``chattr +T`` does; other file systems have nothing like it.
-
-    Else they share a group of blocks: what is removed there is in the way of all that is made there next.
-    """
-    flags = ctypes.c_int()
-    with contextlib.suppress(OSError), opened(folder) as fd:
-        fcntl.ioctl(fd, _GET_FLAGS, flags)
-        if not flags.value & _TOP_OF_TREES:
-            flags.value |= _TOP_OF_TREES
-            fcntl.ioctl(fd, _SET_FLAGS, flags)

@@ -16,12 +16,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from api_client.contract.issues import HelixError
-from api_client.snapshots import FolderState, FoundFile, Objects, Snapshot, SnapshotManifest, StoredFile, contents, pack
+from api_client.contract.errors import HelixError
+from api_client.snapshots import FolderState, FoundFile, Snapshot, SnapshotManifest, StoredFile, pack
+from api_client.snapshots.objects import Objects, contents
 from worker.files import recording
+from worker.files.recent import Recent
 from worker.files.safe_io import DIRECTORY, made, read_below
 from worker.files.session import KEPT
-from worker.files.workspace import HELD, FencedPlace, Recent
+from worker.files.session_fence import HELD, FencedPlace
 
 #: Most entries of a session's folder.
 MOST_ENTRIES = 20_000

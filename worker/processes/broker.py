@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from api_client.contract.issues import HelixError
+from api_client.contract.errors import HelixError
 from worker.processes import append_only_file
 from worker.processes.program import LOCKED, Program, bury, end, exited, spawn
 

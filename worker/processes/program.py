@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -18,13 +16,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import structlog
-
-from api_client.contract.issues import SettingsError
-from api_client.contract.settings import Settings
-from api_client.contract.tasks import Link
-from api_client.contract.worker_reports import ProcessExit
 
 _LOOK_SECONDS = 0.025
 #: Exit code of a process whose lock another process holds (EX_TEMPFAIL).
@@ -163,97 +154,3 @@ def await_end(process: subprocess.Popen[bytes], until: float, hurry: threading.E
     while not exited(process) and time.monotonic() < until and not hurry.wait(_LOOK_SECONDS):
         pass
     return bury(process)
-
-
-# Tells the store how processes of workers ended, so that a dead letter can say what its workers died of.
-#
-# Of one that may not use the store it logs the reason. In a thread: a supervisor has to restart what died whether the
-# store answers or not.
-
-log = structlog.get_logger()
-
-#: The store may be away so long before an end is not noted, in seconds; and between two tries.
-_PATIENCE_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
-
-
-class ExitNotes:
-    """Notes ends in the store, in order. What could not be noted in time is in the log alone."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self._waiting: queue.SimpleQueue[ProcessExit] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def note(self, worker: str, pid: int, code: int) -> None:
-        """Note that the process of the worker of this name ended; returns at once."""
-        self._waiting.put(ProcessExit(worker=worker, pid=pid, code=code))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._write, name="exit-notes", daemon=True)
-            self._thread.start()
-
-    def _write(self) -> None:
-        import asyncio
-
-        from redis.exceptions import RedisError  # only when something ended: a supervisor starts sooner without
-
-        from api_client.store.connecting import require_shards
-        from api_client.workers.reports import note_exit
-
-        while self._settings.store_url:
-            ended = self._waiting.get()
-            give_up = time.monotonic() + _PATIENCE_SECONDS
-            while time.monotonic() < give_up:
-                with contextlib.suppress(RedisError):
-                    asyncio.run(note_exit(self._settings, ended))
-                    break
-                time.sleep(_PAUSE_SECONDS)
-            else:
-                log.warning("exit.not_noted", worker=ended.worker, pid=ended.pid, exit_code=ended.code)
-            if ended.code == REFUSED:
-                try:
-                    require_shards(self._settings)
-                except SettingsError as error:
-                    log.error("worker.refused", worker=ended.worker, error=str(error))
-
-
-# Links that are carried out in separate processes, each alone in one: their turns have taken down workers before.
-
-
-class IsolatedLinks:
-    """The separate processes of one worker process."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._exits = ExitNotes(settings)
-        self._processes: set[subprocess.Popen[bytes]] = set()
-        self._leaving = False
-        self._lock = threading.Lock()
-
-    def carry_out(self, link: Link, turn_id: str, session_id: str) -> None:
-        """Carry out ``link`` in a separate process (``isolated.py``), and wait for it."""
-        arguments = [link.task, str(link.attempt), turn_id, session_id]
-        with self._lock:
-            if self._leaving:
-                return  # a reaper announces it again, to a worker that stays
-            process = spawn(
-                Program(
-                    name="alone",
-                    command=[sys.executable, "-P", "-m", "worker.isolated", *arguments],
-                    # Not SIGKILL: our own death must not look like the turn's fault.
-                    death_signal=signal.SIGTERM,
-                )
-            )
-            self._processes.add(process)
-        log.warning("turn.isolated", turn_id=turn_id, link=str(link), pid=process.pid)
-        process.wait()
-        with self._lock:
-            self._processes.discard(process)
-        if code := bury(process):
-            self._exits.note(f"alone-{process.pid}@{socket.gethostname()}", process.pid, code)
-        log.warning("turn.isolated_ended", turn_id=turn_id, link=str(link), exit_code=code)
-
-    def hand_over(self) -> None:
-        """End every process and begin no other; each hands its turn over without a strike."""
-        with self._lock:
-            self._leaving = True
-            for process in self._processes:
-                process.terminate()

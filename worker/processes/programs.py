@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import http.client
-import math
 import os
 import secrets
 import socket
@@ -16,25 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from api_client.contract.settings import STATE_DIR, Settings
-from worker.processes.program import SUPERVISED, ExitNotes, Program
-
-# The CPUs that this process may use: what the scheduler allows, at most its control group's quota.
-
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
-
-
-def usable_cpus(quota: Path = _QUOTA) -> int:
-    """The number of CPUs, at least 1. ``quota`` is the ``cpu.max`` of control groups v2: microseconds, and of how many.
-
-    A container with ``cpus: 1.5`` counts as two.
-    """
-    allowed = len(os.sched_getaffinity(0))
-    try:
-        most, period = quota.read_text().split()
-        return max(1, min(allowed, math.ceil(int(most) / int(period))))
-    except (OSError, ValueError, ZeroDivisionError):  # none, or "max"
-        return allowed
-
+from worker.processes.cpus import usable_cpus
+from worker.processes.exit_reports import ExitNotes
+from worker.processes.program import SUPERVISED, Program
 
 #: A worker process touches the file this variable names once it consumes; `turns worker` when all of them do, `turns
 #: traces` again and again.

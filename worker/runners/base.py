@@ -1,67 +1,18 @@
-"""A runner: it runs one agent once, reports what the agent does, and brings evidence of its end.
-
-A runner never decides whether an answer is good. It says whether the agent really finished (ADR-036).
-"""
+"""The runner protocol: a runner runs one agent once and reports what the agent does."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeGuard, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 
 from api_client.contract.completion import Completion as Completion
 from api_client.contract.completion import ErrorKind as ErrorKind
-from api_client.contract.completion import Fault as Fault
 from api_client.contract.completion import Verdict as Verdict
-from api_client.contract.completion import Why as Why
 from api_client.contract.tool_calls import ToolQuestion, WaitingCall
-from worker.enforcement.claims.journal import CallKind, Journal, JournalWriter
-from worker.runners.service_errors import plain_words
-
-# The input of an agent or service as its runner really sent it, kept with the attempt. Pure.
-#
-# Secrets are masked. Of a very long conversation the oldest messages are left out, and that is said.
-
-#: Characters kept of all texts together: the conversation is in the turn's request too.
-MOST_CHARS = 65_536
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
-    """One run's input.
-
-    Attributes:
-        system: instructions beside the messages: the session's CLAUDE.md, or the system message of a service.
-        messages: role and content of each message, oldest first; of an image only its text and name.
-        continues: what the agent knew already from the session it continued; empty for a fresh session.
-    """
-
-    system: str = ""
-    messages: Sequence[Mapping[str, str]] = ()
-    continues: str = ""
-
-    def to_dict(self, redact: Callable[[str], str]) -> dict[str, Any]:
-        """As it is stored: every text redacted, the newest messages first in line for the room there is."""
-        left = MOST_CHARS
-        kept: list[dict[str, str]] = []
-        for message in reversed(self.messages):
-            text = redact(message.get("content", ""))
-            kept.append({"role": message.get("role", ""), "content": _end_of(text, left)})
-            left -= min(left, len(text))
-        stored: dict[str, Any] = {"system": _beginning_of(redact(self.system), MOST_CHARS), "messages": kept[::-1]}
-        return stored | ({"continues": self.continues} if self.continues else {})
-
-
-def _beginning_of(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[:most]}\n[{len(text) - most} characters are left out here]"
-
-
-def _end_of(text: str, most: int) -> str:
-    if len(text) <= most:
-        return text
-    return f"[{len(text) - most} characters are left out here]\n{text[len(text) - most :]}"
+from worker.enforcement.claims.journal import Journal
+from worker.runners.sent import SentInput
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +127,7 @@ class RunResult:
     text: str = ""
     usage: dict[str, Any] = field(default_factory=dict)
     agent_session: str = ""
-    sent: Sent | None = None
+    sent: SentInput | None = None
     adopted: int = 0
     kept_seconds: float = 0.0
     journal: Journal | None = None
@@ -278,174 +229,3 @@ def in_loop(runner: object) -> TypeGuard[AsyncRunner]:
 
 #: From a model's runner as HELIX_MODELS names it, to the runner and its option. Raises ``SettingsError``.
 BuildRunner = Callable[[str], tuple[AnyRunner, str]]
-
-
-# An agent's output, line by line, and the completion gate of the scripted runners. Pure.
-
-#: Longest answer in characters; a longer one is a limit error, not an answer.
-MAX_ANSWER = 4 * 2**20
-
-#: What is passed on as it comes.
-_EVENTS: dict[str, AgentEventKind] = {"output": "output", "reset": "reset", "tool": "tool", "note": "note"}
-
-
-class AnswerTooLong(Exception):
-    """The answer went over ``MAX_ANSWER``."""
-
-
-def json_object(line: bytes) -> dict[str, Any] | None:
-    """The JSON object that a line of an agent's output is; None for any other line."""
-    try:
-        found = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def killed(code: int | None, who: str) -> tuple[Why, str] | None:
-    """Why the run of ``who`` is incomplete, and in words, where a signal ended it, or nobody knows; else None."""
-    if code is None:
-        return Why.BROKE_OFF, f"nobody knows how {who} ended"
-    return (Why.KILLED, f"{who} was killed by signal {-code}") if code < 0 else None
-
-
-class Transcript:
-    """Collects the agent's output: the answer so far, its usage, its error, whether it gave a result."""
-
-    def __init__(self) -> None:
-        self.result = False
-        self.error: dict[str, Any] = {}
-        self.refusal: dict[str, Any] = {}
-        self.usage: dict[str, Any] = {}
-        self.facts: dict[str, Any] = {}
-        self.skipped = 0
-        self._journal = JournalWriter()
-        self._pieces: list[str] = []
-        self._length = 0
-
-    @property
-    def text(self) -> str:
-        """The answer so far; resets are taken into account."""
-        return "".join(self._pieces)
-
-    @property
-    def journal(self) -> Journal | None:
-        """The agent's tools; None where it reported no use of one as a ``call``."""
-        found = self._journal.journal
-        return found if found.calls else None
-
-    @property
-    def evidence(self) -> dict[str, Any]:
-        """Return whether there was a result, how many lines meant nothing, and what the agent says about itself."""
-        return {**self.facts, "result": self.result, "skipped_lines": self.skipped}
-
-    def take_line(self, line: bytes) -> list[AgentEvent]:
-        """Read one line; one that is not a JSON object is skipped and counted. Returns what others should hear of it.
-
-        Raises:
-            AnswerTooLong: the answer is longer than an answer may be.
-        """
-        event = json_object(line)
-        if event is None:
-            self.skipped += 1
-            return []
-        heard = self.take(event)
-        return [heard] if heard else []
-
-    def take(self, event: dict[str, Any]) -> AgentEvent | None:
-        """Take in a line of the agent; returns what to pass on.
-
-        Raises:
-            AnswerTooLong: the answer is longer than an answer may be.
-        """
-        kind = str(event.get("event"))
-        # A lone surrogate can be written in JSON, but in no file, message or key.
-        text = str(event.get("text", "")).encode("utf-8", "replace").decode()
-        match kind:
-            case "result":
-                self.result = True
-            case "error":
-                self.error = event
-            case "refusal":
-                self.refusal = event
-            case "usage" if isinstance(event.get("usage"), dict):
-                self.usage.update(event["usage"])
-            case "evidence" if isinstance(event.get("facts"), dict):
-                self.facts.update(event["facts"])
-            case "output":
-                self._length += len(text)
-                if self._length > MAX_ANSWER:
-                    raise AnswerTooLong
-                self._pieces.append(text)
-            case "reset":
-                self._pieces.clear()
-                self._length = 0
-            case "tool" | "note":
-                pass
-            case "call":
-                self._call(event)
-            case _:
-                self.skipped += 1
-        shown = _EVENTS.get(kind)
-        return AgentEvent(kind=shown, text=text, detail=str(event.get("detail", ""))) if shown else None
-
-    def _call(self, event: dict[str, Any]) -> None:
-        """Note the use of a tool that has ended; its files are one use each."""
-        ok, code = event.get("ok"), event.get("code")
-        kind: CallKind = next((each for each in get_args(CallKind) if each == event.get("kind")), "other")
-        for number, what in enumerate(event.get("what") or ()):
-            name = f"{event.get('id')}:{number}"
-            self._journal.begin(name, kind, str(what))
-            self._journal.end(
-                name,
-                ok=ok if isinstance(ok, bool) else None,
-                ran=event.get("ran") is not False,
-                output=str(event.get("output") or ""),
-                code=code if isinstance(code, int) and not isinstance(code, bool) else None,
-            )
-
-
-def judge(transcript: Transcript, code: int | None, evidence: dict[str, Any]) -> Completion:
-    """The completion gate for an agent that ended by itself (ADR-036).
-
-    Complete only when it ended with exit code 0 *and* gave a result *and* said something: the end of its output
-    alone proves nothing.
-    """
-    evidence = {**evidence, "exit_code": code, **transcript.evidence}
-    if transcript.error:
-        return _reported_error(transcript.error, evidence)
-    if refusal := transcript.refusal:
-        return refused(str(refusal.get("text", "")), evidence, filtered=refusal.get("filtered") is True)
-    why = Why.BROKE_OFF
-    if ended := killed(code, "the agent"):
-        why, reason = ended
-    elif code:
-        reason = f"the agent ended with exit code {code}"
-    elif not transcript.result:
-        reason = str(evidence.get("ended") or "the agent's output ended without a result")
-    elif not transcript.text.strip():
-        why, reason = Why.SILENT, "the agent finished but said nothing"
-    else:
-        return Completion(verdict=Verdict.COMPLETE, reason="exit code 0 and a result", evidence=evidence)
-    return Completion(verdict=Verdict.INCOMPLETE, why=why, reason=reason, evidence=evidence)
-
-
-def refused(said: str, evidence: dict[str, Any], *, filtered: bool) -> Completion:
-    """The verdict where the provider says that the model refused, in its own words, or that a filter stopped it."""
-    by = "the service's filter stopped the answer" if filtered else "the model refused"
-    reason = f"{by}: {said}" if said.strip() else by
-    why = Why.FILTERED if filtered else Why.REFUSED
-    return Completion(verdict=Verdict.REFUSED, why=why, reason=" ".join(reason.split())[:300], evidence=evidence)
-
-
-def _reported_error(error: dict[str, Any], evidence: dict[str, Any]) -> Completion:
-    kind, retry_after, fault = error.get("kind"), error.get("retry_after"), error.get("fault")
-    return Completion(
-        verdict=Verdict.ERROR,
-        reason=plain_words(str(error.get("text") or "")) or "the agent reported an error",
-        kind=ErrorKind(kind) if kind in list(ErrorKind) else ErrorKind.PERMANENT,
-        retry_after=float(retry_after) if isinstance(retry_after, int | float) and 0 < retry_after < 1e9 else 0.0,
-        busy=error.get("busy") is True,
-        fault=Fault(fault) if fault in list(Fault) else None,
-        evidence=evidence,
-    )

@@ -1,9 +1,4 @@
-"""Agents that wait for their session's next message: one a session of this worker process, ended in good time.
-
-A runner that offers ``fixed_part`` and ``open`` may have its process kept; one that does not starts a process a
-message. Only a message that is complete beyond doubt leaves its process to the next one. The guard owns the process all
-the time: it dies with its worker, and at the moment to which it may rest.
-"""
+"""The idle agents of this worker process, one a session: taken for the next message, ended in good time."""
 
 from __future__ import annotations
 
@@ -12,171 +7,20 @@ import functools
 import itertools
 import threading
 import time
-from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
-from typing import Protocol, cast, runtime_checkable
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 import structlog
 
-from api_client.contract.settings import Settings
+from worker.runners.agent_life import Limits, LivingAgent, Opens, Prepares
 from worker.runners.base import Emit, Order, RunResult, Stop, not_begun
+from worker.runners.demand import Demand
 
+if TYPE_CHECKING:
+    from worker.runners.agent_life import Spare
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """How long, and how many, idle processes are kept; ``seconds`` 0: none. ``memory_mb`` 0: any amount.
-
-    ``spares``: how many of each kind are started ahead for new sessions, at most.
-    """
-
-    seconds: float = 0.0
-    processes: int = 16
-    per_owner: int = 2
-    memory_mb: int = 1024
-    spares: int = 0
-
-    @classmethod
-    def of(cls, settings: Settings) -> Limits:
-        """The limits of an installation."""
-        return cls(
-            seconds=settings.claude_warm_seconds,
-            processes=settings.claude_warm_processes,
-            per_owner=settings.claude_warm_per_owner,
-            memory_mb=settings.claude_warm_mb,
-            spares=settings.claude_spares,
-        )
-
-
-class Living(Protocol):
-    """One agent's process between its first message and its end. Used by one message at a time."""
-
-    @property
-    def session(self) -> tuple[str, str]:
-        """Whose it is, owner and session: never another's."""
-        ...
-
-    @property
-    def fixed(self) -> str:
-        """What cannot change while it lives."""
-        ...
-
-    @property
-    def keepable(self) -> bool:
-        """Return whether its last message was complete beyond doubt, and nothing of that goes on."""
-        ...
-
-    def continues(self, order: Order) -> bool:
-        """Return whether it lives, and holds exactly the conversation that the order goes on from. May block."""
-        ...
-
-    async def ask(self, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
-        """One message, to the end; None where it was surely never taken, and another process is to be asked."""
-        ...
-
-    def rest(self, until: float) -> None:
-        """Nothing is asked now: the guard ends it at ``until`` by ``time.monotonic()``."""
-        ...
-
-    def memory(self) -> int:
-        """Return what it alone holds, in bytes: what its end gives back. May block."""
-        ...
-
-    def close(self) -> None:
-        """End it, and remove what it leaves; returns when it is gone. Twice does no harm."""
-        ...
-
-
-@runtime_checkable
-class Opens(Protocol):
-    """A runner whose process may live on."""
-
-    async def run_alone(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
-        """As ``AsyncRunner.run_async``, in a process that ends with the run."""
-        ...
-
-    def fixed_part(self, order: Order) -> str:
-        """Return all of an order that a process is started with, as one text; empty: it runs alone. May block."""
-        ...
-
-    def open(self, order: Order, fixed: str, stop: Stop) -> Living | RunResult:
-        """Start a process for an order's session; the result that says why not. May block."""
-        ...
-
-
-class Spare(Living, Protocol):
-    """A process that was started ahead. Until it is claimed its ``session`` has no owner, and it knows of nobody."""
-
-    def claim(self, order: Order, fixed: str) -> bool:
-        """Become the process of an order's session; False: it cannot, and is to be closed. May block."""
-        ...
-
-
-@runtime_checkable
-class Prepares(Protocol):
-    """A runner that can start a process before it is known for which session."""
-
-    def spare_part(self, order: Order) -> str:
-        """Return what an order has in common with all whose spare it may take, as one text; empty: none. May block."""
-        ...
-
-    def kinds(self, since: float) -> list[tuple[float, Order]]:
-        """Return orders without an owner, one of each kind of which some worker wanted a spare after ``since``.
-
-        Each with when, in seconds since the epoch. May block.
-        """
-        ...
-
-    def open_spare(self, order: Order, part: str, until: float) -> Spare | None:
-        """Start one for orders like this one, but without an owner; its guard ends it at ``until``. None: it cannot be.
-
-        May block.
-        """
-        ...
-
-
-# How many spares are wanted of each kind: as many as new sessions came lately. Pure.
-
-#: After this many failures in a row none is tried for as long as one would have rested.
-_MOST_FAILURES = 2
-
-
-class Demand:
-    """What came, and what failed, by kind (``Prepares.spare_part``). Times by ``time.monotonic()``. Under a lock."""
-
-    def __init__(self) -> None:
-        self._came: dict[str, deque[float]] = {}
-        self._failures: dict[str, list[float]] = {}
-
-    def came(self, part: str, now: float) -> None:
-        """A new session came that could use a spare of this kind."""
-        self._came.setdefault(part, deque(maxlen=64)).append(now)
-
-    def foreseen(self, part: str, at: float) -> None:
-        """A new session came to another worker: the next one may come here."""
-        if not (times := self._came.get(part)) or times[-1] < at:
-            self._came[part] = deque((at,), maxlen=64)
-
-    def served(self, part: str) -> None:
-        """A spare was claimed: they work."""
-        self._failures.pop(part, None)
-
-    def failed(self, part: str, now: float) -> None:
-        """A spare refused a session, or ended before it could be asked: another version of the agent, perhaps."""
-        self._failures.setdefault(part, []).append(now)
-
-    def wanted(self, part: str, limits: Limits, now: float) -> int:
-        """Return how many are to be there."""
-        since = now - limits.seconds
-        failures = self._failures.get(part, [])
-        if len(failures) >= _MOST_FAILURES and failures[-1] > since:
-            return 0
-        self._came = {kind: times for kind, times in self._came.items() if times[-1] > since}
-        return min(limits.spares, sum(at > since for at in self._came.get(part, ())))
-
-
-# The idle agents of this worker process, one a session: taken for the next message, ended in good time.
 
 log = structlog.get_logger()
 
@@ -197,7 +41,7 @@ class IdleAgents:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         #: The least recently used first, with the bytes each held when its last message ended, and when that was.
-        self._idle: dict[tuple[str, str], tuple[Living, int, float]] = {}
+        self._idle: dict[tuple[str, str], tuple[LivingAgent, int, float]] = {}
         self._ended: set[tuple[str, str]] = set()
         self._demand = Demand()
         self._seen = 0.0  # the newest kind of ``foresee``, in seconds since the epoch
@@ -222,7 +66,7 @@ class IdleAgents:
         result = await self._ask(opened, limits, order, emit, stop)
         return result or not_begun("the agent took no message", host=False)
 
-    async def _spare(self, runner: Opens, limits: Limits, order: Order, fixed: str) -> Living | None:
+    async def _spare(self, runner: Opens, limits: Limits, order: Order, fixed: str) -> LivingAgent | None:
         """A spare that has become the process of the order's session, if there is one; another one is started later."""
         if not limits.spares or not isinstance(runner, Prepares):
             return None
@@ -235,7 +79,7 @@ class IdleAgents:
         asyncio.get_running_loop().call_later(_LATER, later)
         return await asyncio.to_thread(self._claimed, order, fixed, part)
 
-    def _claimed(self, order: Order, fixed: str, part: str) -> Living | None:
+    def _claimed(self, order: Order, fixed: str, part: str) -> LivingAgent | None:
         with self._lock:
             name = next((name for name, (one, *_) in self._idle.items() if not name[0] and one.fixed == part), None)
             spare = cast("Spare", self._idle.pop(name)[0]) if name else None
@@ -279,7 +123,7 @@ class IdleAgents:
             room = len(self._idle) < limits.processes and self._holds(_SPARE_BYTES, limits)
             return room and there < self._demand.wanted(part, limits, time.monotonic())
 
-    async def _ask(self, living: Living, limits: Limits, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
+    async def _ask(self, living: LivingAgent, limits: Limits, order: Order, emit: Emit, stop: Stop) -> RunResult | None:
         try:
             result = await living.ask(order, emit, stop)
         except BaseException:
@@ -292,7 +136,7 @@ class IdleAgents:
         await asyncio.to_thread(living.close)
         return result
 
-    def take(self, order: Order, fixed: str) -> Living | None:
+    def take(self, order: Order, fixed: str) -> LivingAgent | None:
         """The process that may take the order's message; one that may not is gone when this returns."""
         with self._lock:
             living = self._idle.pop((order.owner, order.session_id), (None,))[0]
@@ -302,11 +146,11 @@ class IdleAgents:
         living.close()
         return None
 
-    def put(self, living: Living, limits: Limits) -> None:
+    def put(self, living: LivingAgent, limits: Limits) -> None:
         """Keep a process until its session's next message; whichever are too many are ended."""
         self._put(living, living.memory(), limits)
 
-    def _put(self, living: Living, size: int, limits: Limits) -> None:
+    def _put(self, living: LivingAgent, size: int, limits: Limits) -> None:
         with self._lock:
             before = self._idle.pop(living.session, None)
             self._idle[living.session] = (living, size, time.monotonic())
@@ -314,7 +158,7 @@ class IdleAgents:
         living.rest(time.monotonic() + limits.seconds)
         self._end(ended)
 
-    def forget(self, living: Living) -> None:
+    def forget(self, living: LivingAgent) -> None:
         """A process has ended by itself, or rested too long: remove what it leaves. Never blocks."""
         with self._lock:
             found, _, since = self._idle.get(living.session, (None, 0, 0.0))
@@ -368,9 +212,9 @@ class IdleAgents:
         self.end_all()
         self._closing.submit(lambda: None).result()
 
-    def _too_many(self, owner: str, limits: Limits) -> list[Living]:
+    def _too_many(self, owner: str, limits: Limits) -> list[LivingAgent]:
         """Take out spares, then the least recently used, until no limit is passed. Under the lock."""
-        out: list[Living] = []
+        out: list[LivingAgent] = []
         while over := self._over(owner, limits):
             out.append(self._idle.pop(over)[0])
         return out
@@ -388,13 +232,13 @@ class IdleAgents:
         held = more + sum(size for _, size, _ in self._idle.values())
         return not limits.memory_mb or not held or held + _PROGRAM_BYTES <= limits.memory_mb * _MIB
 
-    def _end(self, found: Iterable[Living]) -> None:
+    def _end(self, found: Iterable[LivingAgent]) -> None:
         for living in found:
             self._ended.add(living.session)
             self._closing.submit(_close, living)
 
 
-def _close(living: Living) -> None:
+def _close(living: LivingAgent) -> None:
     try:
         living.close()
     except OSError as error:

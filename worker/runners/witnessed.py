@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any, Literal
 
+from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict, Why
 from worker.runners.answer_words import MOST, digests_in, digests_of
-from worker.runners.base import Completion, ErrorKind, Fault, Verdict, Why
 from worker.runners.pricing import TOKENS, Tokens, summed
 from worker.runners.service_errors import BUSY, TOO_LONG, fault_of, passes
 
@@ -99,7 +99,7 @@ def word_of(said: object) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Witnessed:
+class ObservedCalls:
     """All model calls of a run that went through its door, in the order in which they began.
 
     Attributes:
@@ -172,7 +172,7 @@ class Witnessed:
         }
 
 
-def objection(witnessed: Witnessed, *, ends_by_tool: bool = False) -> str:
+def objection(witnessed: ObservedCalls, *, ends_by_tool: bool = False) -> str:
     """Say why an end must not count as complete by the run's calls; empty where nothing speaks against it.
 
     A run of which no call was seen is not certifiable: nothing speaks against it, and ``to_dict`` says so.
@@ -200,7 +200,7 @@ def _problem_of(call: Call, whose: str) -> str:
 
 def weigh(
     completion: Completion,
-    witnessed: Witnessed | None,
+    witnessed: ObservedCalls | None,
     *,
     answer: str = "",
     every: bool = False,
@@ -210,7 +210,7 @@ def weigh(
     """The verdict of an agent's own evidence, with what the door saw; None where the run had no door.
 
     ``complete`` stays only where the deciding call ended well, and of the others each whose text is in the ``answer``
-    (``Witnessed.broken``, also for ``every``). An end that broke off, or said nothing, gets the kind
+    (``ObservedCalls.broken``, also for ``every``). An end that broke off, or said nothing, gets the kind
     that the provider gave it: after a 429 it is transient, after an output limit a limit. All else stays. ``required``:
     without a single call seen, ``complete`` is not believed either. An error that passes waits as long as its service
     asked.
@@ -236,7 +236,7 @@ def weigh(
     return _ruled(replace(completion, reason=f"the provider says otherwise: {problem}", evidence=evidence), call)
 
 
-def explained(completion: Completion, witnessed: Witnessed | None) -> Completion:
+def explained(completion: Completion, witnessed: ObservedCalls | None) -> Completion:
     """The verdict over a run that was stopped; where its model calls had failed, the last of them says why."""
     ended = [call for call in witnessed.loop if call.end is not CallEnd.CUT] if witnessed else []
     if not ended or ended[-1].end not in {CallEnd.ERROR, CallEnd.LIMIT, CallEnd.REFUSED}:

@@ -1,4 +1,4 @@
-"""One run of an agent for a turn's attempt: its own folder, the prompt, the runner, its events into the log."""
+"""One run of an agent for a turn's attempt: its own folder, its events, its limits."""
 
 from __future__ import annotations
 
@@ -7,37 +7,33 @@ import contextlib
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Protocol, cast
+from typing import cast
 
 import structlog
-from redis.exceptions import RedisError
 
-from api_client.budgets import Spending
-from api_client.contract.events import AttemptNote, AttemptOutput, AttemptReset, AttemptTool, Body
+from api_client.budgets.spending import BudgetLedger
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.completion import ErrorKind
+from api_client.contract.errors import SettingsError, StoreUnavailable
+from api_client.contract.events import Body
 from api_client.contract.failpoints import FailpointError, arrive, reach
-from api_client.contract.issues import SettingsError, StoreUnavailable
-from api_client.contract.messages import tool_answered, tool_denied, tool_later, tool_refused
-from api_client.contract.phases import PhaseError
-from api_client.contract.record import AttemptRecord
+from api_client.contract.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import MAX_QUESTIONS
-from api_client.turns.record.changes import Claim, Fenced
-from worker.enforcement.going_on import go_on, go_on_feedback, known
-from worker.files.session import text_of
+from api_client.contract.tool_replies import tool_answered, tool_denied, tool_later, tool_refused
+from worker.enforcement.feedback import go_on_feedback
+from worker.enforcement.going_on import known
+from worker.files.template import text_of
 from worker.files.workspace import DeliveryTaken, has_answer
 from worker.runners.base import (
     Adopts,
     AgentEvent,
     AnyRunner,
-    Completion,
     Emit,
-    ErrorKind,
     Order,
     Runner,
     RunResult,
     ToolOrders,
-    Verdict,
-    Why,
     config_error,
     in_loop,
     needs_folder,
@@ -47,214 +43,13 @@ from worker.runners.base import (
 from worker.runners.guard.marks import sweep_before
 from worker.runners.guard.processes import shared
 from worker.runners.permits import PermitKeeper
-from worker.turns import folders, phase_turns
+from worker.turns import folders, phase_folders
+from worker.turns.continuation import _TO_USE_UP, Addition, Continuation
+from worker.turns.event_writer import EventWriter
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 
-# A run that goes on from a break: its agent's text is shown, and counts, behind the text so far.
-
-#: Between what an agent says before a tool call and after it.
-PARAGRAPH = "\n\n"
-#: This many characters of what the agent says show where it begins.
-_ENOUGH = 600
-#: The store must have noted within so many seconds that a yes is used up.
-_TO_USE_UP = 15.0
-_NO_FIT = "the agent was to go on from a break, and what it sent does not fit behind it"
-
-
-class Continuation:
-    """Sits between a runner and the log. It tells the text so far first: this attempt's text is whole."""
-
-    def __init__(self, so_far: str, emit: Emit) -> None:
-        self._so_far = so_far
-        self._emit = emit
-        self._held: list[str] = []  # what the agent says, until it shows where that begins
-        self._length = 0
-        self._seen = False  # enough was held to see it; ``_flows``: then what comes is passed on as it comes
-        self._flows = False
-        self._sent: list[str] = []
-        self._send(so_far)
-
-    def emit(self, event: AgentEvent) -> None:
-        """Take what the agent does."""
-        if event.kind == "reset":
-            self._held.clear()
-            self._length, self._seen, self._flows = 0, False, False
-            self._become(self._so_far, event.text)
-        elif event.kind != "output":
-            self._emit(event)
-        elif self._flows:
-            self._send(event.text)
-        else:
-            self._held.append(event.text)
-            self._length += len(event.text)
-            if self._length >= _ENOUGH and not self._seen:
-                self._seen = True
-                self._begin()
-
-    def _begin(self) -> None:
-        """Pass on the held text when it continues; a new beginning is passed on once it is whole, if it counts then."""
-        continued = go_on(self._so_far, "".join(self._held), complete=False)
-        if continued.fits:
-            self._flows = True
-            self._become(continued.text)
-
-    def ended(self, result: RunResult) -> RunResult:
-        """The result with the whole text. A complete run whose text does not fit behind the break is incomplete."""
-        completion = result.completion
-        continued = go_on(self._so_far, result.text, complete=completion.verdict is Verdict.COMPLETE)
-        self._become(continued.text)
-        added = len(continued.text) - continued.kept
-        evidence = {**completion.evidence, "went_on": {"kept": continued.kept, "added": added, "fits": continued.fits}}
-        if completion.verdict is Verdict.COMPLETE and not continued.fits:
-            broken = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason=_NO_FIT, evidence=evidence)
-            return replace(result, completion=broken, text=continued.text, agent_session="")
-        return replace(result, completion=replace(completion, evidence=evidence), text=continued.text)
-
-    def _become(self, text: str, reason: str = "") -> None:
-        """Pass on the missing part of a text; where another text was passed on, start again with all of it."""
-        so_far = "".join(self._sent)
-        if not text.startswith(so_far):
-            self._emit(AgentEvent(kind="reset", text=reason))
-            self._sent.clear()
-            so_far = ""
-        self._send(text[len(so_far) :])
-
-    def _send(self, text: str) -> None:
-        if text:
-            self._sent.append(text)
-            self._emit(AgentEvent(kind="output", text=text))
-
-
-class Addition:
-    """As ``Continuation``, for a run that goes on from a question: what it says is more text, behind that before."""
-
-    def __init__(self, before: str, emit: Emit) -> None:
-        self._before = f"{before.rstrip()}{PARAGRAPH}" if before.strip() else ""
-        self._emit = emit
-        self._begin()
-
-    def _begin(self) -> None:
-        if self._before:
-            self._emit(AgentEvent(kind="output", text=self._before))
-
-    def emit(self, event: AgentEvent) -> None:
-        """Take what the agent does."""
-        self._emit(event)
-        if event.kind == "reset":
-            self._begin()
-
-    def ended(self, result: RunResult) -> RunResult:
-        """The result with the whole text."""
-        return replace(result, text=self._before + result.text)
-
-
-# Writing an agent's events into its turn's log while it runs.
-#
-# A delta goes out at once when no append is in flight; deltas that arrive meanwhile are joined. So a slow store costs
-# granularity, never text, and a fast agent cannot flood it. What still waits when the agent has ended is left to the
-# commit that reports the end of the run: one command less.
-
 log = structlog.get_logger()
-
-#: At most this many characters of output are left to the commit, which has the whole answer to store.
-_LEFT = 16_384
-#: At most this many are appended at once: a longer text would hold the store up for everybody.
-_MOST = 65_536
-
-
-def _size(events: list[Body]) -> int:
-    """Characters of output in these events."""
-    return sum(len(body.text) for body in events if isinstance(body, AttemptOutput))
-
-
-class Log(Protocol):
-    """The place of new events: ``record.ledger.Ledger``, or a test's."""
-
-    async def append(self, claim: Claim, events: list[Body]) -> None:
-        """Add events to the turn's log. Raises ``Fenced``, ``RedisError``."""
-        ...
-
-
-class EventWriter:
-    """Appends one run's events, in order, as the loop that made it turns."""
-
-    def __init__(self, log_of_turn: Log, claim: Claim) -> None:
-        self._log = log_of_turn
-        self._claim = claim
-        self._loop = asyncio.get_running_loop()
-        self._waiting: list[Body] = []
-        self._writing: asyncio.Task[None] | None = None
-        self._beginning: asyncio.Handle | None = None
-        self._fenced = self._closing = False
-        self._fault: Exception | None = None
-
-    def emit(self, event: AgentEvent) -> None:
-        """Take an event, in the loop; never waits for the store."""
-        if self._fenced:
-            return
-        attempt, text = self._claim.link.attempt, event.text
-        match event.kind:
-            case "output":
-                for start in range(0, len(text) or 1, _MOST):
-                    piece, last = text[start : start + _MOST], self._waiting[-1] if self._waiting else None
-                    if isinstance(last, AttemptOutput) and len(last.text) + len(piece) <= _MOST:
-                        piece = last.text + piece
-                        self._waiting.pop()
-                    self._waiting.append(AttemptOutput(attempt=attempt, text=piece))
-            case "reset":
-                self._waiting.append(AttemptReset(attempt=attempt, reason=text))
-            case "tool":
-                self._waiting.append(AttemptTool(attempt=attempt, name=text, detail=event.detail))
-            case "note":
-                self._waiting.append(AttemptNote(attempt=attempt, text=text))
-        if self._writing is None and self._beginning is None:
-            self._beginning = self._loop.call_soon(self._begin)
-
-    def _begin(self) -> None:
-        """Begin to append, unless that began already or nothing is left."""
-        self._beginning = None
-        if self._waiting and self._writing is None:
-            self._writing = self._loop.create_task(self._write())
-
-    async def close(self) -> list[Body]:
-        """Wait until what was sent is in the log; the events that were not are the caller's, to send before any other.
-
-        Raises what made a part of it impossible, but a lost turn or store.
-        """
-        if self._beginning:
-            self._beginning.cancel()  # what the run said last is left to the commit
-        self._closing = _size(self._waiting) <= _LEFT
-        if not self._closing:
-            self._begin()
-        while self._writing:
-            await self._writing
-        if self._fault:
-            raise self._fault
-        left, self._waiting = self._waiting, []
-        return left
-
-    async def _write(self) -> None:
-        try:
-            while self._waiting and not self._closing:
-                many = len(self._waiting)
-                while many > 1 and _size(self._waiting[:many]) > _MOST:
-                    many -= 1
-                batch, self._waiting = self._waiting[:many], self._waiting[many:]
-                await self._log.append(self._claim, batch)
-                await arrive("output.received")
-        except (Fenced, RedisError) as error:
-            # The turn is another's, or the store is gone for good: the commit will find the same and say so.
-            log.warning("events.dropped", turn_id=self._claim.turn.turn_id, error=type(error).__name__)
-            self._give_up()
-        except Exception as fault:  # for who waits for the log: a run with half a log must not count
-            self._fault = fault
-            self._give_up()
-        finally:
-            self._writing = None
-
-    def _give_up(self) -> None:
-        self._fenced, self._waiting = True, []
 
 
 class AgentRun:
@@ -336,7 +131,7 @@ class AgentRun:
             self._keeper.close()
             self.unsent = await writer.close()
 
-    async def _affordable(self, spending: Spending, order: Order) -> None:
+    async def _affordable(self, spending: BudgetLedger, order: Order) -> None:
         """Raise ``BudgetExceeded`` where a budget of today is spent. A store that cannot say so stops no turn."""
         try:
             await spending.check(order.turn_id, self._turn.request, order.model)
@@ -439,10 +234,10 @@ class AgentRun:
         ):
             folders.forget_runs(self._parts.settings, self._turn, range(attempt - 1, attempt))
         if self._turn.request.phase is not None:
-            fence = phase_turns.fence_of(self._parts.settings, self._turn)
-            if refused := fence.refusal(phase_turns.phase_of(self._turn)):  # before its agent is paid for
+            fence = phase_folders.fence_of(self._parts.settings, self._turn)
+            if refused := fence.refusal(phase_folders.phase_of(self._turn)):  # before its agent is paid for
                 raise SettingsError([refused])
-            self.prompt = phase_turns.asked(self._turn, self._parts.settings.root, self._history)
+            self.prompt = phase_folders.asked(self._turn, self._parts.settings.root, self._history)
         prepared = self._prepared(may_block)
         reach("folder.made")
         return prepared
@@ -504,7 +299,7 @@ class AgentRun:
             deadline=self._lease.deadline,
             idle_seconds=settings.idle_seconds,
             kill_grace_seconds=settings.kill_grace_seconds,
-            inputs=() if turn.request.phase is None else phase_turns.own_inputs(turn, settings.root),
+            inputs=() if turn.request.phase is None else phase_folders.own_inputs(turn, settings.root),
             witness=settings.witness,
             owner="" if turn.request.phase is not None or self._parts.host.sick else turn.request.owner,
             recorded=may_block and folders.is_recorded(runner),

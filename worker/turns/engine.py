@@ -17,36 +17,35 @@ from celery import Celery, chain
 from kombu.exceptions import OperationalError
 
 from api_client.broker import celery_settings
-from api_client.budgets import Spending
+from api_client.budgets.spending import BudgetLedger
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, chain_of, own_queue
 from api_client.contract.turn import Turn
-from api_client.contract.worker_reports import WorkerOrder
-from api_client.store.store import OneConnection, Store
+from api_client.contract.worker_order import WorkerOrder
+from api_client.store.connection import OneConnection
+from api_client.store.store import Store
 from api_client.turns.record.ledger import Ledger
-from worker.agents import Ability, build_runner
+from worker.agents import build_runner
+from worker.agents.ability import Ability
 from worker.runners import idle_agents
 from worker.runners.guard import processes
 from worker.turns import folders
+from worker.turns.flower_text import worker_lost
 from worker.turns.judges import Judges
-from worker.turns.leases.host import Host, Work, WorkerHeartbeat, obstacle
+from worker.turns.leases.host import Host, obstacle
 from worker.turns.leases.kept_agents import KeptAgents
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
-from worker.turns.loops import Loop, Threads, Watch, Watcher
+from worker.turns.leases.worker_heartbeat import Work, WorkerHeartbeat
+from worker.turns.loops.loop import Loop
+from worker.turns.loops.threads import Threads
+from worker.turns.loops.watching import Watch, Watcher
 from worker.turns.parts import EngineParts
-from worker.turns.service import Seat, Slots, TurnService, worker_lost
+from worker.turns.service import TurnService
 from worker.turns.session_files import session_files
-from worker.turns.tasks.celery_internals import (
-    GATHER_SECONDS,
-    Intake,
-    Receiver,
-    Task,
-    TaskEvents,
-    TaskStory,
-    expire,
-    own_queue_of,
-)
+from worker.turns.slots import Seat, Slots
+from worker.turns.tasks.celery_internals import Intake, Receiver, expire, own_queue_of
+from worker.turns.tasks.task_events import GATHER_SECONDS, Task, TaskEvents, TaskStory
 
 log = structlog.get_logger()
 
@@ -58,7 +57,7 @@ _LOOK_SECONDS, _CANCEL_SECONDS = 0.01, 5.0
 _TASK: ContextVar[TaskStory | None] = ContextVar("task", default=None)
 
 
-class Isolated(Protocol):
+class IsolatedRunner(Protocol):
     """Carries out links in separate processes."""
 
     def carry_out(self, link: Link, turn_id: str, session_id: str) -> None:
@@ -79,7 +78,7 @@ class Engine:
         self,
         settings: Settings,
         celery: Celery,
-        isolated: Isolated,
+        isolated: IsolatedRunner,
         watchers: Sequence[Watcher] = (),
         looking: OneConnection | None = None,
         *,
@@ -118,7 +117,7 @@ class Engine:
                 isolate=isolated.carry_out,
                 ability=self._ability,
                 files=files,
-                spending=Spending(self._store) if self._store else None,
+                spending=BudgetLedger(self._store) if self._store else None,
             )
         )
         self._taken, self._took_at = 0, 0.0

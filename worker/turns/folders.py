@@ -11,41 +11,31 @@ from pathlib import Path
 
 import structlog
 
-from api_client.contract.failpoints import arrive, reach
-from api_client.contract.issues import SettingsError, ValidationIssue
-from api_client.contract.keys import delivery_name, session_directory
-from api_client.contract.record import AttemptRecord
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.errors import SettingsError
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.session_paths import delivery_name, session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import JUDGED_BY
 from api_client.contract.turn import Turn
-from api_client.snapshots import FilesLost, FilesUnavailable
-from api_client.turns.record.changes import Claim
-from api_client.turns.record.encoding import Accepted, Move, judged, policy_of
-from worker.enforcement.attempt import best, kept_files, latest_set
+from api_client.turns.record.claim import Claim
+from api_client.turns.record.moves import judged, policy_of
+from worker.enforcement.attempt import best, latest_set
+from worker.enforcement.kept_files import kept_files
 from worker.enforcement.policy import weighed
-from worker.files import recording, session, workspace
+from worker.files import recording, session
+from worker.files.recent import Recent
 from worker.files.safe_io import opened
-from worker.files.snapshots import SessionTooLarge
-from worker.files.workspace import (
-    RESPONSE,
-    FencedPlace,
-    Place,
-    Recent,
-    Written,
-    delivery_directory,
-    fenced_writes,
-    has_answer,
-    place,
-    take_answer_back,
-    written,
-)
+from worker.files.session_fence import fenced_writes, place
+from worker.files.workspace import RESPONSE, WrittenFiles, delivery_directory, has_answer, take_answer_back, written
 from worker.runners.base import AnyRunner, BuildRunner, needs_folder
-from worker.turns import phase_turns
-from worker.turns.leases.lease import Lease
-from worker.turns.parts import EngineParts
-from worker.turns.phase_turns import phase_directory
+from worker.turns import phase_folders
+from worker.turns.phase_folders import phase_directory
 
-_NOTHING = Written()
+log = structlog.get_logger()
+
+
+_NOTHING = WrittenFiles()
 #: In a delivery's folder, what belongs to its run and not to its agent's work.
 _OF_A_RUN = frozenset({"marks"})
 
@@ -133,7 +123,7 @@ def begin(
         if turn.request.phase is None:
             session.prepare(holder, turn, settings.root, template, tools=tools)
         else:
-            phase_turns.begin(holder, directory, turn, history)
+            phase_folders.begin(holder, directory, turn, history)
     return directory
 
 
@@ -226,7 +216,7 @@ def written_before(settings: Settings, turn: Turn, record: AttemptRecord, files:
     return _not_of(_delivered(settings, turn, record), files) if files else {}
 
 
-def _not_of(own: Written, files: Mapping[str, str]) -> dict[str, str]:
+def _not_of(own: WrittenFiles, files: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in files.items() if own.files.get(name) != text}
 
 
@@ -234,7 +224,7 @@ def _not_of(own: Written, files: Mapping[str, str]) -> dict[str, str]:
 _wrote_nothing = Recent[str, bool](most=256)
 
 
-def _delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> Written:
+def _delivered(settings: Settings, turn: Turn, record: AttemptRecord) -> WrittenFiles:
     """Read the files of the attempt's agent, which has ended. Raises as ``folder_of``, ``workspace.written``."""
     name = delivery_of(turn, record)
     if _wrote_nothing.get(name):
@@ -251,7 +241,7 @@ class AnswerFiles:
 
     Attributes:
         files: by name. not_own: those of them that its own attempt did not write so.
-        refused: why one that its own attempt wrote is not taken, as in ``Written``.
+        refused: why one that its own attempt wrote is not taken, as in ``WrittenFiles``.
         lost: what a new version of one of them lost.
     """
 
@@ -291,138 +281,3 @@ def kept(settings: Settings, turn: Turn, records: Sequence[AttemptRecord]) -> An
         else:
             files, lost = {**files, **each.files}, []
     return AnswerFiles(files=files, not_own=_not_of(own, files), refused=own.refused, lost=lost)
-
-
-# An accepted answer becomes its session's: sealed in the store first, then put where people and the next run look.
-#
-# The seal comes first: a cancel that comes later is too late, and a worker that takes the turn over publishes and
-# commits the same. So all here may happen twice, and may stop at any line.
-#
-# Files are written in the place that the turn holds in the session's folder. Where it holds none any more, a new one
-# is made before the store is asked again: a worker that held the session since clears that one away.
-
-log = structlog.get_logger()
-
-#: A worker that wakes up late may end the right to write of the one that has the turn: so often that is tried again.
-_TRIES = 3
-
-
-async def finish(parts: EngineParts, lease: Lease) -> Move:
-    """Publish what an earlier holder accepted and did not commit: some of it may lie there, all, or nothing.
-
-    Raises:
-        Fenced: as ``publish``.
-    """
-    accepted = Accepted.from_json(lease.claim.accepted, lease.claim.facts)
-    try:
-        await parts.files.restore(lease)
-        return await publish(parts, lease, accepted)
-    except (SettingsError, FilesLost, FilesUnavailable, SessionTooLarge) as error:  # the record keeps the answer
-        log.error("answer.not_published", error=str(error))
-        return accepted.move
-
-
-def accept_with_files(
-    parts: EngineParts, lease: Lease, move: Move, record: AttemptRecord, files: Mapping[str, str] | None = None
-) -> Move:
-    """As ``publish``, from a thread, with the files of the answer that this attempt did not write itself."""
-    turn = lease.claim.turn
-    mended = dict[str, str]()
-    if move.outcome and move.outcome.success:
-        mended = written_before(parts.settings, turn, record, files or {})
-    accepted = Accepted(move=move, delivery=delivery_of(turn, record), mended=mended)
-    return parts.threads.asked(publish(parts, lease, accepted))
-
-
-async def publish(
-    parts: EngineParts,
-    lease: Lease,
-    accepted: Accepted,
-    files: Mapping[str, str] | None = None,
-    ended: Iterable[int] = (),
-) -> Move:
-    """Seal and publish a success before its commit; other moves just go on. Returns the move to commit.
-
-    A turn that was cancelled before the seal is not published; the commit ends it as it must. ``files`` are all that
-    belong to the answer, by name; None: those of the delivery, and repaired ones. ``ended``: attempts whose recordings
-    nobody needs once it is sealed.
-
-    Raises:
-        Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.
-        SettingsError: a phase's folder is not there; nothing was sealed, unless it was before.
-        FilesUnavailable, SessionTooLarge: as ``SessionFiles.save``.
-        OSError: this machine is sick: another one can publish it. JudgingPaused: no answer may be accepted now.
-    """
-    turn, move = lease.claim.turn, accepted.move
-    if move.outcome is None or not move.outcome.success:
-        return move
-    await arrive("answer.accepted")
-    if turn.request.phase is not None:
-        await parts.threads.files(folder_of, parts.settings, turn)
-    kept = await parts.files.save(lease)
-    if await parts.ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(move.attempt)), kept):
-        await parts.threads.files(_write, parts, lease, accepted, files, ended)
-    return move
-
-
-def _write(
-    parts: EngineParts, lease: Lease, accepted: Accepted, files: Mapping[str, str] | None, ended: Iterable[int]
-) -> None:
-    """Write a sealed answer. Raises as ``publish``."""
-    turn = lease.claim.turn
-    try:
-        for _ in range(_TRIES):
-            try:
-                _write_once(parts, lease, accepted, files)
-                break
-            except FileNotFoundError as error:
-                # A later holder ended our right to write; or one that is late itself did: then it is still ours.
-                log.warning("answer.publishing_again", error=str(error))
-        else:
-            log.error("answer.not_published", error="something in the folder is missing again and again")
-    except OSError as error:
-        if parts.host.look() and not lease.claim.accepted:
-            raise
-        # The record keeps the answer; a full disk must not cost its user an accepted one.
-        log.error("answer.not_published", error=str(error))
-    reach("answer.published")
-    forget_runs(parts.settings, turn, ended)
-
-
-def _write_once(parts: EngineParts, lease: Lease, accepted: Accepted, files: Mapping[str, str] | None) -> None:
-    turn, token = lease.claim.turn, lease.claim.token
-    session_folder = folder_of(parts.settings, turn)
-    with place(session_folder, token) as here:
-        if here is not None and (turn.request.phase is None or isinstance(here, FencedPlace)):
-            if lease.lapsed:
-                parts.threads.asked(lease.confirm(parts.ledger))
-            _put(parts, here, turn, accepted, files)
-            return
-    with fenced_writes(session_folder, token) as holder:
-        lease.acknowledge(parts.threads.asked(parts.ledger.confirm(lease.claim)))
-        holder.take()
-        _put(parts, holder, turn, accepted, files)
-
-
-def _put(parts: EngineParts, holder: Place, turn: Turn, accepted: Accepted, files: Mapping[str, str] | None) -> None:
-    """Put the answer and its files where people and the session's next run find them. Raises as ``publish``.
-
-    A run that is stored with its verdict is not in ``turn`` yet: the next turn goes on in the move's agent session.
-    """
-    if isinstance(holder, FencedPlace) and turn.request.phase is not None:
-        phase_turns.publish_output(holder, turn, accepted.delivery)
-        return
-    if files is None:
-        own = workspace.written_files(holder.path / "attempts" / accepted.delivery)
-        files = {**own, **accepted.mended}
-    if accepted.mended:
-        workspace.keep_repaired(holder, accepted.delivery, accepted.mended)
-    answer, changed = accepted.move.answer, accepted.move.fields.values
-    session.accept(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
-    workspace.publish(
-        holder,
-        answer.response,
-        attempt_id=accepted.delivery,
-        files=files,
-        durable=parts.settings.durability == "power",
-    )

@@ -21,14 +21,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from api_client.contract.declared import frozen
-from api_client.contract.issues import ValidationIssue
-from api_client.contract.policy import BUILT_IN
+from api_client.contract.frozen import frozen
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.offered import BUILT_IN
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.child import MEMORY_MB, MOST_CHARACTERS, limited
+from worker.enforcement.judging import judge
 from worker.enforcement.policies import PolicyFile, build
-from worker.enforcement.policies.policy_file import is_rule_file
-from worker.enforcement.policy import MAX_ROUNDS, Policy, Repaired, judge, repair_attempt
+from worker.enforcement.policies.rule_file import is_rule_file
+from worker.enforcement.policy import Policy
+from worker.enforcement.repair import MAX_ROUNDS, RepairResult, repair_attempt
 from worker.enforcement.rules import RULES
 from worker.enforcement.validators import ResponseValidator
 from worker.enforcement.validators.codes import issue
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger()
 
-Found = TypeVar("Found", Attempt, Repaired)
+Found = TypeVar("Found", Attempt, RepairResult)
 
 #: Validators and rules that are ours.
 _OURS = frozenset({*BUILT_IN, *RULES})
@@ -149,7 +151,7 @@ def judge_case(case: Case) -> Attempt:
     )
 
 
-def repair_case(case: Case) -> Repaired:
+def repair_case(case: Case) -> RepairResult:
     """Repair a judged answer, in this process. Raises ``CannotJudge``: the validators cannot be made."""
     unknown = Attempt(number=1, text=case.text, answer=case.text)
     chosen = next((attempt for attempt in reversed(case.history) if attempt.answer == case.text), unknown)
@@ -177,7 +179,7 @@ class Judges:
         rest = rest or judge_case(replace(case, names=()))
         return replace(rest, issues=(*rest.issues, *errors))
 
-    def repair(self, case: Case) -> Repaired:
+    def repair(self, case: Case) -> RepairResult:
         """As ``repair_case``; a validator that overruns or dies is a separate issue VALIDATOR_ERROR."""
         found = self._try(repair_case, case)
         if found is not None:

@@ -6,20 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from api_client.budgets import Spending
+from api_client.budgets.spending import BudgetLedger
 from api_client.contract.settings import Settings
-from api_client.contract.settings.table import redactor
+from api_client.contract.settings.redaction import redactor
 from api_client.contract.tasks import Link
 from api_client.policies.kept import StoredPolicies
 from api_client.turns.record.ledger import Ledger
-from worker.agents import Ability
+from worker.agents.ability import Ability
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.policy import Repaired
+from worker.enforcement.repair import RepairResult
 from worker.runners.base import BuildRunner
 from worker.turns.judges import Case
 from worker.turns.leases.host import Host
 from worker.turns.leases.lease import LeaseKeeper
-from worker.turns.loops import Threads
+from worker.turns.loops.threads import Threads
 from worker.turns.session_files import SessionFiles, SharedFolder
 
 #: Announces a turn's next link to Celery: the link, the turn's id, its session's. Blocks.
@@ -28,14 +28,14 @@ Announce = Callable[[Link, str, str], object]
 Ring = Callable[[Link, str, str, str], object]
 
 
-class Judging(Protocol):
+class AnswerJudge(Protocol):
     """The judge and repairer of answers: ``judges.Judges``, or a test's own."""
 
     def judge(self, case: Case) -> Attempt:
         """Judge a new attempt. Raises ``CannotJudge``: the validators cannot be made."""
         ...
 
-    def repair(self, case: Case) -> Repaired:
+    def repair(self, case: Case) -> RepairResult:
         """Repair a judged answer. Raises as ``judge``."""
         ...
 
@@ -50,7 +50,7 @@ class EngineParts:
     threads: Threads
     host: Host
     runners: BuildRunner
-    judges: Judging
+    judges: AnswerJudge
     announce: Announce
     isolate: Announce
     #: Announces a turn that never ran, where the queues are not the store's.
@@ -61,7 +61,7 @@ class EngineParts:
     ability: Ability = field(default_factory=Ability)
     files: SessionFiles = field(default_factory=SharedFolder)
     #: Asked before each run of an agent; None where there are no budgets.
-    spending: Spending | None = None
+    spending: BudgetLedger | None = None
     #: What the parts above make.
     policies: StoredPolicies = field(init=False)
     redact: Callable[[str], str] = field(init=False)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.record import AttemptRecord
+from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.enforcement.claims.journal import Journal, OnDisk

@@ -1,254 +1,39 @@
-"""Carries out the links of turns' chains: claim, work (``links.py``), commit, announce the next link.
-
-The claim or the commit refuses what happens twice or late; a reaper delivers again what stops half-way. So the code
-reads as if each link ran once, and may die at any line.
-"""
+"""Carries out the links of turns' chains: claim, work, commit."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
 from redis.exceptions import RedisError, ResponseError
 
+from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.counters import label
-from api_client.contract.events import (
-    AttemptAccepted,
-    AttemptCompleted,
-    AttemptLost,
-    AttemptRejected,
-    Body,
-    TurnMended,
-    TurnParked,
-)
+from api_client.contract.errors import HelixError, SettingsError
 from api_client.contract.failpoints import arrive
-from api_client.contract.issues import HelixError, SettingsError, error_codes
-from api_client.contract.messages import handed_over
-from api_client.contract.phases import PhaseError
-from api_client.contract.policy import offered_validators
-from api_client.contract.record import AttemptRecord
-from api_client.contract.tasks import (
-    CHECK_QUEUE,
-    FAIL,
-    FALLBACK,
-    JUDGED_BY,
-    PHASE_RUN,
-    PHASE_VERIFY,
-    QUEUES,
-    RESUME,
-    RETRY,
-    RUN,
-    RUN_QUEUE,
-    VALIDATE,
-    Link,
-)
-from api_client.contract.turn import Failing, Outcome, Turn, shard_of
+from api_client.contract.offered import offered_validators
+from api_client.contract.phase_checks import PhaseError
+from api_client.contract.tasks import FAIL, JUDGED_BY, PHASE_RUN, PHASE_VERIFY, QUEUES, RUN_QUEUE, VALIDATE, Link
+from api_client.contract.turn import Outcome, PendingFailure, Turn, shard_of
 from api_client.contract.worker_reports import WorkerReport, worker_of
-from api_client.snapshots import FilesLost, FilesUnavailable
+from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.store.commands import TO_ANNOUNCE
-from api_client.turns.record.changes import Claim, Committed, Fenced, JudgingPaused, Refusal
-from api_client.turns.record.encoding import Move
+from api_client.turns.record.claim import Claim, CommitResult, JudgingPaused, LeaseLost, Refusal
+from api_client.turns.record.moves import Move
+from worker.files.recent import Recent
 from worker.files.snapshots import SessionTooLarge
-from worker.files.workspace import Recent
-from worker.turns import folders, links
+from worker.turns import folders, links, publisher
+from worker.turns.flower_text import STATES, beginning, ending
 from worker.turns.leases.lease import Lease
-from worker.turns.links import at_once
 from worker.turns.parts import EngineParts
-from worker.turns.tasks.registration import NextQueue
-from worker.turns.transitions.after_judging import JudgedRun, cannot_judge
+from worker.turns.slots import Seat, Slots
+from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.after_run import elsewhere, given_back, without_files
-
-# The words of a task for operators in Flower, at work and at its end. Pure: ids, numbers, codes, never texts.
-#
-# The states are the turn's own; the words say which attempt it is and what became of it.
-
-#: What a task is doing once it holds its turn: shown as its state (the type of the task event, in capitals).
-STATES = {
-    RUN: "running",
-    RETRY: "running",
-    VALIDATE: "validating",
-    FALLBACK: "repairing",
-    FAIL: "ending",
-    RESUME: "resuming",
-    PHASE_RUN: "running",
-    PHASE_VERIFY: "verifying",
-}
-#: What follows a rejected answer.
-_FOLLOWS = {
-    RETRY: "asked again",
-    PHASE_RUN: "asked again",
-    PHASE_VERIFY: "verified again",
-    FALLBACK: "to be repaired",
-    FAIL: "given up",
-}
-
-
-def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
-    """Which attempt this is, and why there is another; such as ``attempt 2/3: MISSING_STEP_MARKER``."""
-    asked_again = link.task in (RETRY, PHASE_RUN)
-    before = [record for record in history if record.number == link.attempt - 1] if asked_again else []
-    if not before:
-        return _attempt(turn, link)
-    why = ", ".join(error_codes(before[0].issues)) or str(before[0].completion.get("verdict", ""))
-    return f"{_attempt(turn, link)}: {why}" if why else _attempt(turn, link)
-
-
-def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
-    """The result, such as ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
-    said = [*filter(None, map(_said, move.events))]
-    if outcome:
-        said.append(f"turn {outcome}")
-    elif move.next and link.task not in JUDGED_BY:
-        said.append(_FOLLOWS.get(move.next.task, ""))
-    elif move.next and move.next.task in JUDGED_BY:
-        said.append("runs again")
-    return f"{_attempt(turn, link)}: {'; '.join(filter(None, said)) or 'done'}"
-
-
-def worker_lost(worker: str) -> str:
-    """Return what a task says whose worker died or froze."""
-    return f"WorkerLost: {worker} died or froze; the turn was taken from it"
-
-
-def _attempt(turn: Turn, link: Link) -> str:
-    return f"attempt {link.attempt}/{turn.max_attempts}"
-
-
-def _said(body: Body) -> str:
-    match body:
-        case AttemptCompleted():
-            return body.verdict
-        case AttemptAccepted():
-            return "accepted"
-        case AttemptRejected():
-            return ", ".join(["rejected", *error_codes(body.issues)])
-        case TurnParked():
-            return "waits for a decision"
-        case AttemptLost():
-            return handed_over(body.during)
-        case TurnMended():
-            return f"repaired, {len(body.changes)} changed"
-        case _:  # what follows is said by the next link or the outcome
-            return ""
-
-
-# Slots: how many turns one process works on at once, counted for each queue. For any thread.
-
-
-#: For so long no slot for agents was free when answers to judge are asked for alone, in seconds.
-_FULL_SECONDS = 0.25
-
-
-class Slots:
-    """The slots of a process. ``on_free`` is called, in whatever thread, when a queue that had none has one again."""
-
-    def __init__(self, limits: Mapping[str, int], on_free: Callable[[], object] = lambda: None) -> None:
-        self._limits = dict(limits)
-        self._busy = dict.fromkeys(limits, 0)
-        self._full_since = 0.0
-        self._on_free = on_free
-        self._next = NextQueue()
-        #: To be called with the queue from which a message was taken.
-        self.took = self._next.took
-        self._lock = threading.Lock()
-
-    def total(self, queue: str) -> int:
-        """Return how many slots a queue has."""
-        return self._limits.get(queue, 0)
-
-    def free(self, queue: str) -> int:
-        """Return how many of a queue's slots are free. The turns of all queues for runs take the same slots."""
-        queue = RUN_QUEUE if queue.startswith(RUN_QUEUE) else queue
-        return max(0, self._limits.get(queue, 0) - self._busy.get(queue, 0))
-
-    @property
-    def busy(self) -> int:
-        """Return how many slots are taken, of all queues."""
-        return sum(self._busy.values())
-
-    def order(self, queues: Sequence[str]) -> list[str]:
-        """Which queues to take the next message from, the first of them first: this says which turn comes next."""
-        return self._next.order(list(filter(self.free, queues)))
-
-    def asked(self, queues: Sequence[str]) -> list[str]:
-        """As ``order``, but answers alone only once no slot for agents was free for a moment.
-
-        A pop of them has to be ended when one is: that costs more than a short turn takes.
-        """
-        order = self.order(queues)
-        if len(queues) <= 1 or not order:
-            return order
-        if order != [CHECK_QUEUE]:
-            self._full_since = 0.0
-            return order
-        now = time.monotonic()
-        self._full_since = self._full_since or now
-        return order if now - self._full_since >= _FULL_SECONDS else []
-
-    def most(self, order: Sequence[str]) -> int:
-        """Return how many messages may be taken at once of queues in this order."""
-        return max(1, min(self._next.most(order), *map(self.free, order)))
-
-    def enter(self, queue: str) -> Seat:
-        """A slot for a message that was taken already: beyond the limit, if it must be."""
-        with self._lock:
-            self._busy[queue] = self._busy.get(queue, 0) + 1
-        return Seat(self, queue)
-
-    def take(self, queue: str) -> bool:
-        """Take a slot; False when none is free."""
-        with self._lock:
-            if self._busy.get(queue, 0) >= self._limits.get(queue, 0):
-                return False
-            self._busy[queue] = self._busy.get(queue, 0) + 1
-        return True
-
-    def give(self, queue: str) -> None:
-        """Give a slot back."""
-        with self._lock:
-            was_full = self._busy[queue] >= self._limits.get(queue, 0)
-            self._busy[queue] -= 1
-        if was_full:
-            self._on_free()
-
-
-class Seat:
-    """The slots that one turn has in this process while its links are carried on in place.
-
-    A turn that was taken to run its agent keeps that slot while its answer is judged, so that it can ask again at once,
-    and needs no second one: how many are judged in children at once is the judges' own limit.
-    """
-
-    def __init__(self, slots: Slots, *queues: str) -> None:
-        self._slots = slots
-        self._held = set(queues)
-
-    def may_go_on(self, queue: str) -> bool:
-        """Return whether this process has a slot for a link of ``queue``; then it is taken."""
-        if queue in self._held or RUN_QUEUE in self._held:
-            return True
-        if self._slots.take(queue):
-            self._held.add(queue)
-            return True
-        return False
-
-    def settle(self, queue: str) -> None:
-        """The turn goes on with a link of ``queue``: give back what that needs no more."""
-        for other in self._held - {queue, RUN_QUEUE}:
-            self._held.discard(other)
-            self._slots.give(other)
-
-    def leave(self) -> None:
-        """The turn is done with here."""
-        while self._held:
-            self._slots.give(self._held.pop())
-
+from worker.turns.transitions.judged_run import JudgedRun
+from worker.turns.validation import at_once
 
 log = structlog.get_logger()
 
@@ -364,14 +149,14 @@ class TurnService:
                 move = await self._set_up(lease, move, failing)
             await arrive("link.decided")
             link, move, done = await self._stored(lease, attempts, move, visit)
-        except Fenced:
+        except LeaseLost:
             if await self.parts.ledger.knows(claim.turn.turn_id):
                 log.warning("turn.fenced", link=str(claim.link))
             else:
                 log.error("turn.record_lost", link=str(claim.link), hint=_RECORD_LOST)
             report.end("WorkerLost: another worker has the turn", failed=True)
             return None
-        outcome = done.outcome if isinstance(done, Committed) else ""
+        outcome = done.outcome if isinstance(done, CommitResult) else ""
         # It gave the turn up, or the turn ended with it and has no answer. One that somebody cancelled did not fail.
         failed = bool(outcome) and (link.task == FAIL or outcome not in {*_SUCCESSES, Outcome.CANCELLED})
         report.end(ending(turn, link, move, outcome), failed=failed)
@@ -380,13 +165,13 @@ class TurnService:
         following = done if isinstance(done, Claim) else None
         judged = link != claim.link
         await links.settle(self.parts, lease, following, published=judged and outcome in _SUCCESSES)
-        if isinstance(done, Committed):
+        if isinstance(done, CommitResult):
             await self._go_on(claim, move, done)
         return following
 
     async def _stored(
         self, lease: Lease, attempts: list[AttemptRecord], move: Move, visit: _Visit
-    ) -> tuple[Link, Move, Claim | Committed]:
+    ) -> tuple[Link, Move, Claim | CommitResult]:
         """Store a link's move; for a run whose answer can be judged at once, together with the verdict.
 
         Returns the last link carried out, its move, and the store's reply.
@@ -410,7 +195,7 @@ class TurnService:
         except JudgingPaused:
             return link, replace(move, events=[]), await self._store(lease, move, visit)
 
-    async def _store(self, lease: Lease, move: Move, visit: _Visit) -> Claim | Committed:
+    async def _store(self, lease: Lease, move: Move, visit: _Visit) -> Claim | CommitResult:
         """Store a move with the snapshot of the session's files.
 
         A turn that ends does so also where its files cannot be kept now: its session stays as it was. A sealed answer's
@@ -519,7 +304,7 @@ class TurnService:
             and not any(word in f"{each.name}$" for word in turn.avoid.split())
         ]
 
-    async def _set_up(self, lease: Lease, move: Move, failing: Failing) -> Move:
+    async def _set_up(self, lease: Lease, move: Move, failing: PendingFailure) -> Move:
         """The move; a link that a wrong set-up of this worker would end as an error is left to others, if any can.
 
         Each worker that can takes it once: then what is wrong is the turn's, or everybody's. A model that no worker can
@@ -545,7 +330,7 @@ class TurnService:
         strange = [name for name in named if name not in offered_validators()]
         return self.parts.policies.problem(turn) or (f"it has no validator {strange[0]!r}" if strange else "")
 
-    async def _go_on(self, claim: Claim, move: Move, done: Committed) -> None:
+    async def _go_on(self, claim: Claim, move: Move, done: CommitResult) -> None:
         """Announce the next link to Celery. Not vital: a reaper announces what this misses."""
         turn_id, session_id = claim.turn.turn_id, claim.turn.request.session_id
         if done.outcome:
@@ -573,7 +358,7 @@ class TurnService:
         link = lease.claim.link
         try:
             if lease.claim.accepted:
-                return await folders.finish(self.parts, lease)
+                return await publisher.finish(self.parts, lease)
             await self.parts.files.restore(lease)
             return await links.work(self.parts, lease, attempts)
         except (SettingsError, PhaseError) as error:

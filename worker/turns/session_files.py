@@ -18,15 +18,18 @@ from typing import Protocol
 import structlog
 
 from api_client.contract.failpoints import reach
-from api_client.contract.keys import session_digest, session_directory
+from api_client.contract.keys import session_digest
+from api_client.contract.session_paths import session_directory
 from api_client.contract.settings import Settings
-from api_client.snapshots import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects, Snapshot, snapshot_at
+from api_client.snapshots import Snapshot
+from api_client.snapshots.objects import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects, snapshot_at
 from api_client.turns.record.ledger import Ledger
+from worker.files.recent import Recent
 from worker.files.safe_io import opened
+from worker.files.session_fence import fenced_writes
 from worker.files.snapshots import bring, packed
-from worker.files.workspace import Recent, fenced_writes
 from worker.turns.leases.lease import Lease
-from worker.turns.loops import Threads
+from worker.turns.loops.threads import Threads
 
 log = structlog.get_logger()
 

@@ -3,8 +3,9 @@
 The groups are ``storage``, ``answering``, ``working``, ``serving`` and ``agents``; ``constants`` cannot be set.
 """
 
-from api_client.contract.settings.groups import declared, name_of, spelled
-from api_client.contract.settings.load import STORES, load, masked, require_store, running, shared, with_installation
+from api_client.contract.settings.declaration import declared, name_of, spelled
+from api_client.contract.settings.load import STORES, load, require_store, running, shared, with_installation
+from api_client.contract.settings.store_addresses import masked
 from api_client.contract.settings.table import CONSTANTS, GROUPS, RUN_FILE, STATE_DIR, Settings
 
 __all__ = [

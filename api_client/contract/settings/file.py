@@ -15,9 +15,9 @@ from typing import Any
 
 from api_client.contract.completion import Fault
 from api_client.contract.declared import Findings, Kind, Problem, nearest, one_of
-from api_client.contract.keys import NONE, SHIPPED
 from api_client.contract.policy import Action
-from api_client.contract.settings.groups import declared, retired
+from api_client.contract.session_paths import NONE, SHIPPED
+from api_client.contract.settings.declaration import declared, retired
 from api_client.contract.settings.setting_values import STREAM_MODES, number, web_address
 from api_client.contract.settings.table import STATE_DIR, Settings
 

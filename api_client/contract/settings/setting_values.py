@@ -1,7 +1,4 @@
-"""The kinds of settings: from the text in the environment to the value.
-
-Each function (or what it returns) takes the text and raises ``ValueError`` with what it must be, fit for a message.
-"""
+"""Values of settings: from the text in the environment to a checked value."""
 
 from __future__ import annotations
 
@@ -9,86 +6,15 @@ import base64
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
-from api_client.contract.keys import NONE, SHIPPED
 from api_client.contract.notices import KINDS
-from api_client.contract.phases import folder_problem
-
-# The address of a store behind Redis Sentinel.
-
-
-@dataclass(frozen=True, slots=True)
-class Sentinels:
-    """Sentinel's addresses and the master's name: ``sentinel://[:password@]host:port,.../master/db``."""
-
-    nodes: tuple[tuple[str, int], ...]
-    master: str
-    db: int = 0
-    password: str = ""
-
-    @classmethod
-    def parse(cls, url: str) -> Sentinels | None:
-        """The sentinels an address names; None for an address of another kind.
-
-        Raises:
-            ValueError: it names no node or no master.
-        """
-        scheme, _, rest = url.partition("://")
-        if scheme != "sentinel":
-            return None
-        where, _, which = rest.partition("/")
-        login, _, hosts = where.rpartition("@")
-        master, _, db = which.partition("/")
-        nodes = []
-        for node in hosts.split(","):
-            host, _, port = node.rpartition(":")
-            if not (host and port.isdecimal()):
-                raise ValueError("must look like sentinel://host:26379,host:26379/master-name/0")
-            nodes.append((host, int(port)))
-        if not master:
-            raise ValueError("must name the master: sentinel://host:26379,host:26379/master-name/0")
-        return cls(tuple(nodes), master, int(db or 0), login.partition(":")[2])
-
-
-# The address of a Redis Cluster as store.
-
-
-@dataclass(frozen=True, slots=True)
-class Cluster:
-    """Some nodes of a cluster: ``redis+cluster://[user:password@]host:port,...[?option=...]``, ``rediss+`` by TLS.
-
-    Attributes:
-        nodes: to ask first; they name the others. url: the first one, with login and options, as redis-py spells it.
-    """
-
-    nodes: tuple[tuple[str, int], ...]
-    url: str
-    password: str = ""
-
-    @classmethod
-    def parse(cls, url: str) -> Cluster | None:
-        """The nodes an address names; None for an address of another kind.
-
-        Raises:
-            ValueError: it names no node, or a database: a cluster has one.
-        """
-        scheme, _, rest = url.partition("://")
-        if scheme.lower() not in {"redis+cluster", "rediss+cluster"}:
-            return None
-        # Not by urlsplit: newer releases of Python refuse hosts before one in brackets.
-        where, behind, options = re.split(r"([/?#]|$)", rest, maxsplit=1)
-        login, at, several = where.rpartition("@")
-        hosts = several.split(",")
-        first = urlsplit(f"{scheme[: -len('+cluster')]}://{login}{at}{hosts[0]}{behind}{options}")
-        nodes = tuple((node.hostname or "", node.port or 6379) for node in (urlsplit(f"//{host}") for host in hosts))
-        if not all(host for host, _ in nodes) or first.path not in {"", "/", "/0"}:
-            raise ValueError("must look like redis+cluster://host:6379,host:6379 (rediss+cluster:// for TLS)")
-        return cls(nodes, first.geturl(), unquote(login.partition(":")[2]))
-
+from api_client.contract.phase_checks import folder_problem
+from api_client.contract.session_paths import NONE, SHIPPED
+from api_client.contract.settings.cluster import Cluster
+from api_client.contract.settings.sentinels import Sentinels
 
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
 STREAM_MODES = ("live", "draft", "validated")

@@ -7,22 +7,11 @@ store's clock.
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
-
-from api_client.contract.keys import Keys, keys_of
-from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link, queue_of
 from api_client.contract.turn import TurnState
-from api_client.store.connecting import open_store
-from api_client.store.module_log import ModuleLog
 
 #: The fields that are read of a record.
 FIELDS = (
@@ -35,7 +24,7 @@ _AT_REST = {TurnState.QUEUED.value, TurnState.RAN.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Announced:
+class AnnouncedTurn:
     """A turn that nobody holds and that was announced.
 
     Attributes:
@@ -57,7 +46,7 @@ class Head:
     at: int | None
 
 
-def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms: int) -> Announced | None:
+def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms: int) -> AnnouncedTurn | None:
     """The turn as its record has it; None when it is held, parked, delayed, or is not announced for another reason."""
     deadline_at = int(record.get("deadline_at") or 0)
     if record.get("token") or record.get("state") not in _AT_REST or record.get("double_text") == "interrupt":
@@ -72,10 +61,10 @@ def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms
     # Due is one delay behind the announcement, and the delay doubles (reap.lua); 0: it was put off since, and noted.
     at = int(record.get("announced_at") or 0) if times == 0 else int(score) - announce_ms * 2 ** min(times - 1, 6)
     queue = queue_of(link, preferred=int(record.get("delivery") or 0) > 0)  # one that never ran comes from the line
-    return Announced(turn_id=turn_id, score=score, at=at, queue=queue, deadline_at=deadline_at)
+    return AnnouncedTurn(turn_id=turn_id, score=score, at=at, queue=queue, deadline_at=deadline_at)
 
 
-def look_again_at(turn: Announced, head: Head | None, now: int, announce_ms: int) -> int | None:
+def look_again_at(turn: AnnouncedTurn, head: Head | None, now: int, announce_ms: int) -> int | None:
     """When to look at the turn again; None: announce it now. Without a ``head`` its queue is empty."""
     over = turn.deadline_at and turn.deadline_at <= now
     if head is None or over or turn.at > now:  # announced later than now: the clock was set back
@@ -89,115 +78,3 @@ def look_again_at(turn: Announced, head: Head | None, now: int, announce_ms: int
         # The head has waited so long; the turn's message gets there when it has waited as long.
         later = min(max(soon, turn.at + now - head.at), now + _LONGEST * announce_ms)
     return min(later, turn.deadline_at) if turn.deadline_at else later
-
-
-# Putting off turns whose announcements still wait, so that announcing again never piles up messages.
-
-log = ModuleLog(__name__)
-
-_LUA = Path(__file__).with_name("lua") / "put_off.lua"
-
-
-class Backlog:
-    """The turns that are due, beside the messages that wait in Celery's queues."""
-
-    def __init__(self, settings: Settings, store: Redis) -> None:
-        self._settings = settings
-        self._store = store
-        self._broker = store
-        if settings.broker_url != settings.store_url:
-            broker = replace(settings, store_url=settings.broker_url)
-            self._broker = open_store(broker)
-        self._announce_ms = int(settings.announce_seconds * 1000)
-        self._script = store.register_script(_LUA.read_text())
-
-    async def empty(self, shards: Sequence[Keys]) -> bool:
-        """Return whether nothing is to be done: there is no unfinished turn, and all that was counted is folded.
-
-        Raises ``RedisError``: the store does not answer.
-        """
-        pipe = self._store.pipeline(transaction=False)
-        for keys in shards:
-            pipe.exists(keys.due, keys.pending)
-        return not any(await pipe.execute())
-
-    async def due(self, keys: Keys, now: int, limit: int) -> list[tuple[str, float]]:
-        """Turns that somebody must look at, with their scores, the longest waiting first. ``now`` in ms.
-
-        Raises ``RedisError``: the store does not answer.
-        """
-        found: list[Any] = await self._store.zrangebyscore(keys.due, "-inf", now, 0, limit, withscores=True)
-        return [(turn_id.decode(), score) for turn_id, score in found]
-
-    async def put_off(self, keys: Keys, due: Sequence[tuple[str, float]], now: int) -> set[str]:
-        """Put off the turns of a shard whose announcements still wait in their queues; returns the others' ids.
-
-        Raises ``RedisError``: the store does not answer.
-        """
-        others = {turn_id for turn_id, _ in due}
-        turns = [turn for turn in await self._announced(keys, due) if turn]
-        if not turns:
-            return others
-        try:
-            heads = await self._heads({turn.queue for turn in turns})
-        except RedisError as error:
-            log.info("backlog.broker_away", error=type(error).__name__)
-            return others
-        names = [keys.due]
-        words: list[Any] = []
-        for turn in turns:
-            later = look_again_at(turn, heads[turn.queue], now, self._announce_ms)
-            if later is not None:
-                names.append(keys.turn(turn.turn_id))
-                words += [turn.turn_id, turn.score, later, turn.at]
-                others.discard(turn.turn_id)
-        if words:
-            await self._script(keys=names, args=words)
-        return others
-
-    async def _announced(self, keys: Keys, due: Iterable[tuple[str, float]]) -> list[Announced | None]:
-        """Return what the records say, in order; None for any other turn, and for a damaged record."""
-        asked = list(due)
-        pipe = self._store.pipeline(transaction=False)
-        for turn_id, _ in asked:
-            pipe.hmget(keys.turn(turn_id), FIELDS)
-        found = await pipe.execute(raise_on_error=False)
-        return [self._read(turn_id, score, each) for (turn_id, score), each in zip(asked, found, strict=True)]
-
-    def _read(self, turn_id: str, score: float, found: Any) -> Announced | None:
-        if isinstance(found, RedisError):
-            return None  # a damaged record: the reaper logs it
-        record = {name: value.decode("utf-8", "replace") for name, value in zip(FIELDS, found, strict=True) if value}
-        try:
-            return announced(turn_id, score, record, self._announce_ms)
-        except ValueError:
-            return None
-
-    async def _heads(self, queues: Iterable[str]) -> dict[str, Head | None]:
-        """The head of each queue; None where it is empty."""
-        prefix, names = f"{self._settings.namespace}:celery:", sorted(queues)
-        pipe = self._broker.pipeline(transaction=False)
-        for name in names:
-            pipe.lindex(prefix + name, -1)
-        return {name: await self._head(raw) for name, raw in zip(names, await pipe.execute(), strict=True)}
-
-    async def _head(self, raw: bytes | None) -> Head | None:
-        if raw is None:
-            return None
-        turn_id = _turn_of(raw)
-        try:
-            keys = keys_of(self._settings.namespace, turn_id)
-        except ValueError:
-            return Head(None)
-        score: Any = await self._store.zscore(keys.due, turn_id)
-        [turn] = await self._announced(keys, [(turn_id, score)]) if score is not None else [None]
-        return Head(turn.at if turn else None)
-
-
-def _turn_of(raw: bytes) -> str:
-    """The turn a Celery message names; empty for a probe, or a foreign message."""
-    try:
-        _, kwargs, _ = json.loads(base64.b64decode(json.loads(raw)["body"]))
-        return str(kwargs["turn_id"])
-    except (ValueError, KeyError, TypeError):
-        return ""

@@ -1,23 +1,19 @@
-"""The commands by which a worker reads and changes a turn's record, each as a value. Pure.
-
-Every change is one Lua command. A lost reply does no harm: a claim is recognised by its token, a command of a token
-holder by its number, and everything else may happen twice.
-"""
+"""The commands by which a worker reads and changes a turn's record."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any
 
+from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.counters import read_pending
-from api_client.contract.declared import frozen
 from api_client.contract.events import Body
 from api_client.contract.keys import BUCKETS, Keys, keys_of
-from api_client.contract.record import AttemptRecord, attempt_of, decode_turn, is_apart, read_facts, with_changes
+from api_client.contract.record import attempt_of, decode_turn, is_apart, read_facts, with_changes
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn
@@ -25,7 +21,7 @@ from api_client.store.commands import (
     CANCEL,
     LINE_UP,
     RELEASE,
-    Released,
+    ReleaseReply,
     Word,
     line_script,
     load_script,
@@ -35,144 +31,19 @@ from api_client.store.commands import (
     turn_keys,
 )
 from api_client.store.module_log import ModuleLog
-from api_client.turns.record.encoding import EncodedMove, Move, encode, flat, left_behind
-
-# A command to the store as a value: the words to send, and how its reply is read. Pure; who sends it is ``ledger``. A
-# holder's commands are numbered and kept until it gives the turn back, because a store may forget: a server whose power
-# fails loses what was not yet on its disk, and a replica that takes over lacks what it had not yet received; both had
-# answered. The store carries out no command before the one in front of it: it answers which number it has, and the
-# holder sends the later ones again, each under its own number.
-
-T = TypeVar("T")
-
-
-@frozen(slots=True)
-class Command(Generic[T]):
-    """One command.
-
-    Attributes:
-        read: the typed result of a reply. Raises ``Fenced`` where the reply says that the turn is not the sender's.
-        words: of a plain command, all its words, such as ``("HGETALL", key)``; of a script, its arguments.
-        script: the name of the Lua script, or empty.
-        keys: the keys of the script.
-        ahead: another plain command's words, which is sent before it each time: long texts that the script names.
-    """
-
-    read: Callable[[Any], T]
-    words: tuple[Word, ...]
-    script: str = ""
-    keys: tuple[str, ...] = ()
-    ahead: tuple[Word, ...] = ()
-
-
-#: Several commands of which each follows from the results before it: yields commands, is sent their results, returns
-#: its own.
-Exchange: TypeAlias = Generator[Command[Any], Any, T]
-
-
-def text_of(value: bytes | None) -> str:
-    """A value as text; empty where there is none."""
-    return (value or b"").decode()
-
-
-def hash_of(pairs: Any) -> dict[bytes, bytes]:
-    """A hash: connections give it as a mapping, or flat as it comes over the wire."""
-    return dict(pairs) if isinstance(pairs, dict) else dict(zip(pairs[::2], pairs[1::2], strict=True))
-
-
-# A claim of a turn, and what the ledger's commands answer.
-
-
-class Fenced(Exception):
-    """Another worker has the turn, or it has ended. Whatever the holder of this claim did must not count."""
-
-
-class JudgingPaused(Exception):
-    """A pause keeps answers from being judged: a run is stored, and its answer waits. Nothing was written."""
-
-
-@dataclass(slots=True)
-class Claim:
-    """A turn held for one link of its chain.
-
-    Attributes:
-        token: the fencing token: the store refuses writes with the token of an earlier claim.
-        taken_at: when the claim was asked for, by ``time.monotonic()``.
-        seconds_left: time to the turn's deadline at that moment, by the store's clock.
-        accepted: what an earlier holder accepted and did not commit (``accepted.py``), or empty.
-        attempts: the stored facts of each attempt, by its number, as far as the holder has read or written it; None:
-            not read yet.
-        records: those attempts as they are read, by number, as far as somebody asked.
-        left_behind: facts such as ``2:text~TOKEN`` that an earlier holder wrote and did not come to name: the next
-            commit removes them.
-        outbox: the commands the holder sent, those of links before this one too, numbered 1, 2, 3, ...: each is sent
-            again with its number. Emptied when the turn is given back: each knows its claim, and the claim them.
-    """
-
-    turn: Turn
-    link: Link
-    token: str
-    taken_at: float
-    seconds_left: float
-    accepted: str = ""
-    attempts: dict[int, dict[str, str]] | None = None
-    records: dict[int, AttemptRecord] = field(default_factory=dict)
-    left_behind: list[str] = field(default_factory=list)
-    outbox: list[Command[Any]] = field(default_factory=list)
-
-    def facts(self, attempt: int) -> dict[str, str]:
-        """Return the stored facts of an attempt, as far as known: texts by name."""
-        return (self.attempts or {}).get(attempt, {})
-
-    def records_after(self, move: Move) -> dict[int, AttemptRecord]:
-        """``records`` after a move of the holder: what it wrote of a new attempt is not read again from its texts."""
-        records = {number: record for number, record in self.records.items() if number != move.attempt}
-        if move.attempt not in (self.attempts or {}):
-            records[move.attempt] = AttemptRecord(number=move.attempt, **move.facts.values)
-        return records
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """The turn was not there to be taken; ``why`` is one word for the log.
-
-    ``keeper``: where it is ``kept``, the worker process that keeps its session's agent, and is to take it.
-    """
-
-    why: str
-    keeper: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Committed:
-    """The result of a commit: ``head`` is the session's next turn or empty, ``outcome`` is set when the turn ended."""
-
-    head: str
-    outcome: str
-
-
-@dataclass(frozen=True, slots=True)
-class Behind:
-    """The store forgot answered commands of this claim; ``known`` is the number of the last one it has."""
-
-    known: int
-
-
-@dataclass(frozen=True, slots=True)
-class Paused:
-    """The reply of a command that a pause refused, see ``JudgingPaused``."""
-
-
-@dataclass(frozen=True, slots=True)
-class Reaped:
-    """A reaper's findings and actions: see ``reap.lua``."""
-
-    what: str
-    link: str
-    session_id: str
-    head: str
-    outcome: str
-
+from api_client.turns.record.claim import (
+    Behind,
+    Claim,
+    CommitResult,
+    JudgingPaused,
+    LeaseLost,
+    PauseRefusal,
+    ReapResult,
+    Refusal,
+)
+from api_client.turns.record.encoding import EncodedMove, encode, left_behind
+from api_client.turns.record.moves import Move, flat
+from api_client.turns.record.store_command import Command, Exchange, T, hash_of
 
 log = ModuleLog(__name__)
 
@@ -267,12 +138,12 @@ class Changes:
         return Command(read, ("HMGET", key, *names))
 
     def beat(self, claim: Claim) -> Command[str]:
-        """Keep the lease; the result is why the turn is to stop, or empty. Reading raises ``Fenced``."""
+        """Keep the lease; the result is why the turn is to stop, or empty. Reading raises ``LeaseLost``."""
 
         def read(reply: Any) -> str:
             said, stop = reply
             if said != b"held":
-                raise Fenced
+                raise LeaseLost
             return str(stop.decode())
 
         return self._command("beat", *_ids(claim), read, {"token": claim.token})
@@ -291,36 +162,36 @@ class Changes:
     def append(self, claim: Claim, events: list[Body]) -> Exchange[None]:
         """Add events to the turn's log, in order, each exactly once; before them what the store has forgotten.
 
-        Not for two tasks with one claim. Reading raises ``Fenced``.
+        Not for two tasks with one claim. Reading raises ``LeaseLost``.
         """
         numbered: dict[str, Word] = {"token": claim.token, "nth": len(claim.outbox) + 1}
         command = self._command("append", *_ids(claim), _not_done, numbered, flat(events))
         yield from self._numbered(claim, command)
 
-    def commit(self, claim: Claim, move: Move, files: str = "") -> Exchange[Committed]:
+    def commit(self, claim: Claim, move: Move, files: str = "") -> Exchange[CommitResult]:
         """Write what was decided and give the lease back. ``files``: the session's snapshot from now on, if it changes.
 
-        Reading raises ``Fenced``, and a run that was judged at once ``JudgingPaused``: nothing was written.
+        Reading raises ``LeaseLost``, and a run that was judged at once ``JudgingPaused``: nothing was written.
         """
 
-        def read(reply: Any) -> Behind | Paused | Committed:
+        def read(reply: Any) -> Behind | PauseRefusal | CommitResult:
             return _not_done(reply) or _committed(reply)
 
         sent = encode(move, claim.facts(move.attempt), claim.turn.request.prompt, claim.token)
-        result: Committed = yield from self._numbered(claim, self._commit(claim, sent, read, files, keep=False))
+        result: CommitResult = yield from self._numbered(claim, self._commit(claim, sent, read, files, keep=False))
         return result
 
     def advance(
         self, claim: Claim, move: Move, taken_at: float, task: str = "", files: str = ""
-    ) -> Exchange[Claim | Committed]:
+    ) -> Exchange[Claim | CommitResult]:
         """As ``commit``, and keep token and lease for the next link: claimed as by ``claim``, in the same command.
 
         ``taken_at`` is now, by ``time.monotonic()``; ``task``: as in ``claim``, ``files``: as in ``commit``. The lease
-        begins again. The result is the claim of the next link, or ``Committed`` where the holder cannot go on: the turn
+        begins again. The result is the claim of the next link, or ``CommitResult`` where the holder cannot go on: it
         ended or was cancelled, has to wait, or is parked. Raises as ``commit``.
         """
 
-        def read(reply: Any) -> Behind | Paused | Claim | Committed:
+        def read(reply: Any) -> Behind | PauseRefusal | Claim | CommitResult:
             if reply[0] not in {b"went_on", b"claimed"}:
                 return _not_done(reply) or _committed(reply)
             pairs = reply[2]
@@ -336,7 +207,7 @@ class Changes:
         known = claim.facts(move.attempt)
         sent = encode(move, known, claim.turn.request.prompt, claim.token)
         command = self._commit(claim, sent, read, files, keep=True, task=task)
-        result: Claim | Committed = yield from self._numbered(claim, command)
+        result: Claim | CommitResult = yield from self._numbered(claim, command)
         return result
 
     def _commit(
@@ -364,10 +235,10 @@ class Changes:
         while isinstance(said, Behind):
             log.error("store.forgot", turn_id=claim.turn.turn_id, commands=number - 1 - said.known, hint=_FORGOT)
             for forgotten in claim.outbox[said.known : number - 1]:
-                if (yield from self._sent(claim, forgotten)) == Paused():
-                    raise Fenced  # judged before the pause, and forgotten since: who takes the turn next finds it so
+                if (yield from self._sent(claim, forgotten)) == PauseRefusal():
+                    raise LeaseLost  # judged before the pause, and forgotten since: who takes the turn next finds it so
             said = yield from self._sent(claim, command)
-        if said == Paused():
+        if said == PauseRefusal():
             claim.outbox.pop()
             raise JudgingPaused
         return said
@@ -379,7 +250,7 @@ class Changes:
         yield Command(_nothing, command.ahead)
         try:
             return (yield command)
-        except Fenced:
+        except LeaseLost:
             if not (yield self.knows(claim.turn.turn_id)):  # dropped meanwhile: they would lie there for ever
                 yield Command(_nothing, ("HDEL", command.ahead[1], *command.ahead[2::2]))
             raise
@@ -391,14 +262,14 @@ class Changes:
     def seal(self, claim: Claim, accepted: str, files: str = "") -> Command[bool]:
         """Accept an answer, which is published next; False when the turn was cancelled. ``files``: as in ``commit``.
 
-        From then on the turn can only end with ``accepted``, under any holder. Reading raises ``Fenced``;
+        From then on the turn can only end with ``accepted``, under any holder. Reading raises ``LeaseLost``;
         ``JudgingPaused`` for an answer whose run is not stored yet.
         """
 
         def read(reply: Any) -> bool:
             [said] = reply
             if said == b"fenced":
-                raise Fenced
+                raise LeaseLost
             if said == b"paused":
                 raise JudgingPaused
             return bool(said == b"sealed")
@@ -406,11 +277,11 @@ class Changes:
         words: dict[str, Word] = {"token": claim.token, "files": files, "accepted": accepted}
         return self._command("seal", *_ids(claim), read, words, more_keys=self._snapshots(claim, files))
 
-    def reap(self, turn_id: str, session_id: str, *, may_take: bool) -> Command[Reaped]:
+    def reap(self, turn_id: str, session_id: str, *, may_take: bool) -> Command[ReapResult]:
         """Look at one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
 
-        def read(reply: Any) -> Reaped:
-            return Reaped(*(part.decode() for part in reply))
+        def read(reply: Any) -> ReapResult:
+            return ReapResult(*(part.decode() for part in reply))
 
         return self._command("reap", turn_id, session_id, read, {"may_take": int(may_take)})
 
@@ -427,13 +298,13 @@ class Changes:
         values["since"] = int(since * 1000)
         return self._command("line_up", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
 
-    def release(self, shard: int, behind: str = "", ended: Sequence[str] = ()) -> Command[Released]:
+    def release(self, shard: int, behind: str = "", ended: Sequence[str] = ()) -> Command[ReleaseReply]:
         """Let turns of a shard go, as many as there is room for, and give back the places ``ended``.
 
         The result's ``places`` are those behind this one.
         """
         keys = release_keys(Keys(self._settings.namespace, shard), self._queue)
-        return Command(Released.read, ("1", behind, *ended), "release", keys)
+        return Command(ReleaseReply.read, ("1", behind, *ended), "release", keys)
 
     def fold(self, shard: int) -> Exchange[bool]:
         """Add the oldest pending counters of a shard to its totals and buckets; True when there may be more."""
@@ -507,21 +378,21 @@ def _seconds_left(turn: Turn, reply: Any) -> float:
     return turn.deadline_at - int(reply[1]) / 1000
 
 
-def _not_done(reply: Any) -> Behind | Paused | None:
-    """Return what a numbered command says when it did nothing: ``Fenced`` is raised; None: it was done."""
+def _not_done(reply: Any) -> Behind | PauseRefusal | None:
+    """Return what a numbered command says when it did nothing: ``LeaseLost`` is raised; None: it was done."""
     match reply[0]:
         case b"fenced":
-            raise Fenced
+            raise LeaseLost
         case b"behind":
             return Behind(int(reply[1]))
         case b"paused":
-            return Paused()
+            return PauseRefusal()
     return None
 
 
-def _committed(reply: Any) -> Committed:
+def _committed(reply: Any) -> CommitResult:
     _, head, outcome = reply
-    return Committed(head.decode(), outcome.decode())
+    return CommitResult(head.decode(), outcome.decode())
 
 
 def _nothing(_reply: Any) -> None:

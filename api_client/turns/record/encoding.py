@@ -1,187 +1,19 @@
-"""A move as the store takes it: texts by name. A long text is stored once, and other facts name its place. Pure.
-
-A very long one is written before its move, by a plain command, as a fact that nobody reads until the move names it:
-carried through Lua it would hold up the server twice as long. The fact's name ends with the writer's token
-(``text~TOKEN``), so what a writer left that lost its turn is never taken for another's.
-"""
+"""A move as the store takes it: fields, events and texts by name."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping
 from typing import Any
 
-from api_client.contract.completion import Verdict
-from api_client.contract.declared import frozen
-from api_client.contract.events import Body, TurnRetrying, body_of, data_of
-from api_client.contract.issues import TurnError, error_data
-from api_client.contract.marker import Span
-from api_client.contract.record import ASKED, AttemptFacts, AttemptRecord, FieldChanges, changes_of, elsewhere
-from api_client.contract.tasks import PHASE_RUN, RETRY, Link
-from api_client.contract.turn import Outcome, Progress, Turn, TurnState
+from api_client.contract.attempt_record import AttemptFacts
+from api_client.contract.events import Body
+from api_client.contract.frozen import frozen
+from api_client.contract.record import ASKED, FieldChanges, elsewhere
+from api_client.contract.turn import Outcome, Progress
+from api_client.contract.turn_error import TurnError, error_data
 from api_client.store.commands import SHORT_BYTES, Word
-from worker.enforcement.attempt import Attempt
-from worker.enforcement.documents.splice import marker_spans
-from worker.enforcement.policy import Policy, Retry
-
-# A move: one change of a turn by its holder. The ``after_*`` modules say which move follows from what.
-
-#: Take the fields of a turn, and of an attempt, that a move changes: ``progress(retries=2)``.
-progress = changes_of(Progress)
-attempt_facts = changes_of(AttemptFacts)
-
-
-@frozen(slots=True, kw_only=True)
-class Answer:
-    """The response of a finished turn: ``response``, or the ``error`` that says why there is none."""
-
-    response: str = ""
-    step: str = ""
-    step_source: str = ""
-    error: TurnError | None = None
-
-
-@frozen(slots=True, kw_only=True)
-class MoveTexts:
-    """A move as it is stored.
-
-    Attributes:
-        fields, facts: of the turn and of the move's attempt, by name. events: kind, data (JSON) of each, in a row.
-        spans: of the step markers that count in the answer. markers, error: these and the answer's error, as JSON.
-    """
-
-    fields: dict[str, str]
-    facts: dict[str, str]
-    events: list[str]
-    spans: tuple[Span, ...]
-    markers: str
-    error: str
-
-
-@frozen(slots=True, kw_only=True)
-class Move:
-    """One transition of a turn by its holder: its writes, events and counters, and the next link.
-
-    Attributes:
-        state, next: where the turn goes; ignored when ``outcome`` is set.
-        fields: the turn's fields that change. facts: those of attempt ``attempt``. ``encoding.py`` makes texts of them.
-        events: in order; the store itself adds the event of a turn's end.
-        delay_ms: time before ``next`` may be claimed.
-        counters: see ``contract/counters.py``; the store adds what it measures.
-        outcome, answer: set when this is the end.
-        end_counters: counted only if the turn really ends so, and was not cancelled in the same moment.
-        run_ended: an agent run ended with this. judged: an answer was judged.
-        judged_ms: how long judging took, in ms, where both are one move.
-        service, service_reason: what the run reports about its service, as ``service_said`` names it, and why.
-        service_wait_ms: how long the service asks us to wait.
-        park_seconds: above 0, the turn waits so long in the inbox for a decision; ``state`` is parked then.
-    """
-
-    attempt: int
-    state: TurnState = TurnState.RAN
-    next: Link | None = None
-    fields: FieldChanges[Progress] = field(default_factory=progress)
-    facts: FieldChanges[AttemptFacts] = field(default_factory=attempt_facts)
-    events: list[Body] = field(default_factory=list)
-    counters: dict[str, int] = field(default_factory=dict)
-    delay_ms: int = 0
-    outcome: Outcome | None = None
-    answer: Answer = field(default_factory=Answer)
-    end_counters: dict[str, int] = field(default_factory=dict)
-    run_ended: bool = False
-    judged: bool = False
-    judged_ms: int = 0
-    park_seconds: float = 0.0
-    service: str = ""
-    service_reason: str = ""
-    service_wait_ms: int = 0
-    _texts: MoveTexts | None = field(default=None, init=False, repr=False, compare=False)
-
-    @property
-    def texts(self) -> MoveTexts:
-        """The move's texts: made once, because a move that is sealed is written twice."""
-        texts = self._texts
-        if texts is None:
-            answer = self.answer
-            spans = marker_spans(answer.response) if answer.step else ()
-            texts = MoveTexts(
-                fields=self.fields.to_texts(),
-                facts=self.facts.to_texts(),
-                events=flat(self.events),
-                spans=spans,
-                markers=json.dumps(spans) if spans else "[]",
-                error=json.dumps(error_data(answer.error)) if answer.error else "{}",
-            )
-            object.__setattr__(self, "_texts", texts)
-        return texts
-
-
-def flat(events: Sequence[Body]) -> list[str]:
-    """Events as arguments of a command: kind, data (JSON) of each."""
-    return [part for body in events for part in (body.KIND, json.dumps(data_of(body)))]
-
-
-def policy_of(turn: Turn) -> Policy:
-    """The policy a turn was submitted with."""
-    request = turn.request
-    applied = request.applied
-    return Policy(
-        max_attempts=turn.max_attempts,
-        locale=request.locale,
-        order=request.policy,
-        go_on=request.phase is None,  # a phase's result is its files
-        caps=applied.caps if applied else {},
-        lenient=frozenset(applied.lenient) if applied else frozenset(),
-    )
-
-
-def again(turn: Turn, attempt: int) -> Link:
-    """The link that runs the turn's agent once more."""
-    return Link(RETRY if turn.request.phase is None else PHASE_RUN, attempt)
-
-
-def judged(records: Sequence[AttemptRecord]) -> list[Attempt]:
-    """A turn's stored attempts as the policy sees them."""
-    return [
-        Attempt(
-            number=record.number,
-            text=record.text,
-            answer=record.answer,
-            complete=record.completion.get("verdict") == Verdict.COMPLETE,
-            issues=record.issues,
-            fresh=asked_anew(records[:at]),
-        )
-        for at, record in enumerate(records)
-    ]
-
-
-def asked_anew(before: Sequence[AttemptRecord]) -> bool:
-    """True when the attempt after these was asked by a person, or of another model, not by the policy's feedback."""
-    return bool(before) and before[-1].decision == "escalate"
-
-
-def retrying(
-    turn: Turn, attempt: int, reason: str, *, codes: Iterable[str] = (), feedback: str = "", goes_on: bool = False
-) -> TurnRetrying:
-    """The event that says that the agent is asked again."""
-    return TurnRetrying(
-        attempt=attempt,
-        max_attempts=turn.max_attempts,
-        reason=reason,
-        codes=tuple(codes),
-        feedback=feedback,
-        goes_on=goes_on,
-        delay_seconds=0,
-    )
-
-
-def asked_for(turn: Turn, link: Link, reason: str, decision: Retry) -> TurnRetrying:
-    """The event that says that the policy asks the agent again."""
-    return retrying(
-        turn, link.attempt + 1, reason, codes=decision.codes, feedback=decision.feedback, goes_on=decision.goes_on
-    )
-
+from api_client.turns.record.moves import Answer, Move, MoveTexts
 
 #: A longer text is written before its move; a shorter one costs Lua next to nothing.
 AHEAD_BYTES = 65_536
@@ -252,7 +84,7 @@ class EncodedMove:
         return {"response": self.response, **place, "step": answer.step, "step_source": answer.step_source}
 
     def to_dict(self) -> dict[str, Any]:
-        """An ending move as ``Accepted`` keeps it, without its events."""
+        """An ending move as ``AcceptedAnswer`` keeps it, without its events."""
         move, answer = self.move, self.move.answer
         return {
             "attempt": move.attempt,
@@ -384,44 +216,3 @@ def left_behind(facts: Mapping[str, str]) -> list[str]:
 def _lines(counters: dict[str, int]) -> str:
     """Counters as the commands take them: name, tab, number; one a line."""
     return "\n".join([f"{name}\t{by}" for name, by in counters.items()])
-
-
-# An accepted answer on its way into the session's folder, as the turn's record keeps it until the commit. It is sealed
-# before the first file is written: a worker that takes the turn over publishes and commits the same, without judging
-# again.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
-    """The values to publish and commit.
-
-    Attributes:
-        move: the move that ends the turn.
-        delivery: the folder's name of the accepted delivery.
-        mended: files of earlier deliveries and of the fallback, by name; they stand for those this delivery wrote.
-    """
-
-    move: Move
-    delivery: str
-    mended: dict[str, str] = field(default_factory=dict)
-
-    def to_json(self, stored: Mapping[str, str]) -> str:
-        """As the record keeps it; ``stored`` are the facts of its attempt, as for ``encode``."""
-        data = {"move": encode(self.move, stored).to_dict(), "delivery": self.delivery, "mended": self.mended}
-        texts = self.move.texts.events  # JSON already
-        events = ", ".join(f'["{kind}", {said}]' for kind, said in zip(texts[::2], texts[1::2], strict=True))
-        return f'{{"events": [{events}], {json.dumps(data)[1:]}'
-
-    @classmethod
-    def from_json(cls, text: str, stored: Callable[[int], Mapping[str, str]]) -> Accepted:
-        """Read it again; ``stored`` returns the facts of an attempt, by its number.
-
-        Raises ``ValueError``: the text is not one.
-        """
-        data = json.loads(text)
-        events = [body_of(kind, facts) for kind, facts in data["events"]]
-        move = data["move"]
-        if isinstance(move, str):  # a record of version 1
-            move = json.loads(move)
-        found = decode(move, events, stored(int(move["attempt"])))
-        return cls(move=found, delivery=data["delivery"], mended=data["mended"])

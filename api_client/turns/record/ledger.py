@@ -19,21 +19,12 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.worker_reports import WorkerReport, there, worker_of
 from api_client.store.commands import REMOVE_OWN
+from api_client.store.connection import Connection
 from api_client.store.module_log import ModuleLog
-from api_client.store.store import Connection
-from api_client.turns.record.changes import (
-    Changes,
-    Claim,
-    Command,
-    Committed,
-    Exchange,
-    Fenced,
-    Reaped,
-    Refusal,
-    hash_of,
-    text_of,
-)
-from api_client.turns.record.encoding import Move
+from api_client.turns.record.changes import Changes
+from api_client.turns.record.claim import Claim, CommitResult, LeaseLost, ReapResult, Refusal
+from api_client.turns.record.moves import Move
+from api_client.turns.record.store_command import Command, Exchange, hash_of, text_of
 
 log = ModuleLog(__name__)
 
@@ -100,7 +91,7 @@ class Ledger:
     """The turn records in the store, as a worker reads and changes them. Belongs to one loop.
 
     What a holder asks waits while the store is away, as long as ``Patience`` allows, and raises
-    ``redis.exceptions.RedisError`` then; with a claim also ``Fenced``: this worker lost the turn, and nothing
+    ``redis.exceptions.RedisError`` then; with a claim also ``LeaseLost``: this worker lost the turn, and nothing
     was written. What a reaper asks (``due`` to ``server_time``) is asked once.
     """
 
@@ -193,7 +184,7 @@ class Ledger:
         key = keys_of(self._settings.namespace, claim.turn.turn_id).files
         return await self._do(Command(text_of, ("HGET", key, session_digest(request.session_id))), patient=True)
 
-    async def advance(self, claim: Claim, move: Move, task: str = "", files: str = "") -> Claim | Committed:
+    async def advance(self, claim: Claim, move: Move, task: str = "", files: str = "") -> Claim | CommitResult:
         """As ``commit``, and claim the next link under the same token; see ``Changes.advance``."""
         return await self._exchange(self._changes.advance(claim, move, time.monotonic(), task, files))
 
@@ -238,7 +229,7 @@ class Ledger:
         at = int((await self.server_time() + seconds) * 1000)
         await self._connection.ask("ZADD", keys_of(self._settings.namespace, turn_id).due, "XX", at, turn_id)
 
-    async def reap(self, turn_id: str, *, may_take: bool) -> Reaped:
+    async def reap(self, turn_id: str, *, may_take: bool) -> ReapResult:
         """Handle one due turn; ``may_take`` allows taking it from a worker whose lease ran out."""
         session_id = text_of(await self._connection.ask("HGET", self._record(turn_id), "session_id"))
         return await self._do(self._changes.reap(turn_id, session_id, may_take=may_take))
@@ -252,7 +243,7 @@ class Ledger:
         return await self._do(self._changes.line_up(turn_id, session_id, *pushed, since))
 
     async def ended(self, places: Sequence[str]) -> list[str]:
-        """Those of ``Released.places`` whose turns have ended, or are gone."""
+        """Those of ``ReleaseReply.places`` whose turns have ended, or are gone."""
         names = [each.rpartition("|")[2] for each in places]
         keys = [keys_of(self._settings.namespace, turn_id).turn(turn_id) for turn_id in names]
         states = await asyncio.gather(*(self._connection.ask("HGET", key, "state") for key in keys))
@@ -319,7 +310,7 @@ class Ledger:
             while True:
                 try:
                     result = await self._do(command, patient=patient)
-                except Fenced as error:
+                except LeaseLost as error:
                     command = exchange.throw(error)
                 else:
                     command = exchange.send(result)

@@ -21,29 +21,24 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import api_client
-from api_client.api_keys import Keyring, make_token, require_budgets
+from api_client.api_keys import ApiKeyring, make_token, require_budgets
 from api_client.client import TurnsClient
-from api_client.contract.issues import HelixError, SettingsError, StoreUnavailable
+from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
 from api_client.contract.settings import Settings
-from api_client.contract.settings.load import is_loopback
-from api_client.overview import TroubleWatcher
-from api_client.web.app.middleware import HEAD_BYTES, ClientConnection, Forwarded, RequestId
-from api_client.web.errors import (
-    ApiError,
-    bad_request,
-    from_contract,
-    internal_error,
-    language_of,
-    readable,
-    shown_text,
-)
-from api_client.web.identity import InProgress, needs_key
-from api_client.web.listing import JSON
+from api_client.contract.settings.store_addresses import is_loopback
+from api_client.watcher import TroubleWatcher
+from api_client.web.app.client_connection import HEAD_BYTES, ClientConnection
+from api_client.web.app.middleware import ForwardedHeaders, RequestId
+from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
+from api_client.web.identity.access import InProgress, needs_key
+from api_client.web.language import language_of, readable
+from api_client.web.pages import answer, front, turn, turn_list
 from api_client.web.pages import operators as operators_pages
-from api_client.web.pages import render, turn, turn_list
 from api_client.web.pages.render import error_page
-from api_client.web.relay import Pack, Readers, Relay, RelayOf, relay_of
-from api_client.web.routes import completions, exposition, operators, responses, turns
+from api_client.web.relay import Readers
+from api_client.web.relay.relay import Pack, Relay, RelayOf, relay_of
+from api_client.web.routes import completions, inbox, operators, phases, responses, stats, turn_files, turns
+from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
 
@@ -109,7 +104,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
         settings,
         client,
         Readers(client, settings.stop_grace_seconds),
-        Keyring(settings.keys_path),
+        ApiKeyring(settings.keys_path),
         pack,
     )
 
@@ -135,16 +130,18 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
         completions.router,
         responses.router,
         turns.router,
-        turns.of_phases,
+        turn_files.router,
+        phases.of_phases,
         operators.router,
-        exposition.router,
+        inbox.router,
+        stats.router,
     ):
         app.include_router(router, dependencies=[InProgress])
-    app.include_router(turns.signed)
-    for page in (render, turn_list, turn, operators_pages):
+    app.include_router(turn_files.signed)
+    for page in (front, turn_list, turn, answer, operators_pages):
         app.include_router(page.router)
     app.add_middleware(RequestId, locale=settings.locale)
-    app.add_middleware(Forwarded, trusted_hosts=list(settings.trusted_proxies))
+    app.add_middleware(ForwardedHeaders, trusted_hosts=list(settings.trusted_proxies))
     for kind in (ApiError, HelixError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, _answer)
     return app
@@ -238,7 +235,7 @@ def serve(settings: Settings, pack: Pack | None = None) -> None:
         raise SettingsError([f"--host {settings.web_host}: {problem}"])
     if not needs_key(app.state.relay):
         make_token(settings.token_path)
-    trusted = Forwarded(app, list(settings.trusted_proxies)).trusted_hosts  # type: ignore[arg-type]
+    trusted = ForwardedHeaders(app, list(settings.trusted_proxies)).trusted_hosts  # type: ignore[arg-type]
     config = uvicorn.Config(
         app,
         http=ClientConnection.at_most(settings.max_connections, trusted),

@@ -6,27 +6,23 @@ Every request gets an id, every fault an answer, every answer a log line; and ``
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import http
-import json
 import secrets
 import time
 from contextlib import suppress
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
-import h11
 import structlog
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from api_client.contract.issues import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.keys import UNTRUSTED_PROXY
-from api_client.web.errors import ApiError, bad_request, internal_error, shown_text, where
-from api_client.web.identity import needs_key
-from api_client.web.listing import JSON
-from api_client.web.relay import Relay, network_of
+from api_client.web.errors import ApiError, internal_error, shown_text, where
+from api_client.web.identity.access import needs_key
+from api_client.web.relay.network import network_of
+from api_client.web.relay.relay import Relay
+from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
 
@@ -41,7 +37,7 @@ def new_request_id() -> str:
     return f"req-{secrets.token_hex(12)}"
 
 
-class Forwarded(ProxyHeadersMiddleware):
+class ForwardedHeaders(ProxyHeadersMiddleware):
     """ASGI middleware: the client's address and scheme, as trusted proxies forward them (``HELIX_TRUSTED_PROXIES``).
 
     An untrusted one that forwards is noted for `turns doctor`.
@@ -146,155 +142,3 @@ async def _ask_for_head(app: ASGIApp, scope: Scope, receive: Receive, send: Send
             begun.set()
 
     await app({**scope, "method": "GET"}, receive_or_leave, send_head)
-
-
-# A client's connection: uvicorn's, which waits for a request no longer than it has to. uvicorn itself lets a client
-# connect and say nothing, or half a head, for ever: a few thousand of those and nobody else gets in.
-
-#: Longest time a client may take for the line and the headers of a request, as for its body (``body.BODY_SECONDS``).
-HEAD_SECONDS = 30.0
-#: Longest time until the first byte of the first head.
-FIRST_BYTE_SECONDS = 5.0
-#: Longest head of a request, in bytes.
-HEAD_BYTES = 16_384
-#: How long a client may go on sending after its request was refused, so that it reads why. Else it sees a reset.
-_LINGER_SECONDS = 5.0
-#: When to come again after a refusal for too many connections.
-_AGAIN_SECONDS = 5
-#: What a full relay still answers, over this many connections more.
-_HEALTH, _HEALTH_CONNECTIONS = ("/healthz", "/readyz"), 64
-
-
-class _Proxies(Protocol):
-    def __contains__(self, host: str | None, /) -> bool: ...
-
-
-class ClientConnection(H11Protocol):
-    """One connection. It is closed when a request's head is not whole within ``HEAD_SECONDS``.
-
-    Where all are taken, a new one has the place of the one that has waited longest without a request, of the address
-    that holds most of them; not of a trusted proxy, which waits for its clients.
-    """
-
-    #: Connections served at once.
-    most = 4_096
-    trusted: _Proxies = ()
-    #: Those that wait for a request, by network, the one that waits longest first.
-    _idle: ClassVar[dict[str, dict[ClientConnection, None]]] = {}
-    _patience: asyncio.TimerHandle | None = None
-    _patience_seconds = 0.0
-    _lingering: asyncio.TimerHandle | None = None
-
-    @classmethod
-    def at_most(cls, most: int, trusted: _Proxies) -> type[ClientConnection]:
-        """The same for a server that serves this many connections at once, and trusts these proxies."""
-        return type("ClientConnection", (cls,), {"most": most, "trusted": trusted, "_idle": {}})
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The client is there; its first request is awaited."""
-        super().connection_made(transport)
-        self._network = network_of(self.client[0] if self.client else "")
-        taken = len(self.connections)
-        if taken > self.most and (longest := max(self._idle.values(), key=len, default=None)):
-            next(iter(longest)).close_idle()
-        elif taken > self.most + _HEALTH_CONNECTIONS:
-            self._refuse(_too_many())
-            return
-        elif taken > self.most:
-            self.app = self._health_only
-        self._note_idle()
-        self._await_head(min(FIRST_BYTE_SECONDS, HEAD_SECONDS))
-
-    def close_idle(self) -> None:
-        """Another client needs the place."""
-        self._note_busy()
-        self.connections.discard(self)
-        self.transport.close()
-
-    def data_received(self, data: bytes) -> None:
-        """Bytes came; between two idle requests only uvicorn's keep-alive counts, until the first of them."""
-        if self._lingering is not None:
-            return
-        super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
-            self._note_busy()
-        elif self._patience is None or self._patience_seconds != HEAD_SECONDS:
-            self._await_head(HEAD_SECONDS)
-
-    def on_response_complete(self) -> None:
-        """An answer was sent; the next request may have come by now."""
-        super().on_response_complete()
-        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
-            self._note_idle()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
-        self._note_busy()
-        if self._lingering is not None:
-            self._lingering.cancel()
-        super().connection_lost(exc)
-
-    def send_400_response(self, msg: str) -> None:
-        """Bytes that are not HTTP get the one error object too, whatever ``msg`` says."""
-        self._lingering = self.loop.call_later(_LINGER_SECONDS, self.transport.close)
-        came, _ = self.conn.trailing_data
-        long = len(came) > HEAD_BYTES and b"\r\n\r\n" not in came[:HEAD_BYTES]
-        most = f"the line and the headers of this request are longer than {HEAD_BYTES:,} bytes"
-        self._refuse(bad_request(most if long else "this is not a valid HTTP request"))
-
-    def _refuse(self, error: ApiError) -> None:
-        """Answer without an application, and close: when the client has sent all it wants to, or soon."""
-        body, request_id = json.dumps(error.body()).encode(), new_request_id()
-        headers = {
-            "content-type": "application/json",
-            "content-length": str(len(body)),
-            "connection": "close",
-            "x-request-id": request_id,
-            **error.headers,
-        }
-        log.info("request.refused", request_id=request_id, status=error.status, code=error.code)
-        reason = http.HTTPStatus(error.status).phrase.encode()
-        parts: tuple[Any, ...] = (
-            h11.Response(status_code=error.status, headers=list(headers.items()), reason=reason),
-            h11.Data(body),
-            h11.EndOfMessage(),
-        )
-        for part in parts:
-            self.transport.write(self.conn.send(part) or b"")
-        if self._lingering is None:
-            self.transport.close()
-        elif self.transport.can_write_eof():  # not through TLS
-            with contextlib.suppress(OSError):  # the client is gone
-                self.transport.write_eof()
-
-    async def _health_only(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["path"] in _HEALTH:
-            await self.config.loaded_app(scope, receive, send)
-        else:
-            error = _too_many()
-            headers = error.headers | {"connection": "close", "x-request-id": new_request_id()}
-            await JSON(error.body(), error.status, headers)(scope, receive, send)
-
-    def _note_idle(self) -> None:
-        if self.client and self.client[0] not in self.trusted:
-            self._idle.setdefault(self._network, {})[self] = None
-
-    def _note_busy(self) -> None:
-        waiting = self._idle.get(self._network, {})
-        waiting.pop(self, None)
-        if not waiting:
-            self._idle.pop(self._network, None)
-        if self._patience is not None:
-            self._patience.cancel()
-            self._patience = None
-
-    def _await_head(self, seconds: float) -> None:
-        if self._patience is not None:
-            self._patience.cancel()
-        self._patience_seconds = seconds
-        self._patience = self.loop.call_later(seconds, self.transport.close)
-
-
-def _too_many() -> ApiError:
-    headers = {"retry-after": str(_AGAIN_SECONDS)}
-    return ApiError(503, "too many connections", code="too_many_connections", headers=headers)

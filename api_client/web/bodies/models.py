@@ -14,22 +14,17 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from api_client.contract.policy import (
-    MAX_ATTEMPTS,
-    MAX_COST_USD,
-    MAX_DEADLINE_SECONDS,
-    MAX_TOKENS,
-    Action,
-    DecisionKind,
-    Escalation,
-    not_offered,
-)
+from api_client.contract.escalation import DecisionKind, Escalation
+from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
+from api_client.contract.offered import not_offered
+from api_client.contract.policy import Action
 from api_client.contract.settings import Settings
 from api_client.contract.settings.setting_values import ROLES
 from api_client.contract.turn import DoubleText, Priority
-from api_client.pauses import WHATS
-from api_client.turns.submitter import escalation_of
-from api_client.web.errors import ApiError, Locale, Problems, bad_request, shown, shown_text
+from api_client.pauses.pause import WHATS
+from api_client.turns.admission import escalation_of
+from api_client.web.errors import ApiError, Problems, bad_request, shown, shown_text
+from api_client.web.language import Locale
 
 MAX_ID_CHARS = 255
 

@@ -9,22 +9,20 @@ import asyncio
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import structlog
 from starlette.requests import Request
 
-from api_client.client import Change, Done, act
 from api_client.contract.error_codes import sentence
-from api_client.contract.issues import StoreUnavailable, TurnNotFound
-from api_client.contract.turn import Turn, TurnState, replay_id
-from api_client.relay_state import NoAllowance, OwnerLimits
+from api_client.contract.errors import StoreUnavailable, TurnNotFound
+from api_client.contract.turn import Turn, TurnState
+from api_client.relay_state.allowances import NoAllowance, OwnerLimits
 from api_client.web.bodies.ask import Ask
 from api_client.web.bodies.body import size_of
-from api_client.web.bodies.models import known_model
-from api_client.web.errors import ApiError, bad_request
-from api_client.web.identity import Caller
-from api_client.web.relay import Relay
+from api_client.web.errors import ApiError
+from api_client.web.identity.access import Caller
+from api_client.web.relay.relay import Relay
 
 log = structlog.get_logger(__name__)
 
@@ -37,7 +35,7 @@ TASKS_PER_TURN = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Submitted:
+class SubmittedTurn:
     """The turn that answers; ``new``: it was stored just now, else ``seen`` is its last event when this caller came."""
 
     turn_id: str
@@ -45,7 +43,7 @@ class Submitted:
     new: bool = False
 
 
-async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Submitted:
+async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> SubmittedTurn:
     """Store the turn, or find the one to join: of a repeated idempotency key, or of the same question.
 
     Raises ``ApiError``: 429, as ``require_room``. ``StoreUnavailable``: there was no answer in time; whether the turn
@@ -61,7 +59,7 @@ async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Su
                 key = ask.idempotency_key
                 shared = caller.share.given(ask.request)
                 stored = await relay.client.submitter.submit(shared, turn_id=turn_id, idempotency_key=key)
-                found = Submitted(stored, new=stored == turn_id)
+                found = SubmittedTurn(stored, new=stored == turn_id)
     except TimeoutError as error:
         raise StoreUnavailable(f"no answer within {seconds:g} s") from error
     # From here on the log lines of this request name its turn.
@@ -129,7 +127,7 @@ async def delivered(relay: Relay, owner: str, question: str, turn_id: str) -> No
         log.warning("relay.delivery_not_noted", turn_id=turn_id, error=type(error).__name__)
 
 
-async def _joined(ask: Ask, relay: Relay, turn_id: str) -> Submitted | None:
+async def _joined(ask: Ask, relay: Relay, turn_id: str) -> SubmittedTurn | None:
     """The earlier turn that answers the same question; None: this one is to be stored, and will."""
     request, repeats = ask.request, relay.client.open_questions
     keep = request.deadline_seconds + relay.settings.rejoin_seconds
@@ -142,7 +140,7 @@ async def _joined(ask: Ask, relay: Relay, turn_id: str) -> Submitted | None:
         turn = await _joinable(ask, relay, earlier)
         if turn:
             log.info("turn.joined", turn_id=earlier, state=turn.state.value)
-            return Submitted(earlier, turn.seq)
+            return SubmittedTurn(earlier, turn.seq)
         await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)
     if ask.page:
         await relay.readers.moved_on(turn_id, request)
@@ -161,39 +159,3 @@ async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:
         return None
     # Open WebUI can ask one model twice at a time; a client that counts its retries has given the first one up.
     return turn if ask.again or not relay.readers.here(turn_id) else None
-
-
-# Replaying a turn for somebody who asked over HTTP: within their limits, and by models they may use.
-
-
-async def replay(
-    relay: Relay,
-    turn_id: str,
-    change: Change,
-    *,
-    caller: Caller,
-    reach: str | None,
-    by: str,
-    bulk: str = "",
-    detail: str = "",
-) -> Done:
-    """Submit a finished turn again. It stays its owner's, and counts among what they may submit.
-
-    ``change``: what is asked otherwise; what is the same as in the turn does not count. ``caller``: whose limits and
-    models hold. ``reach``: the owner whose turns may be changed; None: everybody's. The rest as ``act``. Raises
-    ``ApiError``: 404 ``model_not_found``, 400 for a message that is too long, 429 as ``require_room``.
-    ``TurnNotFound``, ``NotFinished``, ``BadRequest``, ``StoreUnavailable``: as ``act``.
-    """
-    turn = await relay.client.reader.get(turn_id, owner=reach)
-    known_model(change.model or turn.request.model, caller.settings(relay.settings))
-    same_text = change.prompt == turn.request.prompt.replace("\r\n", "\n")
-    change = Change(
-        model="" if change.model == turn.request.model else change.model, prompt="" if same_text else change.prompt
-    )
-    longest = relay.settings.max_message_chars
-    if len(change.prompt) > longest:
-        raise bad_request(f"message: must have {longest} characters at most", param="message")
-    new_id = replay_id(turn_id, change.model, change.prompt)
-    owner = replace(caller, owner=turn.request.owner)
-    await require_room(relay, owner, relay.settings.locale, [new_id], size=len(change.prompt.encode()))
-    return await act(relay.client, "replay", turn_id, by=by, owner=reach, bulk=bulk, detail=detail, change=change)

@@ -10,19 +10,21 @@ import time
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
+from api_client.contract import event_kinds
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
 from api_client.contract.tool_calls import Answerer
-from api_client.pauses import clock_time
-from api_client.web.errors import say
+from api_client.pauses.pause import clock_time
+from api_client.web.words import say
 
 MAX_CHARS = 200
 _REASON_CHARS = 120
 _ORDINALS = (2, 3, 4, 5)
 
 _AtWork: TypeAlias = (
-    kinds.TurnQueued | kinds.AttemptStarted | kinds.AttemptTool | kinds.AttemptReset | kinds.AttemptCompleted
-    | kinds.AttemptLost | kinds.GateChecked | kinds.VerifierStarted | kinds.VerifierJudged
+    event_kinds.TurnQueued | event_kinds.AttemptStarted | event_kinds.AttemptTool | event_kinds.AttemptReset
+    | event_kinds.AttemptCompleted
+    | event_kinds.AttemptLost | event_kinds.GateChecked | event_kinds.VerifierStarted | event_kinds.VerifierJudged
 )  # fmt: skip
 
 #: The sentence that says an issue in plain words, and the codes of such issues.
@@ -53,7 +55,7 @@ def status_event(text: str, *, done: bool) -> dict[str, Any]:
     return {"type": "status", "data": {"description": text[:MAX_CHARS], "done": done}}
 
 
-def proof_of(end: kinds.TurnFinished, changes: Sequence[str], locale: str, *, checked: bool) -> str:
+def proof_of(end: event_kinds.TurnFinished, changes: Sequence[str], locale: str, *, checked: bool) -> str:
     """The last line of a good answer: that it was checked, and what it took.
 
     ``changes``: what the fallback changed, in words. ``checked``: the turn had validators.
@@ -100,37 +102,37 @@ def _line(body: kinds.Body, locale: str, pages: str) -> str:
     match body:
         case _ if isinstance(body, _AtWork):
             return _at_work(body, locale)
-        case kinds.TurnRetrying(reason="transient"):
+        case event_kinds.TurnRetrying(reason="transient"):
             return say("waiting", locale, seconds=int(body.delay_seconds))
-        case kinds.TurnRetrying():
+        case event_kinds.TurnRetrying():
             again, allowed = body.attempt - 1, body.max_attempts - 1
             return say("retrying", locale, number=again, allowed=allowed, reason=say(_why(body), locale))
-        case kinds.TurnFallback():
+        case event_kinds.TurnFallback():
             return say("fallback", locale)
-        case kinds.TurnEscalated():
+        case event_kinds.TurnEscalated():
             return say("escalated", locale) if body.stage == 1 else ""
-        case kinds.TurnParked() | kinds.TurnDecided():
+        case event_kinds.TurnParked() | event_kinds.TurnDecided():
             return _handed_on(body, locale, pages)
-        case kinds.TurnPaused() | kinds.TurnResumed():
+        case event_kinds.TurnPaused() | event_kinds.TurnResumed():
             return _paused(body, locale)
-        case kinds.TurnStopping():
+        case event_kinds.TurnStopping():
             return say("stopping", locale)
-        case kinds.TurnFinished():
+        case event_kinds.TurnFinished():
             return say("done" if body.success else "not_done", locale)
         case (
-            kinds.AttemptOutput()
-            | kinds.AttemptNote()
-            | kinds.AttemptAccepted()
-            | kinds.AttemptRejected()
-            | kinds.TurnMended()
-            | kinds.LogReset()
-            | kinds.Unknown()
+            event_kinds.AttemptOutput()
+            | event_kinds.AttemptNote()
+            | event_kinds.AttemptAccepted()
+            | event_kinds.AttemptRejected()
+            | event_kinds.TurnMended()
+            | event_kinds.LogReset()
+            | event_kinds.Unknown()
         ):
             return ""
 
 
-def _handed_on(body: kinds.TurnParked | kinds.TurnDecided, locale: str, pages: str) -> str:
-    if isinstance(body, kinds.TurnDecided):
+def _handed_on(body: event_kinds.TurnParked | event_kinds.TurnDecided, locale: str, pages: str) -> str:
+    if isinstance(body, event_kinds.TurnDecided):
         return say("decided", locale)
     turn_id = _plain(body.turn_id)
     where = f"{pages}/turns/{turn_id}" if pages else f"turns inbox show {turn_id}"
@@ -140,8 +142,8 @@ def _handed_on(body: kinds.TurnParked | kinds.TurnDecided, locale: str, pages: s
     return say("parked", locale, where=where)
 
 
-def _paused(body: kinds.TurnPaused | kinds.TurnResumed, locale: str) -> str:
-    if isinstance(body, kinds.TurnResumed):
+def _paused(body: event_kinds.TurnPaused | event_kinds.TurnResumed, locale: str) -> str:
+    if isinstance(body, event_kinds.TurnResumed):
         return say("resumed", locale)
     until = say("until", locale, time=clock_time(body.until, time.time())) if body.until else ""
     if body.what == "breaker":  # its reason is an error of the service: for operators
@@ -153,31 +155,31 @@ def _paused(body: kinds.TurnPaused | kinds.TurnResumed, locale: str) -> str:
 
 def _at_work(body: _AtWork, locale: str) -> str:
     match body:
-        case kinds.TurnQueued(position=0):
+        case event_kinds.TurnQueued(position=0):
             return say("queued", locale)
-        case kinds.TurnQueued():
+        case event_kinds.TurnQueued():
             return queued_behind(body.position, 0, locale)
-        case kinds.AttemptStarted():
+        case event_kinds.AttemptStarted():
             return say("started", locale)
-        case kinds.AttemptTool():
+        case event_kinds.AttemptTool():
             return say("tool", locale, what=say(_TOOLS.get(body.name, "tool_other"), locale))
-        case kinds.AttemptReset():
+        case event_kinds.AttemptReset():
             return say("reset", locale)
-        case kinds.AttemptCompleted():
+        case event_kinds.AttemptCompleted():
             return say("checking", locale) if body.verdict == "complete" else ""
-        case kinds.AttemptLost():
+        case event_kinds.AttemptLost():
             return say("lost", locale)
-        case kinds.GateChecked(skipped=""):
+        case event_kinds.GateChecked(skipped=""):
             return say("gate_passed" if body.passed else "gate_failed", locale, gate=_plain(body.gate))
-        case kinds.GateChecked():
+        case event_kinds.GateChecked():
             return ""
-        case kinds.VerifierStarted():
+        case event_kinds.VerifierStarted():
             return say("verifying", locale)
-        case kinds.VerifierJudged():
+        case event_kinds.VerifierJudged():
             return say("verified" if body.success else "not_verified", locale)
 
 
-def _why(body: kinds.TurnRetrying) -> str:
+def _why(body: event_kinds.TurnRetrying) -> str:
     if body.reason == "incomplete":
         return "why_cut_off"
     found = [_WHY[code] for code in body.codes if code in _WHY]
@@ -209,17 +211,17 @@ class StatusLine:
         """The line for what happened."""
         self._note(event)
         body = event.body
-        if isinstance(body, kinds.TurnFinished) and body.success:
+        if isinstance(body, event_kinds.TurnFinished) and body.success:
             text = proof_of(body, self._changes, self._locale, checked=self._checked)
             return self._show(status_event(text, done=True))
-        if isinstance(body, kinds.AttemptStarted) and self._reason:
+        if isinstance(body, event_kinds.AttemptStarted) and self._reason:
             return None
         status = status_of(event, self._locale, self._pages)
         if status is None:
             return None
-        retrying = isinstance(body, kinds.TurnRetrying) and body.reason != "transient"
-        self._reason = retrying or isinstance(body, kinds.AttemptLost | kinds.AttemptReset)
-        self._works = status if isinstance(body, kinds.AttemptStarted | kinds.AttemptTool) else None
+        retrying = isinstance(body, event_kinds.TurnRetrying) and body.reason != "transient"
+        self._reason = retrying or isinstance(body, event_kinds.AttemptLost | event_kinds.AttemptReset)
+        self._works = status if isinstance(body, event_kinds.AttemptStarted | event_kinds.AttemptTool) else None
         return self._show(status)
 
     def writing(self) -> Status | None:
@@ -257,15 +259,15 @@ class StatusLine:
 
     def _note(self, event: Event) -> None:
         match event.body:
-            case kinds.TurnQueued() | kinds.TurnResumed():
+            case event_kinds.TurnQueued() | event_kinds.TurnResumed():
                 self.queued, self._since = True, event.at
-            case kinds.TurnPaused():
+            case event_kinds.TurnPaused():
                 self.queued, self._since = False, 0.0
-            case kinds.AttemptStarted():
+            case event_kinds.AttemptStarted():
                 self.queued, self._since, self._minutes = False, event.at, 0
-            case kinds.AttemptCompleted():
+            case event_kinds.AttemptCompleted():
                 self._since = 0.0
-            case kinds.TurnMended(changes=changes):
+            case event_kinds.TurnMended(changes=changes):
                 self._changes = list(changes)
             case _:  # changes nothing here
                 pass

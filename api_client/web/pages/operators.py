@@ -10,20 +10,21 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
+from api_client.actions import order_worker
 from api_client.api_keys import with_names
-from api_client.client import order_worker
-from api_client.contract.issues import BadRequest, TurnNotFound
-from api_client.contract.turn import owner_named
-from api_client.contract.worker_reports import WorkerOrder
-from api_client.figures.metrics import SPANS, seconds_of
+from api_client.contract.errors import BadRequest, TurnNotFound
+from api_client.contract.owners import owner_named
+from api_client.contract.worker_order import WorkerOrder
+from api_client.figures.figures import SPANS
+from api_client.figures.spans import seconds_of
 from api_client.nouns import PAUSES, SHEETS, WORKERS, Button, Noun, Sheet, Sight
-from api_client.pauses import Pause
+from api_client.pauses.pause import Pause
 from api_client.store.audit import grouped
 from api_client.web.errors import ApiError
-from api_client.web.identity import require_operator
+from api_client.web.identity.access import require_operator
 from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, OverseerOf, VisitorOf
-from api_client.web.relay import RelayOf
+from api_client.web.relay.relay import RelayOf
 
 router = page_router()
 _GROUPS = 50

@@ -6,16 +6,13 @@ Whatever is in a page is escaped, and a page loads nothing from elsewhere.
 from __future__ import annotations
 
 import hashlib
-import math
 import re
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import structlog
 from fastapi import APIRouter
 from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -24,28 +21,13 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 import api_client
-from api_client.contract.error_codes import StoreRefusal
-from api_client.contract.issues import HelixError, StoreUnavailable
+from api_client.contract.errors import HelixError, StoreUnavailable
+from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.turn import Turn, TurnState
-from api_client.figures import RuleRow, Slice
-from api_client.figures.metrics import SPANS
 from api_client.nouns import SHEETS
-from api_client.overview import overview
 from api_client.web.errors import ApiError, from_contract
-from api_client.web.identity import needs_key, require_local
-from api_client.web.pages.visitor import (
-    COOKIE,
-    Form,
-    LedElsewhere,
-    OverseerOf,
-    Visitor,
-    VisitorOf,
-    form_of,
-    own_path,
-    set_cookie,
-    sign_in,
-)
-from api_client.web.relay import Relay, RelayOf, relay_of
+from api_client.web.pages.visitor import LedElsewhere, Visitor, set_cookie
+from api_client.web.relay.relay import relay_of
 
 _ASSETS = Path(__file__).with_name("assets")
 
@@ -244,186 +226,3 @@ def see_other(address: str) -> Response:
 def error_page(error: ApiError, refusal: StoreRefusal | None = None) -> Response:
     """An error as a page."""
     return page("error.html", error.status, error.headers, error=error, refusal=refusal)
-
-
-# Figures over time as rectangles, in per cent of the picture: the templates only write them down. Pure.
-
-#: How turns end, from below to above: the tone of the layer (``render.tone``) -> its outcomes.
-LAYERS = {
-    "good": ("passed",),
-    "again": ("passed_after_retry",),
-    "repaired": ("passed_by_fallback", "passed_by_human"),
-    "bad": ("failed", "incomplete", "refused", "error", "expired", "dead"),
-    "quiet": ("cancelled",),
-}
-_TONE_WORDS = {
-    "good": "passed at once",
-    "again": "passed after retry",
-    "repaired": "repaired by code, or accepted by a person",
-    "bad": "not passed",
-    "quiet": "cancelled",
-}
-#: Share of a slot's width that is its bar.
-_FILLED = 0.78
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """A rectangle, in per cent. ``layer`` names its colour, ``title`` is what it tells when asked."""
-
-    x: str
-    y: str
-    width: str
-    height: str
-    layer: str = ""
-    title: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """Bars over time, and the value the full height represents."""
-
-    boxes: tuple[Box, ...]
-    top: float
-
-
-def outcome_columns(pieces: Sequence[Slice]) -> Columns:
-    """Finished turns over time, stacked by how they ended."""
-    counts = [
-        {tone: sum(piece.stats.outcomes.get(o, 0) for o in outcomes) for tone, outcomes in LAYERS.items()}
-        for piece in pieces
-    ]
-    top = _round_up(max((sum(count.values()) for count in counts), default=0))
-    boxes = []
-    for place, count in enumerate(counts):
-        below = 0
-        for tone, number in count.items():
-            if number:
-                boxes.append(_box(place, len(pieces), below / top, number / top, tone, f"{number} {_TONE_WORDS[tone]}"))
-            below += number
-    return Columns(tuple(boxes), top)
-
-
-def rate_columns(pieces: Sequence[Slice], validator: str) -> Columns:
-    """Rejected ÷ judged answers over time, for one rule. The full height is 100 %."""
-    boxes = []
-    for place, piece in enumerate(pieces):
-        row = next((r for r in piece.stats.rows if isinstance(r, RuleRow) and r.name == validator), None)
-        if row and row.judged:
-            height = max(min(1.0, row.rejected / row.judged), 0.04)
-            tone = "rate" if row.rejected else "none"
-            boxes.append(_box(place, len(pieces), 0, height, tone, f"{row.rejected} of {row.judged}"))
-    return Columns(tuple(boxes), 1.0)
-
-
-def _box(place: int, places: int, bottom: float, height: float, layer: str, title: str) -> Box:
-    width = 100 / places
-    return Box(
-        x=f"{(place + (1 - _FILLED) / 2) * width:.3f}%",
-        y=f"{100 * (1 - bottom - height):.2f}%",
-        width=f"{width * _FILLED:.3f}%",
-        height=f"{100 * height:.2f}%",
-        layer=layer,
-        title=title,
-    )
-
-
-def _round_up(value: float) -> float:
-    """The next of 4, 8, 10, 20, 40, 80, 100 ...: tops whose quarters read well."""
-    if value <= 4:
-        return 4
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 4, 8, 10) if step * power >= value)
-
-
-# The first page, the overview, signing in and out, and the files that all pages load.
-
-#: Rows of the overview's lists.
-_ROWS = 8
-_REFRESH_SECONDS = 5
-
-router = page_router()
-
-
-@router.get("/")
-async def first_page(visitor: VisitorOf) -> Response:
-    """Operators see the overview, others their turns."""
-    return see_other("/turns" if visitor.owner else "/overview")
-
-
-@router.get("/overview")
-async def show_overview(request: Request, relay: RelayOf, visitor: OverseerOf, span: str = "24h") -> Response:
-    """An installation at a glance, for operators; everybody else is redirected to their turns."""
-    if span not in SPANS:
-        raise ApiError(404, f"there is no such span; choose one of {', '.join(SPANS)}", code="not_found")
-    seen = await overview(relay.client, span, rows=_ROWS)
-    pieces = seen.figures.pieces
-    return visited(
-        "overview.html",
-        request,
-        visitor,
-        seen=seen,
-        figures=seen.figures,
-        total=seen.figures.whole.total,
-        spans=SPANS,
-        columns=outcome_columns(pieces),
-        rules=[(row, rate_columns(pieces, row.name)) for row in seen.figures.rules],
-        refresh=_REFRESH_SECONDS,
-    )
-
-
-@router.get("/favicon.ico")
-async def icon() -> Response:
-    """For browsers that ask for it without having read a page."""
-    return see_other(f"/assets/{VERSION}/icon.svg")
-
-
-@router.get("/assets/{version}/{name}")
-async def asset(version: str, name: str) -> Response:
-    """A file the pages load. Its address changes with its content."""
-    if name not in ASSETS:
-        raise ApiError(404, "there is nothing at this address", code="not_found")
-    media_type, content = ASSETS[name]
-    return Response(content, media_type=media_type, headers={"cache-control": "public, max-age=31536000, immutable"})
-
-
-log = structlog.get_logger(__name__)
-
-
-@router.get("/sign-in")
-async def sign_in_page(request: Request, relay: RelayOf, next: str = "") -> Response:  # noqa: A002 the field's name
-    """The form for the key, or where no keys are configured for the operator's token."""
-    return _sign_in_form(request, relay, own_path(next))
-
-
-@router.post("/sign-in")
-async def take_key(request: Request, relay: RelayOf) -> Response:
-    """Exchange a key for a cookie. Who was wrong too often has to wait, whatever the key."""
-    if not needs_key(relay):
-        require_local(request)
-    fields = await form_of(request)
-    back, address = own_path(fields.get("next", "")), request.client.host if request.client else ""
-    relay.guesses.require(address)
-    token = await sign_in(relay, fields.get("key", "").strip())
-    if token is None:
-        relay.guesses.wrong(address)
-        log.warning("page.sign_in_refused")
-        return _sign_in_form(request, relay, back, wrong=True)
-    log.info("page.signed_in")
-    response = see_other(back)
-    set_cookie(request, response, token)
-    return response
-
-
-def _sign_in_form(request: Request, relay: Relay, back: str, *, wrong: bool = False) -> Response:
-    status, keyless = 403 if wrong else 200, not needs_key(relay)
-    return page("sign_in.html", status, back=back, wrong=wrong, keyless=keyless, path=request.url.path)
-
-
-@router.post("/sign-out")
-async def sign_out(relay: RelayOf, visitor: VisitorOf, _form: Form) -> Response:
-    """Forget the browser."""
-    await relay.client.sign_ins.forget(visitor.token)
-    response = see_other("/sign-in")
-    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
-    return response

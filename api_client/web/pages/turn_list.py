@@ -13,16 +13,16 @@ from urllib.parse import quote, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.client import ACTIONS, Change, Done, act_on_all, chosen, counted
-from api_client.contract.issues import BadRequest, NotFinished, TurnNotFound
-from api_client.index import SORTS, STATUSES, Cursor, Found, Search
+from api_client.actions import ACTIONS, Change, Done, act_on_all, chosen, counted
+from api_client.contract.errors import BadRequest, NotFinished, TurnNotFound
+from api_client.index.search import SORTS, STATUSES, Cursor, FoundTurn, Search
 from api_client.web.errors import ApiError, bad_request
-from api_client.web.identity import require_operator
-from api_client.web.intake import replay
+from api_client.web.identity.access import require_operator
+from api_client.web.intake.replaying import replay
 from api_client.web.listing import FILTERS, place_of, search_of
 from api_client.web.pages.render import page_router, see_other, visited
 from api_client.web.pages.visitor import Form, Visitor, VisitorOf
-from api_client.web.relay import Relay, RelayOf
+from api_client.web.relay.relay import Relay, RelayOf
 
 #: Rows of a page.
 _PAGE = 50
@@ -86,7 +86,7 @@ class _Bulk:
     action: str
     search: Search
     asked: dict[str, str]
-    found: list[Found]
+    found: list[FoundTurn]
 
 
 @router.get("/turns/bulk")
@@ -146,7 +146,7 @@ async def _bulk(relay: Relay, visitor: Visitor, action: str, filters: dict[str, 
 
 
 async def _act(
-    relay: Relay, visitor: Visitor, bulk: _Bulk, turns: list[Found], bulk_id: str, change: Change
+    relay: Relay, visitor: Visitor, bulk: _Bulk, turns: list[FoundTurn], bulk_id: str, change: Change
 ) -> tuple[list[Done], str]:
     """Act on as many as time allows; returns what was done, and what stopped it before."""
     until, done = time.monotonic() + _ACT_SECONDS, list[Done]()

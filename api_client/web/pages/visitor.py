@@ -22,21 +22,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.api_keys import hash_of
-from api_client.contract.issues import TurnNotFound
-from api_client.contract.turn import LOCAL_OWNER
+from api_client.contract.errors import TurnNotFound
+from api_client.contract.owners import LOCAL_OWNER
 from api_client.nouns import SHEETS
 from api_client.store.audit import by_key
 from api_client.web.bodies.body import in_time, off_the_loop
 from api_client.web.errors import ApiError
-from api_client.web.identity import (
-    Caller,
-    holder_by_hash,
-    needs_key,
-    needs_token,
-    require_local,
-    require_own_site,
-)
-from api_client.web.relay import Relay, relay_of
+from api_client.web.identity.access import Caller, holder_by_hash, needs_key, needs_token
+from api_client.web.identity.origin import require_local, require_own_site
+from api_client.web.relay.relay import Relay, relay_of
 
 COOKIE = "helix-visitor"
 #: How long a sign-in lasts.

@@ -12,22 +12,26 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.contract.issues import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
 from api_client.policies import CallersPolicy
-from api_client.relay_state import SeenRequest
+from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.web.bodies.ask import CHAT_ID_HEADERS, Ask, read_ask
 from api_client.web.bodies.body import read_as
 from api_client.web.bodies.models import TurnBody, known_model, operation
-from api_client.web.errors import note_locale
-from api_client.web.identity import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
+from api_client.web.identity.access import SIGNED_USER, USER_HEADERS, Asker, Caller, Holder
 from api_client.web.intake import require_rate, submit
-from api_client.web.listing import JSON, SSE_RESPONSES
+from api_client.web.language import note_locale
 from api_client.web.openwebui.background import TASK_HEADER
-from api_client.web.relay import Relay, RelayOf
-from api_client.web.streaming.following import in_one_piece, page_stream, reply_to, task_answer
-from api_client.web.streaming.reply import Payload, TurnUsage, model_object, refusal_of
+from api_client.web.relay.relay import Relay, RelayOf
+from api_client.web.streaming.chat_stream import page_stream, reply_to, task_answer
+from api_client.web.streaming.chunks import model_object
+from api_client.web.streaming.following import in_one_piece
+from api_client.web.streaming.payload import Payload
+from api_client.web.streaming.reply import refusal_of
+from api_client.web.streaming.token_usage import TurnUsage
+from api_client.web.wire import JSON, SSE_RESPONSES
 
 log = structlog.get_logger(__name__)
 router = APIRouter(prefix="/v1")

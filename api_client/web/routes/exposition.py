@@ -15,28 +15,20 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
-from fastapi import APIRouter
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 from redis.exceptions import ResponseError
-from starlette.requests import Request
-from starlette.responses import Response
 
 import api_client
-from api_client.budgets import highest
-from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, Counted, parse
+from api_client.budgets.budget import highest
+from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, CounterDeclaration, parse
 from api_client.contract.keys import GC_AT
 from api_client.contract.turn import TurnState
-from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS
-from api_client.figures.metrics import seconds_of
 from api_client.notices import NoticeCounts
-from api_client.pauses import BREAKER, LIMIT, WHATS
-from api_client.web.errors import bad_request, shown
-from api_client.web.identity import MayReadMetrics
-from api_client.web.listing import JSON
-from api_client.web.relay import Relay, RelayOf
-from api_client.workers.reports import Standing
+from api_client.pauses.pause import BREAKER, LIMIT, WHATS
+from api_client.web.relay.relay import Relay
+from api_client.workers.standing import InstallationState
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 #: Counters that are kept in a smaller unit than Prometheus wants: name here, factor.
@@ -113,7 +105,7 @@ def metric_name(name: str) -> str:
 
 
 class _Installation(Collector):
-    def __init__(self, counters: Mapping[str, int], standing: Standing, vitals: Vitals) -> None:
+    def __init__(self, counters: Mapping[str, int], standing: InstallationState, vitals: Vitals) -> None:
         self._vitals = vitals
         self._values: dict[str, dict[tuple[str, ...], int]] = defaultdict(dict)
         for entry, value in counters.items():
@@ -128,7 +120,7 @@ class _Installation(Collector):
         for name, entry in COUNTERS.items():
             yield self._duration(name, entry) if name.startswith("time.") else self._counter(name, entry)
 
-    def _counter(self, name: str, entry: Counted) -> Metric:
+    def _counter(self, name: str, entry: CounterDeclaration) -> Metric:
         family = CounterMetricFamily(metric_name(name), entry.meaning, labels=entry.labels)
         factor = 1e-6 if name in _MONEY else 1
         found = dict.fromkeys(((value,) for value in entry.always), 0) | self._values[name]
@@ -137,7 +129,7 @@ class _Installation(Collector):
             family.add_metric(values, count * factor)
         return family
 
-    def _duration(self, name: str, entry: Counted) -> Metric:
+    def _duration(self, name: str, entry: CounterDeclaration) -> Metric:
         family = HistogramMetricFamily(metric_name(name), entry.meaning, labels=entry.labels)
         counts: dict[tuple[str, ...], dict[str, int]] = defaultdict(dict)
         for labels, count in self._values[f"{name}.le"].items():
@@ -151,7 +143,7 @@ class _Installation(Collector):
         return family
 
 
-def _of_standing(standing: Standing) -> Iterator[Metric]:
+def _of_standing(standing: InstallationState) -> Iterator[Metric]:
     states = [state.value for state in TurnState if state is not TurnState.FINISHED]
     turns = {state: standing.states.get(state, 0) for state in states}
     yield _labelled("helix_turns", "Unfinished turns by state.", "state", turns)
@@ -241,56 +233,6 @@ def _labelled(name: str, meaning: str, label: str, values: Mapping[str, float]) 
     return family
 
 
-def exposition(counters: Mapping[str, int], standing: Standing, vitals: Vitals) -> bytes:
+def exposition(counters: Mapping[str, int], standing: InstallationState, vitals: Vitals) -> bytes:
     """The text of ``GET /metrics``."""
     return generate_latest(_Installation(counters, standing, vitals))
-
-
-# ``/v1/stats`` and ``/metrics``: figures over all owners, so not for every key.
-
-router = APIRouter(dependencies=[MayReadMetrics])
-
-
-@router.get("/v1/stats", response_model=None)
-async def show_stats(request: Request, relay: RelayOf, since: str = "24h", by: str = "", against: str = "") -> Response:
-    """The figures of the last ``since``, broken down, beside those of the same span ``against`` earlier."""
-    if by not in {"", *BREAKDOWNS}:
-        raise bad_request(f"by: must be one of {', '.join(BREAKDOWNS)}; got {shown(by)}", param="by")
-    seconds = _span("since", since)
-    body = {"object": "stats", **(await relay.client.figures.stats(seconds, by)).to_dict()}
-    if against:
-        earlier = await relay.client.figures.stats(seconds, by, ago_seconds=_span("against", against))
-        body["against"] = earlier.to_dict()
-    return JSON(body)
-
-
-@router.get("/v1/retry-rate", response_model=None)
-async def show_retry_rate(
-    relay: RelayOf, since: str = "1h", by: str = "", every: str = "", model: str = ""
-) -> Response:
-    """Return how often agents were asked again in the last ``since``, broken down, and by the minute, hour or day."""
-    if by not in {"", *RETRY_BREAKDOWNS}:
-        raise bad_request(f"by: must be one of {', '.join(RETRY_BREAKDOWNS)}; got {shown(by)}", param="by")
-    try:
-        rate = await relay.client.figures.retry_rate(_span("since", since), by, every, model)
-    except ValueError as error:
-        raise bad_request(str(error), param="model" if str(error).startswith("model") else "every") from None
-    return JSON(
-        {"object": "retry_rate", "by": by or None, "every": every or None, "model": model or None, **rate.to_dict()}
-    )
-
-
-@router.get("/metrics", response_model=None)
-async def show_metrics(relay: RelayOf) -> Response:
-    """Counters and gauges for Prometheus."""
-    text = exposition(
-        await relay.client.figures.totals(), await relay.client.workers.standing(), await read_vitals(relay)
-    )
-    return Response(text, media_type=CONTENT_TYPE)
-
-
-def _span(name: str, text: str) -> float:
-    try:
-        return seconds_of(text)
-    except ValueError as error:
-        raise bad_request(f"{name}: {error}", param=name) from None

@@ -1,190 +1,37 @@
-"""``/v1/responses``: a turn behind OpenAI's Responses API, for text. The hosted background mode, self-hosted.
-
-A page of Open WebUI whose connection is of this type gets the same stream as one of chat completions: it reads the
-frames of both APIs in either, and only so it can show progress and take a draft back.
-"""
+"""``/v1/responses``: a turn behind OpenAI's Responses API."""
 
 from __future__ import annotations
 
-import json
 import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from dataclasses import replace
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from api_client.client import act
-from api_client.contract.events import AttemptStarted, Event, TurnFinished, TurnQueued
-from api_client.contract.issues import TurnNotFound
-from api_client.contract.marker import answer_text, read_spans
+from api_client.actions import act
+from api_client.contract.errors import TurnNotFound
 from api_client.contract.turn import Outcome, Turn, TurnState
-from api_client.index import find_turn
+from api_client.index.finding import find_turn
 from api_client.store.audit import by_key
-from api_client.web.bodies.ask import BACKGROUND, INSTRUCTIONS, METADATA, Ask, read_response_ask
+from api_client.web.bodies.ask import Ask
 from api_client.web.bodies.models import ResponseBody, operation
-from api_client.web.errors import ApiError, bad_request
-from api_client.web.identity import Asker, Reach
+from api_client.web.bodies.response_input import BACKGROUND, read_response_ask
+from api_client.web.errors import bad_request
+from api_client.web.identity.access import Asker, Reach
 from api_client.web.intake import delivered, require_rate, submit
-from api_client.web.listing import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 from api_client.web.openwebui.background import answer_task
-from api_client.web.relay import Relay, RelayOf
+from api_client.web.relay.relay import Relay, RelayOf
 from api_client.web.routes.completions import ask_of
-from api_client.web.streaming.following import (
-    WaitsForPerson,
-    broken,
-    follow,
-    in_one_piece,
-    page_stream,
-    reply_to,
-    spent,
-    task_answer,
-)
-from api_client.web.streaming.reply import Payload, Reply, TurnUsage, message_item, pieces, text_part, turn_error
-
-# The objects of the API, and the events of one as they are streamed. Pure: turn in, JSON out. The events of a response
-# are made from the turn's log alone, in the same order with the same numbers each time. So a reader can go on behind
-# any number, on any relay, also after the end. Text is held back until it is accepted.
-
-PREFIX = "resp_"
-#: Numbers of the events before the answer: created, queued, and in progress once an agent has started.
-_OPENING = 2
-
-
-def status_of(turn: Turn) -> str:
-    """The status OpenAI has for where the turn is."""
-    if turn.state is TurnState.FINISHED:
-        return "completed" if turn.success else "cancelled" if turn.outcome is Outcome.CANCELLED else "failed"
-    return "in_progress" if turn.delivery else "queued"
-
-
-def response_of(turn: Turn, spent: TurnUsage | None = None) -> Payload:
-    """The turn as a response, with what it used. ``turn`` in it is ours: what OpenAI's fields cannot say."""
-    status, notes = status_of(turn), turn.request.metadata
-    messages = turn.request.messages
-    text = answer_text(turn.response, turn.markers)
-    # OpenAI's words for codes are a closed list, and only one of them fits; our own is the turn's outcome.
-    failure = turn_error(str(turn.outcome), turn.error, turn.request.locale) if status == "failed" else None
-    return {
-        "id": PREFIX + turn.turn_id,
-        "object": "response",
-        "created_at": int(turn.created_at),
-        "completed_at": int(turn.finished_at) if status == "completed" else None,
-        "status": status,
-        "background": bool(notes.get(BACKGROUND)),
-        "model": turn.request.model,
-        "instructions": messages[0]["content"] if notes.get(INSTRUCTIONS) else None,
-        "output": [message_item(turn.turn_id, "completed", text_part(text))] if status == "completed" else [],
-        "error": {"code": "server_error", "message": failure.message} if failure else None,
-        "incomplete_details": None,
-        "metadata": json.loads(notes.get(METADATA) or "{}"),
-        "previous_response_id": None,
-        "parallel_tool_calls": False,
-        "tool_choice": "none",
-        "tools": [],
-        "temperature": None,
-        "top_p": None,
-        "text": {"format": {"type": "text"}},
-        "truncation": "disabled",
-        "usage": (spent or TurnUsage()).response_usage(),
-        "store": True,
-        "turn": {
-            "turn_id": turn.turn_id,
-            "session_id": turn.request.session_id,
-            "outcome": turn.outcome,
-            "stopping": bool(turn.stop) and turn.state is not TurnState.FINISHED,
-        },
-    }
-
-
-class ResponseEvents:
-    """The events of one response. ``render`` takes the turn's events from the first; none may be left out."""
-
-    def __init__(self, turn: Turn) -> None:
-        self._turn = replace(
-            turn, state=TurnState.QUEUED, delivery=0, outcome=None, response="", markers=(), error=None, stop=""
-        )
-        self._place = {"item_id": f"msg_{turn.turn_id}", "output_index": 0, "content_index": 0}
-        self._spent = TurnUsage()
-        self.sent = -1
-
-    def render(self, event: Event) -> list[Payload]:
-        """Return what is sent because of ``event``."""
-        self._spent.take(event)
-        body = event.body
-        if isinstance(body, TurnQueued) and self.sent < 0:  # a log that starts again repeats it
-            return self._number([self._whole("response.created"), self._whole("response.queued")])
-        if isinstance(body, AttemptStarted) and not self._turn.delivery:
-            self._turn = replace(self._turn, state=TurnState.RUNNING, delivery=1)
-            return self._number([self._whole("response.in_progress")])
-        if not isinstance(body, TurnFinished):
-            return []
-        ended = replace(
-            self._turn,
-            state=TurnState.FINISHED,
-            outcome=Outcome(body.outcome),
-            response=body.response,
-            markers=read_spans(body.markers, body.response),
-            error=body.error,
-            finished_at=event.at,
-        )
-        return self.all_of(ended)
-
-    def all_of(self, turn: Turn) -> list[Payload]:
-        """Return the rest to be sent of a turn that has ended."""
-        opening: list[Payload] = []
-        if self.sent < 0:
-            opening = self._number([self._whole("response.created"), self._whole("response.queued")])
-        self._turn = turn
-        return opening + self._number(self._ending())
-
-    def broken(self, error: ApiError) -> Payload:
-        """The last words of a stream that cannot go on. It counts as nothing, so that a reader can resume behind it."""
-        body = error.body()["error"]
-        named = {name: body[name] for name in ("code", "message", "param")}
-        return {"type": "error", "sequence_number": max(self.sent, 0), **named, "error": body}
-
-    def _number(self, payloads: list[Payload]) -> list[Payload]:
-        numbered = [{**payload, "sequence_number": self.sent + place} for place, payload in enumerate(payloads, 1)]
-        self.sent += len(payloads)
-        return numbered
-
-    def _whole(self, kind: str) -> Payload:
-        return {"type": kind, "response": response_of(self._turn, self._spent)}
-
-    def _ending(self) -> list[Payload]:
-        if status_of(self._turn) != "completed":
-            return [self._whole("response.failed")]
-        text, turn_id = answer_text(self._turn.response, self._turn.markers), self._turn.turn_id
-        begun, done = message_item(turn_id, "in_progress"), message_item(turn_id, "completed", text_part(text))
-        deltas = [
-            {"type": "response.output_text.delta", **self._place, "delta": piece, "logprobs": []}
-            for piece in pieces(text)
-        ]
-        return [
-            {"type": "response.output_item.added", "output_index": 0, "item": begun},
-            {"type": "response.content_part.added", **self._place, "part": text_part("")},
-            *deltas,
-            {"type": "response.output_text.done", **self._place, "text": text, "logprobs": []},
-            {"type": "response.content_part.done", **self._place, "part": text_part(text)},
-            {"type": "response.output_item.done", "output_index": 0, "item": done},
-            self._whole("response.completed"),
-        ]
-
-
-def last_number(turn: Turn) -> int:
-    """The number of the last event the response has so far."""
-    opening = _OPENING if turn.delivery else _OPENING - 1
-    if turn.state is not TurnState.FINISHED:
-        return opening
-    if status_of(turn) != "completed":
-        return opening + 1
-    return opening + 6 + len(pieces(answer_text(turn.response, turn.markers)))
-
+from api_client.web.routes.response_objects import PREFIX, ResponseEvents, last_number, response_of
+from api_client.web.streaming.chat_stream import page_stream, reply_to, task_answer
+from api_client.web.streaming.following import WaitsForPerson, broken, follow, in_one_piece, spent
+from api_client.web.streaming.reply import Reply
+from api_client.web.streaming.token_usage import TurnUsage
+from api_client.web.wire import JSON, PING, SSE_HEADERS, SSE_RESPONSES, event_frame
 
 router = APIRouter(prefix="/v1/responses")
 

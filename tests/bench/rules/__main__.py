@@ -19,7 +19,7 @@ from tests.bench.turns.peers_home import python_of_peers
 from worker.enforcement import examine, judge
 from worker.enforcement.child import isolated
 from worker.enforcement.documents.document import parse
-from worker.enforcement.policies import Comparison, Judged, RecordedAttempt, Subject, choose, read_policy
+from worker.enforcement.policies import Comparison, JudgedTurn, RecordedAttempt, Subject, choose, read_policy
 
 
 def peers(texts: list[str]) -> dict[str, float]:
@@ -57,7 +57,7 @@ def main() -> None:
     with isolated(chosen.validators) as guarded:
         assert len(guarded) == len(chosen.validators)
         for number in range(count):
-            comparison.add(Judged(turn_id=str(number), attempts=(RecordedAttempt(text=answer(number)),)), chosen)
+            comparison.add(JudgedTurn(turn_id=str(number), attempts=(RecordedAttempt(text=answer(number)),)), chosen)
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     print(
         f"{comparison.answers} answers judged again: {time.perf_counter() - wall:.1f} s, "

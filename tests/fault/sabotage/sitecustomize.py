@@ -74,12 +74,12 @@ def _break_beats() -> None:
 
 def _break_older() -> None:
     """An older worker: it has one validator less, and one step of a script."""
-    from api_client.contract import policy
+    from api_client.contract import offered
 
-    policy.BUILT_IN = tuple(name for name in policy.BUILT_IN if name != "file_existence")  # type: ignore[misc, assignment]
-    from worker.runners.scripted import runner
+    offered.BUILT_IN = tuple(name for name in offered.BUILT_IN if name != "file_existence")  # type: ignore[misc, assignment]
+    from worker.runners.scripted import script
 
-    runner._STEPS = {name: step for name, step in runner._STEPS.items() if name != "note"}  # type: ignore[misc]
+    script._STEPS = {name: step for name, step in script._STEPS.items() if name != "note"}  # type: ignore[misc]
     from api_client import build_identity
 
     build_identity.build_identity = lambda: "0.1.0+older"  # type: ignore[assignment]

@@ -19,7 +19,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import StoreUnavailable, TurnNotFound
+from api_client.contract.errors import StoreUnavailable, TurnNotFound
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest
 from tests.fault.staged import Seen

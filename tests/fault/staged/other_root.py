@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from api_client.client import TurnsClient
-from api_client.contract.phases import Phase
+from api_client.contract.phase import Phase
 from api_client.contract.turn import Outcome
 from tests.fault.matrix import Stage
 from tests.fault.staged import Seen

@@ -9,7 +9,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
-from api_client.contract.worker_reports import WorkerOrder
+from api_client.contract.worker_order import WorkerOrder
 from tests.fault.matrix import Stage
 from tests.fault.staged import Seen
 from tests.installation import asked

@@ -4,8 +4,8 @@ from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Outcome, TurnRequest
-from api_client.turns.record.changes import Claim
-from api_client.turns.record.encoding import Answer, Move
+from api_client.turns.record.claim import Claim
+from api_client.turns.record.moves import Answer, Move
 from tests.on_loop import Ledger
 
 FIRST = Link(RUN, 1)

@@ -4,12 +4,12 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.events import AttemptOutput
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.tasks import RETRY, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
-from api_client.turns.record.changes import Claim, Committed, Fenced, Refusal
-from api_client.turns.record.encoding import Move, attempt_facts, progress
+from api_client.turns.record.claim import Claim, CommitResult, LeaseLost, Refusal
+from api_client.turns.record.moves import Move, attempt_facts, progress
 from tests.integration.lua.by_hand import PASSED, claimed, log_of, request
 from tests.on_loop import Ledger
 from tests.support import wait_until
@@ -26,7 +26,7 @@ async def test_a_turn_goes_from_link_to_link_under_one_token_and_ends_once(clien
     again = advanced(ledger, judging, AGAIN)
     assert (again.link, again.turn.state) == (Link(RETRY, 2), TurnState.RUNNING)
     assert (again.turn.attempt, again.turn.delivery, again.turn.retries, again.turn.next) == (2, 2, 1, "turn.retry/2")
-    assert ledger.commit(again, PASSED) == Committed("", "passed")
+    assert ledger.commit(again, PASSED) == CommitResult("", "passed")
     assert [event.kind for event in await log_of(client, turn_id)] == [
         *("turn.queued", "attempt.started", "attempt.started", "turn.finished")
     ]
@@ -51,7 +51,7 @@ async def test_nobody_else_can_claim_the_next_link_and_a_reaper_announces_it_whe
     assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("held")
     await wait_until(lambda: (found := ledger.reap(turn_id, may_take=True)).what == "announce" and found.link)
     assert ledger.next_link(turn_id) == Link(VALIDATE, 1)
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         ledger.advance(late, AGAIN)
     assert claimed(ledger, turn_id, Link(VALIDATE, 1)).turn.strikes == 1
 
@@ -69,8 +69,8 @@ async def test_a_cancel_ends_the_turn_where_its_holder_would_have_gone_on(client
     turn_id = await client.submitter.submit(request())
     run = claimed(ledger, turn_id)
     await client.canceller.cancel(turn_id)
-    assert ledger.advance(run, RAN) == Committed("", "cancelled")
-    with pytest.raises(Fenced):
+    assert ledger.advance(run, RAN) == CommitResult("", "cancelled")
+    with pytest.raises(LeaseLost):
         ledger.beat(run)
 
 
@@ -80,13 +80,13 @@ async def test_a_spent_budget_lets_an_answer_be_judged_but_no_agent_run_again(
     turn_id = await client.submitter.submit(request(cost_budget_usd=0.5))
     spent = Move(attempt=1, next=Link(VALIDATE, 1), fields=progress(cost_used=600000))
     judging = advanced(ledger, claimed(ledger, turn_id), spent)
-    assert ledger.advance(judging, AGAIN) == Committed("", "expired")
+    assert ledger.advance(judging, AGAIN) == CommitResult("", "expired")
 
 
 async def test_a_delay_gives_the_turn_back(client: TurnsClient, ledger: Ledger) -> None:
     turn_id = await client.submitter.submit(request())
     delayed = Move(attempt=1, next=Link(VALIDATE, 1), delay_ms=60_000)
-    assert ledger.advance(claimed(ledger, turn_id), delayed) == Committed("", "")
+    assert ledger.advance(claimed(ledger, turn_id), delayed) == CommitResult("", "")
     assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("early")
 
 

@@ -12,7 +12,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.store.connecting import open_store
-from api_client.turns.record.announced import Backlog, _turn_of
+from api_client.turns.record.backlog import Backlog, _turn_of
 from api_client.workers.reports import waiting_messages
 from tests.integration.lua.by_hand import claimed, request
 from tests.on_loop import Ledger, OnLoop

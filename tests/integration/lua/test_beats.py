@@ -11,7 +11,7 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.turns.record.beats import Beats
-from api_client.turns.record.changes import Claim
+from api_client.turns.record.claim import Claim
 from tests.integration.lua.by_hand import FIRST, claimed, request
 from tests.on_loop import Ledger
 

@@ -16,7 +16,7 @@ from tests.on_loop import Ledger
 from tests.support import WAIT_SECONDS, wait_until
 from worker.turns.leases import lease as leases
 from worker.turns.leases.lease import LOOP_SECONDS, Lease, LeaseKeeper
-from worker.turns.loops import Loop
+from worker.turns.loops.loop import Loop
 
 #: Renewed every quarter of it.
 LEASE_SECONDS = 6.0

@@ -12,7 +12,7 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
 from api_client.store.connecting import open_store
-from api_client.turns.record.beats import Calm
+from api_client.turns.record.calm import Calm
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger, OnLoop
 from tests.support import wait_until

@@ -6,10 +6,10 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import NotFinished
+from api_client.contract.errors import NotFinished
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.turns.record.changes import Claim
+from api_client.turns.record.claim import Claim
 from tests.integration.lua.by_hand import FIRST, request
 from tests.on_loop import Ledger
 from tests.support import wait_until

@@ -10,9 +10,9 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.pauses import Pause
-from api_client.turns.record.changes import Refusal
-from api_client.turns.record.encoding import Accepted
+from api_client.pauses.pause import Pause
+from api_client.turns.record.accepted import AcceptedAnswer
+from api_client.turns.record.claim import Refusal
 from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
 from tests.integration.lua.test_held_turns import FAILED, MODEL, opened, reaped, settings, time_passes
@@ -116,7 +116,7 @@ async def test_an_answer_that_is_sealed_is_told_though_its_model_was_paused_mean
 ) -> None:
     turn_id = await client.submitter.submit(request())
     claim = claimed(ledger, turn_id)
-    ledger.seal(claim, Accepted(move=PASSED, delivery="d").to_json(claim.facts(1)))
+    ledger.seal(claim, AcceptedAnswer(move=PASSED, delivery="d").to_json(claim.facts(1)))
     await client.pauses.pause(MODEL)
     await client.pauses.pause(Pause(what="queue", name="check"))
     keys = Keys(client.settings.namespace)

@@ -9,14 +9,14 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import BadRequest, IntakePaused
+from api_client.contract.errors import BadRequest, IntakePaused
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RETRY, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
-from api_client.pauses import Pause
-from api_client.turns.record.changes import Claim, Committed, Refusal
-from api_client.turns.record.encoding import Move
+from api_client.pauses.pause import Pause
+from api_client.turns.record.claim import Claim, CommitResult, Refusal
+from api_client.turns.record.moves import Move
 from tests import records
 from tests.accounts import disagreements
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
@@ -166,7 +166,7 @@ async def test_an_agent_at_work_finishes_and_its_answer_is_judged_but_no_retry_s
     judging = ledger.advance(claim, Move(attempt=1, next=Link(VALIDATE, 1)))
     assert isinstance(judging, Claim), "judging is not paused"
     retry = Link(RETRY, 2)
-    assert ledger.advance(judging, Move(attempt=1, state=TurnState.QUEUED, next=retry)) == Committed("", "")
+    assert ledger.advance(judging, Move(attempt=1, state=TurnState.QUEUED, next=retry)) == CommitResult("", "")
     assert await held(client, turn_id)
     await client.pauses.resume("model", "scripted", by="ops")
     assert reaped(ledger, turn_id) == "announce"
@@ -176,7 +176,7 @@ async def test_an_agent_at_work_finishes_and_its_answer_is_judged_but_no_retry_s
 async def test_a_paused_check_queue_keeps_answers_from_being_judged(client: TurnsClient, ledger: Ledger) -> None:
     await client.pauses.pause(Pause(what="queue", name="check"))
     turn_id = await client.submitter.submit(request())
-    assert ledger.advance(claimed(ledger, turn_id), Move(attempt=1, next=Link(VALIDATE, 1))) == Committed("", "")
+    assert ledger.advance(claimed(ledger, turn_id), Move(attempt=1, next=Link(VALIDATE, 1))) == CommitResult("", "")
     assert ledger.claim(turn_id, "s-1", Link(VALIDATE, 1)) == Refusal("paused")
 
 

@@ -6,14 +6,14 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.events import AttemptAccepted, AttemptOutput
+from api_client.contract.event_kinds import AttemptAccepted, AttemptOutput
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState, new_turn_id
 from api_client.store.commands import ELSEWHERE_MS
-from api_client.turns.record.changes import Claim, Committed, Fenced, Refusal
-from api_client.turns.record.encoding import Move, progress
+from api_client.turns.record.claim import Claim, CommitResult, LeaseLost, Refusal
+from api_client.turns.record.moves import Move, progress
 from tests import records
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, log_of, request
 from tests.on_loop import Ledger
@@ -93,7 +93,7 @@ async def test_a_commit_whose_reply_was_lost_is_answered_not_repeated(
     first, second = await client.submitter.submit(request("1")), await client.submitter.submit(request("2"))
     claim = claimed(ledger, first)
     command = next(ledger._changes.commit(claim, replace(PASSED, events=[AttemptAccepted(attempt=1, issues=())])))
-    assert ledger._do(command) == ledger._do(command) == Committed(second, "passed")
+    assert ledger._do(command) == ledger._do(command) == CommitResult(second, "passed")
     assert records.counters(store, Keys(client.settings.namespace))["turn.finished|passed|scripted|v2|done|0"] == 1
     assert len(await log_of(client, first)) == 4
 
@@ -118,7 +118,7 @@ async def test_a_worker_that_lost_its_turn_can_neither_beat_nor_append_nor_commi
         lambda: ledger.append(late, [AttemptOutput(attempt=1, text="zu spät")]),
         lambda: ledger.commit(late, PASSED),
     ):
-        with pytest.raises(Fenced):
+        with pytest.raises(LeaseLost):
             forbidden()
     ledger.commit(again, PASSED)
     turn = await client.reader.get(turn_id)

@@ -12,8 +12,8 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE
 from api_client.store import commands
-from api_client.turns.record.announced import _turn_of
-from api_client.turns.record.changes import Claim, Refusal
+from api_client.turns.record.backlog import _turn_of
+from api_client.turns.record.claim import Claim, Refusal
 from tests.integration.lua.by_hand import FIRST, PASSED, request
 from tests.on_loop import Ledger
 

@@ -9,14 +9,18 @@ from api_client.client import TurnsClient
 from api_client.contract.keys import keys_of
 from api_client.contract.tasks import RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome
-from api_client.index import Search, TurnLists
-from api_client.index.selection import clear, select
+from api_client.index.clearing import clear
+from api_client.index.lists import TurnLists
+from api_client.index.search import Search
+from api_client.index.selection import select
 from api_client.turns.record import ledger as product
-from api_client.turns.record.changes import Behind, Changes, Claim, Fenced, Refusal
-from api_client.turns.record.encoding import Accepted, Answer, Move, attempt_facts
+from api_client.turns.record.accepted import AcceptedAnswer
+from api_client.turns.record.changes import Changes
+from api_client.turns.record.claim import Behind, Claim, LeaseLost, Refusal
+from api_client.turns.record.moves import Answer, Move, attempt_facts
 from tests.integration.lua.by_hand import claimed, log_of, request
 from tests.on_loop import Ledger
-from worker.enforcement.documents.splice import marker_spans
+from worker.enforcement.documents.step import marker_spans
 
 MESSAGE = "Frage. " * 5_000
 ANSWER = "Ein Satz.\n" * 20_000 + "<!-- STEP: done -->"
@@ -71,7 +75,7 @@ async def test_an_answer_lies_in_the_store_once_and_every_reader_finds_it(
 ) -> None:
     claim = await judging(client, ledger)
     turn_id = claim.turn.turn_id
-    ledger.seal(claim, Accepted(move=PASSED, delivery="d").to_json(claim.facts(1)))
+    ledger.seal(claim, AcceptedAnswer(move=PASSED, delivery="d").to_json(claim.facts(1)))
     ledger.commit(claim, PASSED)
     stored = sizes(store, turn_id, client.settings.namespace)
     assert set(stored) == {":texts request", f":attempts 1:text~{claim.token}"}
@@ -94,7 +98,7 @@ async def test_who_takes_over_behind_the_seal_has_the_whole_answer(
 ) -> None:
     claim = await judging(client, ledger)
     move = replace(PASSED, facts=attempt_facts(answer=answer), answer=replace(PASSED.answer, response=answer))
-    sealed = Accepted(move=move, delivery="d", mended={"ADR-001.md": "# ADR\n" * 10_000})
+    sealed = AcceptedAnswer(move=move, delivery="d", mended={"ADR-001.md": "# ADR\n" * 10_000})
     assert ledger.seal(claim, sealed.to_json(claim.facts(1)))
     turn_id, keys = claim.turn.turn_id, keys_of(client.settings.namespace, claim.turn.turn_id)
     store.hset(keys.turn(turn_id), "lease_until", 1)
@@ -103,7 +107,7 @@ async def test_who_takes_over_behind_the_seal_has_the_whole_answer(
     later = ledger.claim(turn_id, "s-1", Link(VALIDATE, 1))
     assert isinstance(later, Claim)
     ledger._exchange(ledger._changes.attempts_of(later))
-    found = Accepted.from_json(later.accepted, later.facts)
+    found = AcceptedAnswer.from_json(later.accepted, later.facts)
     assert found.move == move
     assert found.mended == sealed.mended
     ledger.commit(later, found.move)
@@ -153,7 +157,7 @@ async def test_what_a_holder_wrote_ahead_and_did_not_come_to_name_is_removed_by_
     assert written_ahead(store, later, namespace) == [f"1:text~{later.token}"]
     assert not judged.left_behind
     ledger.commit(judged, PASSED)
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         ledger.advance(lost, RUN_ENDED)  # it only froze: what it writes now goes with the turn
     assert (await client.reader.get(turn_id)).response == ANSWER
     keys = keys_of(namespace, turn_id)
@@ -172,7 +176,7 @@ async def test_who_read_the_attempts_and_was_superseded_removes_nothing(
     assert late.left_behind == [f"1:text~{holder.token}"]
     judging = ledger.advance(holder, RUN_ENDED)
     assert isinstance(judging, Claim)
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         ledger.commit(late, RUN_ENDED)
     ledger.commit(judging, PASSED)
     assert (await client.reader.get(late.turn.turn_id)).response == ANSWER
@@ -241,7 +245,7 @@ async def test_a_holder_of_a_dropped_turn_leaves_no_text_in_the_store(
     claim = claimed(ledger, await client.submitter.submit(request(MESSAGE)))
     turn_id, keys = claim.turn.turn_id, keys_of(client.settings.namespace, claim.turn.turn_id)
     store.delete(keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         ledger.advance(claim, RUN_ENDED)
     assert not store.exists(keys.attempts(turn_id))
 
@@ -253,7 +257,7 @@ async def test_the_loops_holder_of_a_dropped_turn_leaves_none_either(
     turn_id, keys = claim.turn.turn_id, keys_of(client.settings.namespace, claim.turn.turn_id)
     store.delete(keys.turn(turn_id), keys.log(turn_id), keys.attempts(turn_id), keys.texts(turn_id))
     on_loop = product.Ledger(client.settings, "w")
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         await on_loop.advance(claim, RUN_ENDED)
     await on_loop.close()
     assert not store.exists(keys.attempts(turn_id))
@@ -272,7 +276,7 @@ async def test_who_repeats_a_move_that_counted_and_is_fenced_by_then_removes_no_
     later = taken_over(client, ledger, store, turn_id, Link(VALIDATE, 1))
     ledger._exchange(ledger._changes.attempts_of(later))
     ledger.commit(later, PASSED)
-    with pytest.raises(Fenced):
+    with pytest.raises(LeaseLost):
         ledger._exchange(changes._sent(claim, command))
     assert (await client.reader.get(turn_id)).response == ANSWER
 

@@ -19,11 +19,12 @@ import redis
 from redis.exceptions import NoScriptError, ResponseError
 
 from api_client.client import TurnsClient
+from api_client.contract.completion import ErrorKind, Verdict
 from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Priority
-from api_client.pauses import Pause
-from api_client.relay_state import Allowances, OwnerLimits
+from api_client.pauses.pause import Pause
+from api_client.relay_state.allowances import Allowances, OwnerLimits
 from api_client.store.commands import line_script
 from api_client.turns.record.beats import Beats
 from tests.integration import engine
@@ -32,7 +33,6 @@ from tests.integration.lua.by_hand import claimed, request
 from tests.integration.lua.test_scripts import SCRIPTS, as_sent
 from tests.on_loop import Ledger, OnLoop
 from tests.support import wait_until
-from worker.runners.base import ErrorKind, Verdict
 from worker.turns.leases.reaper import Reaper
 
 VALUES = (

@@ -4,8 +4,8 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.events import AttemptOutput
-from api_client.contract.issues import TurnNotFound
+from api_client.contract.errors import TurnNotFound
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.keys import Keys
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger

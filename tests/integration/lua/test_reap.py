@@ -10,9 +10,9 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import DoubleText, Outcome, TurnState
-from api_client.turns.record.announced import _turn_of
-from api_client.turns.record.changes import Claim, Refusal
-from api_client.turns.record.encoding import Move, progress
+from api_client.turns.record.backlog import _turn_of
+from api_client.turns.record.claim import Claim, Refusal
+from api_client.turns.record.moves import Move, progress
 from tests.integration.lua.by_hand import FIRST, claimed, request
 from tests.on_loop import Ledger, OnLoop
 from tests.support import wait_until

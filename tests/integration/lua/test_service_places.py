@@ -10,8 +10,8 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RETRY, VALIDATE, Link
 from api_client.contract.turn import Outcome, TurnState
-from api_client.turns.record.changes import Claim, Refusal
-from api_client.turns.record.encoding import Move
+from api_client.turns.record.claim import Claim, Refusal
+from api_client.turns.record.moves import Move
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
 from tests.on_loop import Ledger
 from tests.support import wait_until

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import redis
 
-from api_client import budgets
-from api_client.budgets import DAY_SECONDS
+from api_client.budgets import spending
+from api_client.budgets.budget import DAY_SECONDS
 from api_client.client import TurnsClient
-from api_client.contract.issues import BudgetExceeded, SessionBusy
+from api_client.contract.errors import BudgetExceeded, SessionBusy
+from api_client.contract.escalation import Escalation
 from api_client.contract.keys import Keys
-from api_client.contract.policy import Escalation
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import VALIDATE, Link
 from api_client.contract.turn import DoubleText, new_turn_id
-from api_client.turns.record.encoding import Move, progress
+from api_client.turns.record.moves import Move, progress
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger
 
@@ -183,7 +183,7 @@ async def test_a_reservation_that_two_relays_have_read_is_charged_by_the_first_o
 ) -> None:
     turn_id = await ended(client, ledger, "a", 0.25, owner="alice")
     read: bytes = store.hget(Keys(client.settings.namespace).reservations, turn_id)  # type: ignore[assignment]
-    reserved = budgets._read(turn_id, read.decode())
+    reserved = spending._read(turn_id, read.decode())
     for _ in range(2):
         await client.spending._charge(reserved, 250_000, 1)
     assert (await spent(client))["owner:alice"] == 0.25
@@ -213,7 +213,7 @@ async def test_a_turn_that_was_not_stored_costs_nothing(client: TurnsClient, led
 async def test_what_a_dead_relay_set_aside_comes_back(client: TurnsClient, monkeypatch: pytest.MonkeyPatch) -> None:
     await client.spending.reserve({new_turn_id(): request(owner="alice", **ONE_RUN)}, {})
     assert (await spent(client))["owner:alice"] == 0.4
-    monkeypatch.setattr(budgets, "_STORED_WITHIN_SECONDS", -1.0)
+    monkeypatch.setattr(spending, "_STORED_WITHIN_SECONDS", -1.0)
     assert (await spent(client))["owner:alice"] == 0.0
 
 

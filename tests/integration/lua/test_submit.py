@@ -10,7 +10,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import BadRequest, IdempotencyConflict, SessionBusy, StoreUnavailable
+from api_client.contract.errors import BadRequest, IdempotencyConflict, SessionBusy, StoreUnavailable
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, Outcome, TurnState, new_turn_id

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.phases import read_phases
+from api_client.contract.phase import read_phases
 from tests.chaos.checker.recovery import HARMLESS
 from tests.chaos.command import BREAKABLE, main
 from tests.chaos.history import HISTORY
@@ -23,8 +23,8 @@ from tests.chaos.traffic.phase_repertoire import FILE, PHASES, phase, phase_rule
 from tests.chaos.traffic.repertoire import KINDS, message, script
 from tests.support import wait_until
 from tests.unit.chaos.histories import History, meet_everything
-from worker.runners.scripted.runner import load, steps_for
-from worker.verification.sub_agent import verifier_prompt
+from worker.runners.scripted.script import load, steps_for
+from worker.verification.verifier_prompt import verifier_prompt
 
 
 def test_the_same_seed_makes_the_same_plan_and_another_seed_another() -> None:

@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from api_client.contract.settings import Settings
 from api_client.contract.worker_reports import WorkerReport
 from api_client.workers.fleet import alerts, disk, fleet_of
-from api_client.workers.reason import Facts, Reason, Wait, Waiting
-from api_client.workers.reports import Standing
+from api_client.workers.reason import Facts, Reason, Wait, WaitingGroup
+from api_client.workers.standing import InstallationState
 from tests.installation import turns
-from worker.cli.checks import agents, doctor, store
-from worker.cli.checks.agents import MEASURED, claude, hooks, judge_hooks, key, other_service, version
-from worker.cli.checks.finding import box, in_container, sessions
+from worker.cli.checks import broker, doctor, workers
+from worker.cli.checks.claude import MEASURED, claude, hooks, judge_hooks, key, other_service, version
+from worker.cli.checks.machine import box, in_container, sessions
 
 
 def program(tmp_path: Path, says: str) -> str:
@@ -50,7 +50,7 @@ def test_in_a_container_the_container_is_the_box(tmp_path: Path, monkeypatch: py
     assert not in_container(tmp_path)
     (tmp_path / ".dockerenv").touch()
     assert in_container(tmp_path)
-    monkeypatch.setattr("worker.cli.checks.finding.in_container", lambda: True)
+    monkeypatch.setattr("worker.cli.checks.machine.in_container", lambda: True)
     monkeypatch.setattr("worker.runners.guard.box.obstacle", lambda: "bubblewrap cannot make a box here")
     real = box(Settings(root=tmp_path, models={"m": "claude_cli"}))
     assert (real.state, "the container is the box" in real.message) == ("warning", True)
@@ -145,10 +145,10 @@ def test_a_sessions_folder_that_is_a_file_is_wrong(tmp_path: Path) -> None:
 
 def test_a_store_that_does_not_answer_is_wrong_and_its_password_is_not_shown(tmp_path: Path) -> None:
     url = f"unix://:hidden@{tmp_path}/none.sock"
-    (finding,) = store.brokers(Settings(root=tmp_path, store_url=url, broker_url=url))
+    (finding,) = broker.brokers(Settings(root=tmp_path, store_url=url, broker_url=url))
     assert finding.state == "wrong"
     assert "hidden" not in finding.message
-    (missing,) = store.brokers(Settings(root=tmp_path))
+    (missing,) = broker.brokers(Settings(root=tmp_path))
     assert (missing.state, str(tmp_path) in missing.message) == ("wrong", True)
 
 
@@ -176,16 +176,16 @@ INFO = {
 )
 def test_what_a_server_says_of_itself_is_judged(change: dict[str, Any], state: str) -> None:
     info = INFO | change
-    found = [store.version("b", info), store.persistence("b", info), store.eviction("b", info)]
+    found = [broker.version("b", info), broker.persistence("b", info), broker.eviction("b", info)]
     worst = [one for one in found if one.state != "ok"]
     assert [one.state for one in worst] == ([state] if state != "ok" else [])
     assert all(one.fix for one in worst)
 
 
 def test_an_unpatched_redis_is_told() -> None:
-    assert store.version("b", {"redis_version": "7.0.15"}).state == "warning"
-    assert store.version("b", {"redis_version": "7.2.10"}).state == "warning"
-    assert store.version("b", {"redis_version": "8.2.2"}).state == "ok"
+    assert broker.version("b", {"redis_version": "7.0.15"}).state == "warning"
+    assert broker.version("b", {"redis_version": "7.2.10"}).state == "warning"
+    assert broker.version("b", {"redis_version": "8.2.2"}).state == "ok"
 
 
 @pytest.mark.parametrize(
@@ -193,9 +193,9 @@ def test_an_unpatched_redis_is_told() -> None:
     [("store", "redis+cluster://a:1", "ok"), ("store", "redis://a:1", "wrong"), ("broker", "redis://a:1", "wrong")],
 )
 def test_a_cluster_is_to_be_named_as_one_and_no_broker(name: str, url: str, state: str) -> None:
-    (finding,) = store.mode(name, {"redis_mode": "cluster"}, Settings(store_url=url))
+    (finding,) = broker.mode(name, {"redis_mode": "cluster"}, Settings(store_url=url))
     assert finding.state == state
-    assert not [*store.mode(name, {"redis_mode": "standalone", "cluster_enabled": 0}, Settings(store_url=url))]
+    assert not [*broker.mode(name, {"redis_mode": "standalone", "cluster_enabled": 0}, Settings(store_url=url))]
 
 
 @pytest.mark.parametrize(
@@ -213,7 +213,7 @@ def test_a_cluster_is_to_be_named_as_one_and_no_broker(name: str, url: str, stat
 def test_what_a_fail_over_can_lose_is_said(
     replicas: int, durability: str, least: str | None, state: str | None
 ) -> None:
-    found = [*store.replication("store", replicated_by(replicas), durability, least)]
+    found = [*broker.replication("store", replicated_by(replicas), durability, least)]
     assert [finding.state for finding in found] == ([state] if state else [])
 
 
@@ -226,17 +226,17 @@ def replicated_by(replicas: int, syncing: int = 0) -> dict[str, Any]:
 
 
 def test_a_replica_that_waits_for_its_first_copy_is_no_copy() -> None:
-    (found,) = store.replication("store", replicated_by(0, syncing=2), "replicated", "1")
+    (found,) = broker.replication("store", replicated_by(0, syncing=2), "replicated", "1")
     assert (found.state, "one copy only: do not fail over now" in found.message) == ("wrong", True)
 
 
 def test_fewer_replicas_than_asked_for_and_a_master_that_may_be_promoted_again_are_said() -> None:
-    (few,) = store.replication("store", replicated_by(1, syncing=1), "replicated", "2", copies=2)
+    (few,) = broker.replication("store", replicated_by(1, syncing=1), "replicated", "2", copies=2)
     assert (few.state, "1 replica in step, not 2" in few.message) == ("wrong", True)
-    (least,) = store.replication("store", replicated_by(2), "replicated", "1", copies=2)
+    (least,) = broker.replication("store", replicated_by(2), "replicated", "1", copies=2)
     assert (least.state, "min-replicas-to-write 2" in least.fix) == ("warning", True)
     for priority in ("100", None):
-        (again,) = store.replication("store", replicated_by(2), "replicated", "1", priority=priority)
+        (again,) = broker.replication("store", replicated_by(2), "replicated", "1", priority=priority)
         assert (again.state, "replica-priority" in again.message) == ("warning", True)
 
 
@@ -244,7 +244,7 @@ def report_of(queue: str, **more: Any) -> WorkerReport:
     return replace(WorkerReport(name="w", host="h", queues=(queue,), slots=4, free=3, at=100.0), **more)
 
 
-def standing_of(reports: list[WorkerReport], **more: Any) -> Standing:
+def standing_of(reports: list[WorkerReport], **more: Any) -> InstallationState:
     """A standing of these workers at 105.0 s."""
     fleet, now = fleet_of(reports, 105.0), 105.0
     folders = more.pop("folders", ())
@@ -252,28 +252,28 @@ def standing_of(reports: list[WorkerReport], **more: Any) -> Standing:
     said = tuple(alerts(fleet, Facts(at=now, reports=reports), folders=folders, **facts))
     facts |= {"refusal": None, "lost": frozenset()}
     empty: dict[str, Any] = {"states": {}, "unfinished": 3, "waiting": (), "parked_since": 0.0, "dead": 0}
-    return Standing(at=now, workers=(), reports=tuple(reports), fleet=fleet, alerts=said, **(empty | facts))
+    return InstallationState(at=now, workers=(), reports=tuple(reports), fleet=fleet, alerts=said, **(empty | facts))
 
 
-def waits(reason: Reason, **more: Any) -> Waiting:
+def waits(reason: Reason, **more: Any) -> WaitingGroup:
     """A turn that has waited since -400.0 s."""
     wait = Wait(reason=reason, at=105.0, **more)
-    return Waiting(wait=wait, turn_id="t0-1", queue="helix.run", since=-400.0)
+    return WaitingGroup(wait=wait, turn_id="t0-1", queue="helix.run", since=-400.0)
 
 
 def test_a_kind_of_work_without_a_living_worker_is_wrong() -> None:
     reports = [report_of("helix.run"), report_of("helix.check", at=10.0)]
-    check, run, waiting = agents.stuck(standing_of(reports))
+    check, run, waiting = workers.stuck(standing_of(reports))
     assert (run.state, run.message) == ("ok", "1 to run agents, 3 of 4 slots free")
     assert (check.check, check.state) == ("workers helix.check", "wrong")
     assert waiting.state == "ok"
-    stalled = [found.message for found in agents.stuck(standing_of([report_of("helix.run", stalled=True)]))]
+    stalled = [found.message for found in workers.stuck(standing_of([report_of("helix.run", stalled=True)]))]
     assert "takes no messages: w" in stalled
 
 
 def test_slots_of_agents_and_of_judges_are_told_apart() -> None:
     both = report_of("helix.run", queues=["helix.run", "helix.check"], check_slots=2, check_free=1)
-    run, check, _ = agents.stuck(standing_of([both]))
+    run, check, _ = workers.stuck(standing_of([both]))
     assert (run.message, check.message) == (
         "1 to run agents, 3 of 4 slots free",
         "1 to judge answers, 1 of 2 slots free",
@@ -286,25 +286,25 @@ def test_a_machine_that_cannot_work_is_named_with_why() -> None:
         report_of("helix.check"),
         report_of("helix.run", name="v", host="b", sick="/data cannot be written", free=0),
     ]
-    finding, *_ = agents.stuck(standing_of(reports))
+    finding, *_ = workers.stuck(standing_of(reports))
     assert (finding.state, finding.message) == ("wrong", "b carries out no turns: /data cannot be written")
 
 
 def test_turns_that_wait_though_a_slot_is_free_are_wrong_and_those_that_wait_for_a_person_are_not() -> None:
     reports = [report_of("helix.run"), report_of("helix.check")]
-    finding, *_ = agents.stuck(standing_of(reports, waits=(waits(Reason.STUCK),)))
+    finding, *_ = workers.stuck(standing_of(reports, waits=(waits(Reason.STUCK),)))
     assert (finding.check, finding.state, "t0-1" in finding.fix) == ("waiting", "wrong", True)
-    found = [*agents.stuck(standing_of(reports, waits=(waits(Reason.PERSON),)))]
+    found = [*workers.stuck(standing_of(reports, waits=(waits(Reason.PERSON),)))]
     assert {each.state for each in found} == {"ok"}
     assert found[-1].message == "1 turn, the longest for 505 s: a person has to decide"
 
 
 def test_turns_that_no_worker_can_carry_out_are_wrong_and_those_of_a_pause_a_warning() -> None:
     reports = [report_of("helix.run"), report_of("helix.check")]
-    finding, *_ = agents.stuck(standing_of(reports, waits=(waits(Reason.UNFIT, subject="model m", said="w: no"),)))
+    finding, *_ = workers.stuck(standing_of(reports, waits=(waits(Reason.UNFIT, subject="model m", said="w: no"),)))
     assert (finding.check, finding.state) == ("unfit", "wrong")
     assert finding.message == "1 turn waits, the longest for 505 s: no worker can carry out model m: w: no"
-    finding, *_ = agents.stuck(standing_of(reports, waits=(waits(Reason.PAUSE, subject="model m", said="why"),)))
+    finding, *_ = workers.stuck(standing_of(reports, waits=(waits(Reason.PAUSE, subject="model m", said="why"),)))
     assert (finding.check, finding.state) == ("pause", "warning")
 
 
@@ -312,12 +312,12 @@ def test_workers_that_are_there_no_more_are_missed_unless_they_were_replaced() -
     old = report_of("helix.run", name="old", at=50.0, started_at=1.0)
     other = report_of("helix.run", name="other", host="i", at=60.0, started_at=1.0)
     heir = report_of("helix.run", name="heir", started_at=52.0)
-    (well,) = agents.everybody([old, heir], 105.0)
+    (well,) = workers.everybody([old, heir], 105.0)
     assert (well.state, well.message) == ("ok", "1 worker there, and none is missing")
-    (lost,) = agents.everybody([old, heir, other], 105.0)
+    (lost,) = workers.everybody([old, heir, other], 105.0)
     assert lost.state == "warning"
     assert lost.message == "1 of 2 worker processes; missing: other (silent for 45 s)"
-    (both,) = agents.everybody([old, replace(old, name="older"), heir], 105.0)
+    (both,) = workers.everybody([old, replace(old, name="older"), heir], 105.0)
     assert both.message.startswith("1 of 2 worker processes; missing: old")
 
 
@@ -327,32 +327,32 @@ def test_a_worker_that_renews_its_leases_slowly_is_named_before_it_loses_a_run()
         report_of("helix.check", name="c"),
         report_of("helix.run", at=0.0),
     ]
-    [finding] = agents.leases(reports, now=101.0, lease_seconds=6.0)
+    [finding] = workers.leases(reports, now=101.0, lease_seconds=6.0)
     assert (finding.state, finding.message) == ("warning", "renewed too slowly: w took 1.2 s")
-    [finding] = agents.leases([report_of("helix.run", lease_round=0.01)], now=101.0, lease_seconds=6.0)
+    [finding] = workers.leases([report_of("helix.run", lease_round=0.01)], now=101.0, lease_seconds=6.0)
     assert finding.state == "ok"
-    assert not [*agents.leases([], now=101.0, lease_seconds=6.0)]
+    assert not [*workers.leases([], now=101.0, lease_seconds=6.0)]
 
 
 def test_workers_that_see_different_session_folders_are_told() -> None:
     reports = [report_of("helix.run", sessions="a"), report_of("helix.run", sessions="b", host="i")]
     apart = standing_of(reports, folders={"h", "i"})
-    assert [("h, i" in found.message) for found in agents.stuck(apart) if found.check == "sessions shared"] == [True]
-    assert [*agents.shared(apart)] == []
-    assert [found.state for found in agents.shared(standing_of(reports[:1]))] == ["ok"]
+    assert [("h, i" in found.message) for found in workers.stuck(apart) if found.check == "sessions shared"] == [True]
+    assert [*workers.shared(apart)] == []
+    assert [found.state for found in workers.shared(standing_of(reports[:1]))] == ["ok"]
 
 
 def test_turns_that_nobody_looks_at_and_dead_letters_are_told() -> None:
     reports = [report_of("helix.run"), report_of("helix.check")]
-    assert agents.stuck(standing_of(reports, overdue=2)).__next__().check == "reaper"
-    assert [each.state for each in agents.backlog(replace(standing_of(reports), dead=1), {})] == ["ok", "warning"]
-    assert [each.state for each in agents.backlog(standing_of(reports), {"helix.run": 1})] == ["ok", "ok"]
+    assert workers.stuck(standing_of(reports, overdue=2)).__next__().check == "reaper"
+    assert [each.state for each in workers.backlog(replace(standing_of(reports), dead=1), {})] == ["ok", "warning"]
+    assert [each.state for each in workers.backlog(standing_of(reports), {"helix.run": 1})] == ["ok", "ok"]
 
 
 def test_turns_that_are_not_sent_as_traces_are_told_only_where_traces_are_sent() -> None:
-    assert list(agents.traces(None)) == []
-    assert [found.state for found in agents.traces(0)] == ["ok"]
-    assert [found.state for found in agents.traces(3)] == ["warning"]
+    assert list(workers.traces(None)) == []
+    assert [found.state for found in workers.traces(0)] == ["ok"]
+    assert [found.state for found in workers.traces(3)] == ["warning"]
 
 
 @pytest.mark.parametrize(("free", "state"), [(2**40, "ok"), (2**30, "warning"), (2**20, "wrong")])
@@ -393,7 +393,7 @@ def test_a_hole_in_the_append_only_file_is_wrong_and_one_that_may_be_elsewhere_a
         (b"", {}, None, ""),
     ):
         file.write_bytes(content)
-        found = list(store.append_only_files("store", directory, info))
+        found = list(broker.append_only_files("store", directory, info))
         assert [each.state for each in found] == ([state] if state else [])
         assert all(each.fix for each in found)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from api_client.contract.settings import Settings
-from worker.cli.checks import _of_agents
-from worker.cli.checks import agents as checks
-from worker.cli.checks.agents import models
-from worker.cli.checks.finding import Finding, machine
+from worker.cli.checks import _of_agents, claude
+from worker.cli.checks.finding import Finding
+from worker.cli.checks.machine import machine
+from worker.cli.checks.models import models
 from worker.runners.claude.cli_program import missing_programs
 
 
@@ -29,7 +29,7 @@ def at_start(settings: Settings) -> Iterator[Finding]:
     return (Finding("start", "wrong", problem, "x") for problem in missing_programs(settings))
 
 
-_MEASURED = f"{checks.MEASURED} (Claude Code)"
+_MEASURED = f"{claude.MEASURED} (Claude Code)"
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,8 @@ def test_the_block_of_a_model_is_what_is_checked(
 ) -> None:
     monkeypatch.setenv("HELIX_TEST_KEY", "sk")
     monkeypatch.setenv("CLAUDE_CODE_USE_BEDROCK", "1")
-    monkeypatch.setattr(checks, "hooks", lambda _: Finding("claude hooks", "ok", ""))
-    monkeypatch.setattr(checks, "listed", lambda *_: None)
+    monkeypatch.setattr(claude, "hooks", lambda _: Finding("claude hooks", "ok", ""))
+    monkeypatch.setattr("worker.cli.checks.models.listed", lambda *_: None)
     monkeypatch.setattr("worker.runners.guard.box.obstacle", lambda: "no box here")
     if name.endswith("_path"):
         good, bad = (
@@ -80,7 +80,7 @@ def test_the_block_of_a_model_is_what_is_checked(
 
 
 def test_models_with_programs_of_their_own_are_each_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "hooks", lambda _: Finding("claude hooks", "ok", ""))
+    monkeypatch.setattr(claude, "hooks", lambda _: Finding("claude hooks", "ok", ""))
     own = {"a": {"claude_path": program(tmp_path, "one", "1.0")}, "b": {"claude_path": "no-such-claude"}}
     settings = Settings(root=tmp_path, models=dict.fromkeys("ab", "claude_cli"), model_settings=own)
     said = {(found.check, found.message.partition(":")[0]) for found in _of_agents(settings) if found.state != "ok"}
@@ -123,6 +123,6 @@ def test_a_python_model_whose_module_is_missing_is_told_and_of_a_service_without
     assert (found.state, "no.such cannot be imported" in found.message) == ("wrong", True)
     (tmp_path / "shelf").mkdir()
     (tmp_path / "shelf" / "books.py").write_text("def book(context):\n    return 'x'")
-    monkeypatch.setattr(checks, "listed", lambda *_: frozenset({"m2"}))
+    monkeypatch.setattr("worker.cli.checks.models.listed", lambda *_: frozenset({"m2"}))
     (found,) = models(Settings(root=tmp_path, models={"m": "shelf.books:book:m1"}, openai_url="http://127.0.0.1:9"))
     assert (found.state, found.fix) == ("wrong", "correct HELIX_MODELS: m=shelf.books:book:MODEL")

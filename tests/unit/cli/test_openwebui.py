@@ -14,11 +14,12 @@ import yaml
 from click.testing import CliRunner, Result
 
 from api_client.contract.settings import Settings
-from api_client.relay_state import SeenRequest
+from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.web.bodies.ask import CHAT_ID_HEADERS
-from api_client.web.identity import SIGNED_USER, USER_HEADERS
+from api_client.web.identity.access import SIGNED_USER, USER_HEADERS
 from api_client.web.openwebui.background import TASK_HEADER
-from worker.cli.installation.openwebui import TEMPLATES, environment, icon, judge, model_entry, openwebui
+from worker.cli.installation.openwebui import TEMPLATES, environment, icon, model_entry, openwebui
+from worker.cli.installation.openwebui_check import judge
 
 GOOD = SeenRequest(task=True, chat=True, message=True, user=True, tools=0)
 

@@ -10,8 +10,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.unit.enforcement.samples import ADR
-from worker.cli.policy import new_validator, policy, validate
-from worker.enforcement.rules import Forbidden
+from worker.cli.policy import policy
+from worker.cli.validate import validate
+from worker.cli.validator_scaffold import new_validator
+from worker.enforcement.rules import ForbiddenRule
 from worker.pytest_plugin import Rules
 
 POLICY = """\
@@ -224,9 +226,9 @@ def test_a_corpus_names_the_files_that_are_judged_the_other_way(tmp_path: Path) 
         (tmp_path / folder).mkdir(exist_ok=True)
         (tmp_path / folder / name).write_text(text)
     with pytest.raises(AssertionError, match=r"judged the other way: secret\.md"):
-        Rules(Forbidden()).check_corpus(tmp_path)
+        Rules(ForbiddenRule()).check_corpus(tmp_path)
     (tmp_path / "accepted" / "secret.md").unlink()
-    assert Rules(Forbidden()).check_corpus(tmp_path) == 2
+    assert Rules(ForbiddenRule()).check_corpus(tmp_path) == 2
 
 
 def test_a_policy_and_its_reactions_are_played_as_a_turn() -> None:

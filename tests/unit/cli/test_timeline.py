@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from api_client.contract.events import KINDS, Event
-from api_client.contract.issues import read_issues
-from worker.cli.terminal import one_line, safe
+from api_client.contract.issue import read_issues
+from worker.cli.output import one_line, safe
 from worker.cli.turns.timeline import BAD, GOOD, WARN, Timeline, describe, issue_lines
 
 

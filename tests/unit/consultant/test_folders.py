@@ -12,14 +12,16 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.keys import shipped
+from api_client.contract.session_paths import shipped
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.encoding import Answer
+from api_client.turns.record.moves import Answer
 from worker.files import session
-from worker.files.safe_io import opened, read, spread
+from worker.files.safe_io import opened, read
 from worker.files.session import conversation_digest, read_status
-from worker.files.workspace import HELD, check_session_done, delivery_directory, fenced_writes, place, publish
+from worker.files.session_fence import HELD, fenced_writes, place
+from worker.files.spreading import spread
+from worker.files.workspace import check_session_done, delivery_directory, publish
 from worker.runners.base import needs_folder
 from worker.turns import folders
 

@@ -10,13 +10,18 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.issues import SettingsError
-from api_client.contract.keys import SHIPPED, shipped
-from api_client.contract.turn import Turn, TurnRequest, TurnState, read_image
-from api_client.turns.record.encoding import Answer
-from worker.files import session
-from worker.files.session import Version, check, continued_session, conversation_digest, fenced, read_status, text_of
-from worker.files.workspace import Recent, check_session_done, delivery_directory, fenced_writes, publish
+from api_client.contract.errors import SettingsError
+from api_client.contract.image import read_image
+from api_client.contract.session_paths import SHIPPED, shipped
+from api_client.contract.turn import Turn, TurnRequest, TurnState
+from api_client.turns.record.moves import Answer
+from worker.files import session, template
+from worker.files.recent import Recent
+from worker.files.session import continued_session, conversation_digest, read_status
+from worker.files.session_fence import fenced_writes
+from worker.files.session_version import Version
+from worker.files.template import check, fenced, text_of
+from worker.files.workspace import check_session_done, delivery_directory, publish
 
 ASKED = ({"role": "user", "content": "Baue einen Zähler"},)
 ANSWER = Answer(response="Welchen?\n\n<!-- STEP: what -->", step="what", step_source="marker")
@@ -306,13 +311,14 @@ def test_without_a_template_there_is_no_claude_md_and_an_old_one_goes(workdir: P
 def rendered(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The texts of CLAUDE.md that were rendered."""
     texts: list[str] = []
-    render = session.render
+    render = template.render
 
     def counted(**options: Any) -> str:
         texts.append(render(**options))
         return texts[-1]
 
     monkeypatch.setattr(session, "render", counted)
+    monkeypatch.setattr(template, "render", counted)
     return texts
 
 

@@ -9,17 +9,10 @@ from typing import Any
 import pytest
 
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.encoding import Answer
+from api_client.turns.record.moves import Answer
 from worker.files import session
-from worker.files.workspace import (
-    HELD,
-    FencedPlace,
-    delivery_directory,
-    fenced_writes,
-    place,
-    publish,
-    take_answer_back,
-)
+from worker.files.session_fence import HELD, FencedPlace, fenced_writes, place
+from worker.files.workspace import delivery_directory, publish, take_answer_back
 
 
 class World:

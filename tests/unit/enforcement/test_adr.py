@@ -409,7 +409,7 @@ def test_many_open_headers_take_linear_time() -> None:
                 Counting.reads += len(range(*key.indices(len(self)))) if isinstance(key, slice) else 1
                 return super().__getitem__(key)
 
-        from worker.enforcement.documents.document import header_end
+        from worker.enforcement.documents.adr import header_end
 
         lines = Counting(("---\nadr_id: 1\ntitle: x\n\n# ADR-041: Y\n\nText ohne Ende\n" * count).split("\n"))
         number = 0

@@ -26,9 +26,9 @@ from worker.enforcement import (
     decide,
     judge,
 )
-from worker.enforcement.attempt import take
+from worker.enforcement.content_guard import take
 from worker.enforcement.going_on import go_on, unfinished
-from worker.enforcement.policy import repair_attempt
+from worker.enforcement.repair import repair_attempt
 
 MARKER = "\n<!-- STEP: done -->\n"
 DECISION = "## Entscheidung\n\nWir nehmen einen Cache.\n\n"

@@ -22,7 +22,7 @@ from worker.enforcement import (
     decide,
     judge,
 )
-from worker.enforcement.documents.document import header_end
+from worker.enforcement.documents.adr import header_end
 from worker.enforcement.documents.outline import outline
 from worker.enforcement.replies.evidence import is_section, is_talk
 from worker.enforcement.rules import CodeBlocks, JsonSchema, Rule, Structure

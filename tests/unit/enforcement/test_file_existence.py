@@ -7,7 +7,8 @@ import pytest
 
 from tests.unit.enforcement.samples import ADR, codes, header_with
 from worker.enforcement import ADRStructureValidator, FileExistenceValidator, ValidationIssue, examine, repair_answer
-from worker.enforcement.documents.frontmatter import Node, move_entries
+from worker.enforcement.documents.frontmatter import Node
+from worker.enforcement.documents.header_lines import move_entries
 from worker.enforcement.validators import paths
 from worker.enforcement.validators.paths import MAX_COMPARED, PathTarget, Root
 

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from tests.bench.economy.answers import adr, chat
 from worker.enforcement import Attempt, Fail, Policy, Retry, decide
-from worker.enforcement.going_on import LEAST, go_on, go_on_feedback, known, last_lines, shortened, unfinished
+from worker.enforcement.feedback import go_on_feedback
+from worker.enforcement.going_on import LEAST, go_on, known, last_lines, shortened, unfinished
 
 ANSWERS = [
     make(n, lang, size).text()

@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 
 from tests.support import alive, wait_for
 from tests.unit.enforcement.samples import ADR, header_with
-from worker.cli.policy import validate
+from worker.cli.validate import validate
 from worker.enforcement import (
     FileExistenceValidator,
     ResponseEnforcer,
@@ -30,7 +30,7 @@ from worker.enforcement import (
 )
 from worker.enforcement.child import isolated, lifted, limited
 from worker.enforcement.rules import Length, Regex
-from worker.enforcement.validators.codes import JudgingCost, SpendingCount, spend
+from worker.enforcement.validators.services import JudgingCost, SpendingCount, spend
 
 MEMORY_MB = 64
 
@@ -114,9 +114,9 @@ def test_in_turns_validate_the_rule_is_blamed_and_the_others_are_heard(
     does, words = FAULTS[fault]
     monkeypatch.setattr("worker.enforcement.child.MEMORY_MB", MEMORY_MB)
     monkeypatch.setattr("worker.enforcement.child.SECONDS", seconds(fault))
-    monkeypatch.setattr("worker.cli.policy.offered_validators", lambda: ["faulty", "step_marker"])
+    monkeypatch.setattr("worker.cli.validate.offered_validators", lambda: ["faulty", "step_marker"])
     monkeypatch.setattr(
-        "worker.cli.policy.build_validators", lambda *_args, **_more: (Faulty(does), StepMarkerValidator("en"))
+        "worker.cli.validate.build_validators", lambda *_args, **_more: (Faulty(does), StepMarkerValidator("en"))
     )
     (tmp_path / "answer.md").write_text("Ja.")
     found = CliRunner().invoke(

@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from api_client.contract.record import AttemptRecord
+from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.tasks import VALIDATE, Link
 from tests.fault.matrix import WHOLE
 from tests.unit.enforcement.samples import ADR, codes
 from tests.unit.enforcement.test_response_enforcer import Runner
 from tests.unit.turns.test_transitions import turn_to_escalate
-from worker.cli.policy import validate
-from worker.enforcement import ResponseEnforcer, ResponseValidator, build_validators, policy
-from worker.enforcement.attempt import GUARD
+from worker.cli.validate import validate
+from worker.enforcement import ResponseEnforcer, ResponseValidator, build_validators, judging, policy, repair
+from worker.enforcement.content_guard import GUARD
 from worker.enforcement.policy import Policy
 from worker.enforcement.rules import RULES
-from worker.turns import links
+from worker.turns import validation
 from worker.turns.judges import Case, Judges
 
 ROOT = Path("/nonexistent-project")
@@ -116,7 +116,8 @@ async def test_a_step_that_raises_is_an_issue_and_nothing_passes_by_it(
     def raises(*_: object, **__: object) -> None:
         raise KeyError(step)
 
-    monkeypatch.setattr(policy, step, raises)
+    for module in (judging, repair, policy):
+        monkeypatch.setattr(module, step, raises, raising=False)
     marker = build_validators(["step_marker"], root=ROOT, locale="en")
     order = {} if step == "restored" else {"step_marker": ("retry", "fail")}
     result = await enforced(marker, "An answer.", "Another answer.", policy=Policy(max_attempts=2, order=order))
@@ -137,7 +138,8 @@ async def test_the_worker_judges_on_when_a_step_raises(
     names, judges = ("adr_structure", "step_marker"), Judges(30)
     first = case("A text." if step != "restored" else ADR, (), names)
     before = judges.judge(first)
-    monkeypatch.setattr(policy, step, raises)
+    for module in (judging, repair, policy):
+        monkeypatch.setattr(module, step, raises, raising=False)
     after = judges.judge(case("Another text.", (before,), names, feedback="Repair it."))
     if step in {"restored", "still_lost"}:
         repaired = judges.repair(case(after.answer, (before, after), names))
@@ -162,8 +164,8 @@ def case(text: str, history: tuple[Any, ...], names: tuple[str, ...], feedback: 
 def test_a_decision_that_raises_ends_the_turn_honestly(monkeypatch: pytest.MonkeyPatch) -> None:
     what = case("A text.", (), ("step_marker",))
     attempt = Judges(30).judge(what)
-    monkeypatch.setattr(links, "after_validation", lambda *_: {}["gone"])
+    monkeypatch.setattr(validation, "after_validation", lambda *_: {}["gone"])
     record = AttemptRecord(number=1, text="A text.")
-    move = links._decided(turn_to_escalate(), Link(VALIDATE, 1), what, attempt, record)
+    move = validation._decided(turn_to_escalate(), Link(VALIDATE, 1), what, attempt, record)
     assert move.fields.values["failing"].code == "internal_error"
     assert "KeyError: 'gone'" in move.fields.values["failing"].reason

@@ -10,7 +10,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_client.contract.policy import BUILT_IN, plain_policy
+from api_client.contract.offered import BUILT_IN
+from api_client.contract.policy import plain_policy
 from worker.enforcement import (
     Accept,
     Action,
@@ -29,7 +30,7 @@ from worker.enforcement import (
     judge,
 )
 from worker.enforcement.attempt import latest_set
-from worker.enforcement.policies import Chosen, PolicyError, Subject, choose, json_schema, read_policy
+from worker.enforcement.policies import ChosenRules, PolicyError, Subject, choose, json_schema, read_policy
 from worker.enforcement.validators import StepMarkerValidator
 
 
@@ -214,7 +215,7 @@ rules:
 """
 
 
-def chosen(text: str, **subject: str) -> Chosen:
+def chosen(text: str, **subject: str) -> ChosenRules:
     return choose(read_policy(text), Subject(**subject), root=Path("/nonexistent"))
 
 

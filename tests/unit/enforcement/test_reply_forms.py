@@ -30,7 +30,7 @@ from worker.enforcement import (
 )
 from worker.enforcement.policies import AppliesTo
 from worker.enforcement.policies.chosen import fits
-from worker.enforcement.policy import repair_attempt
+from worker.enforcement.repair import repair_attempt
 from worker.enforcement.rules import JsonSchema, Regex
 
 RULES = (StepMarkerValidator(), ADRStructureValidator(), FileExistenceValidator(Path(__file__).parent))

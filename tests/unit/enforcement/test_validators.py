@@ -15,7 +15,7 @@ import openai
 import pytest
 
 import worker.enforcement
-from api_client.contract import policy
+from api_client.contract import offered
 from tests.unit.enforcement.samples import codes
 from worker.enforcement import (
     CODES,
@@ -30,8 +30,8 @@ from worker.enforcement import (
     examine,
     offered_validators,
 )
-from worker.enforcement.response_enforcer import error_object
-from worker.enforcement.rules.rule import RULE_CODES
+from worker.enforcement.error_stream import error_object
+from worker.enforcement.rules.codes import RULE_CODES
 from worker.enforcement.validators.codes import clip, issue
 from worker.pytest_plugin import Rules
 
@@ -171,12 +171,12 @@ def test_a_name_twice_is_refused(tmp_path: Path) -> None:
 def test_validators_of_ones_own_are_found_through_entry_points(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     here = f"{__name__}:MyValidator"
     entries = [
-        EntryPoint("my_validator", here, policy.GROUP),
-        EntryPoint("step_marker", here, policy.GROUP),
-        EntryPoint("other", here, policy.GROUP),
+        EntryPoint("my_validator", here, offered.GROUP),
+        EntryPoint("step_marker", here, offered.GROUP),
+        EntryPoint("other", here, offered.GROUP),
     ]
-    monkeypatch.setattr(policy, "entry_points", lambda group: entries)
-    policy._installed.cache_clear()
+    monkeypatch.setattr(offered, "entry_points", lambda group: entries)
+    offered._installed.cache_clear()
     try:
         assert offered_validators() == ("step_marker", "adr_structure", "file_existence", "my_validator", "other")
         (own, ours) = build_validators(["my_validator", "step_marker"], root=tmp_path)
@@ -185,7 +185,7 @@ def test_validators_of_ones_own_are_found_through_entry_points(tmp_path: Path, m
         with pytest.raises(TypeError, match="named 'other'"):
             build_validators(["other"], root=tmp_path)
     finally:
-        policy._installed.cache_clear()
+        offered._installed.cache_clear()
 
 
 # The closed table of codes, and the documents that list it.

@@ -9,12 +9,13 @@ import openai
 import pytest
 
 from api_client.contract.addresses import is_inner
-from api_client.contract.issues import SettingsError
+from api_client.contract.errors import SettingsError
 from api_client.contract.notices import KINDS, Entry, Notice, signed
 from api_client.contract.settings import load
 from api_client.contract.worker_reports import WorkerReport
 from tests.hooks import HookReceiver
-from worker.notices import NotSent, gone_workers, post, shown, wanted
+from worker.notices.gathering import gone_workers
+from worker.notices.outgoing import NotSent, post, shown, wanted
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 

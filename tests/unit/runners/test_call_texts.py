@@ -7,7 +7,7 @@ import pytest
 
 from worker.runners.answer_words import MOST, digests_of
 from worker.runners.guard.call_texts import answer_text, request_of
-from worker.runners.witnessed import Call, CallEnd, Witnessed
+from worker.runners.witnessed import Call, CallEnd, ObservedCalls
 
 _TEXT = "A chapter of some length, which goes on for a while and is cut in the"
 
@@ -116,7 +116,7 @@ def test_the_text_that_a_model_wrote_is_read_without_its_thoughts(events: list[d
 )
 def test_a_text_is_found_in_an_answer_however_that_was_rendered(text: str, answer: str, there: bool) -> None:
     cut = Call(api="chat", end=CallEnd.LIMIT, digests=digests_of(text, cut=True))
-    assert (Witnessed(calls=[cut]).broken(answer, every=False) is cut) is there
+    assert (ObservedCalls(calls=[cut]).broken(answer, every=False) is cut) is there
 
 
 def test_digests_are_few_and_hold_no_text() -> None:

@@ -11,13 +11,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.runners.base import MAX_ANSWER, AnswerTooLong, ErrorKind, Order, Transcript, Verdict, Why
-from worker.runners.base import judge as judge_transcript
-from worker.runners.claude import output
-from worker.runners.claude.command import Base
-from worker.runners.claude.completion_gate import END, START, STOP, STOP_FAILURE, Evidence, Mark, judge
-from worker.runners.claude.exchange import Left, left_by
-from worker.runners.claude.output import ClaudeStream, NotReadable, recorded
+from api_client.contract.completion import ErrorKind, Verdict, Why
+from worker.runners.base import Order
+from worker.runners.claude import cli_stream, cli_transcript
+from worker.runners.claude.answer import RunRemains, left_by
+from worker.runners.claude.cli_sessions import Base
+from worker.runners.claude.cli_stream import ClaudeStream
+from worker.runners.claude.cli_transcript import NotReadable, recorded
+from worker.runners.claude.completion_gate import Evidence, judge
+from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, Mark
+from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, Transcript
+from worker.runners.transcript import judge as judge_transcript
 
 RECORDED = Path(__file__).parent / "claude_transcripts"
 SESSION = "00000000-0000-5000-8000-000000000001"
@@ -96,7 +100,8 @@ def test_a_torn_line_may_be_a_missing_message() -> None:
 
 
 def test_an_endless_answer_is_not_read_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(output, "MAX_ANSWER", 10)
+    monkeypatch.setattr(cli_stream, "MAX_ANSWER", 10)
+    monkeypatch.setattr(cli_transcript, "MAX_ANSWER", 10)
     with pytest.raises(NotReadable, match="longer than 10"):
         recorded(asked("Hallo") + said("x" * 11), SESSION, b"Hallo")
 
@@ -137,7 +142,7 @@ class Run:
         for line in lines:
             self.stream.take_line(line if isinstance(line, bytes) else json.dumps(line).encode())
 
-    def left(self) -> Left:
+    def left(self) -> RunRemains:
         return left_by(self.order, SESSION, PROMPT, self.base, self.home, self.stream)
 
 
@@ -267,7 +272,7 @@ def test_a_transcript_elsewhere_of_another_name_or_too_large_is_not_read(
     assert "no regular file" in run.left().missing
     run.path.unlink()
     run.path.write_bytes(transcript("tool"))
-    monkeypatch.setattr(output, "MAX_TRANSCRIPT", 100)
+    monkeypatch.setattr(cli_transcript, "MAX_TRANSCRIPT", 100)
     assert "larger than 100 bytes" in run.left().missing
 
 

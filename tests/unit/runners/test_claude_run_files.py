@@ -10,26 +10,18 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.issues import SettingsError
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.runners.agent_sessions import session_of
-from worker.runners.base import AgentEvent, AnswerTooLong, Order
-from worker.runners.claude import completion_gate as claude_hooks
-from worker.runners.claude import output as claude_stream
+from worker.runners.base import AgentEvent, Order
+from worker.runners.claude import cli_stream, cli_transcript, hooks
 from worker.runners.claude.cli_program import find_program
-from worker.runners.claude.command import (
-    ENGLISH,
-    GERMAN,
-    Base,
-    arguments,
-    cost_in,
-    environment,
-    keep,
-    prepare,
-    prompt_for,
-)
-from worker.runners.claude.completion_gate import EVENTS, HOOK, obstacle, read_marks, readable_entries, settings
-from worker.runners.claude.output import ClaudeStream
+from worker.runners.claude.cli_prompt import ENGLISH, GERMAN, prompt_for
+from worker.runners.claude.cli_sessions import Base, cost_in, keep
+from worker.runners.claude.cli_stream import ClaudeStream
+from worker.runners.claude.command import arguments, environment, prepare
+from worker.runners.claude.hooks import EVENTS, HOOK, obstacle, read_marks, readable_entries, settings
+from worker.runners.transcript import AnswerTooLong
 
 
 def run_hook(folder: Path, event: str, told: str, mark: str = "t.1.1") -> None:
@@ -275,7 +267,7 @@ def test_a_folder_that_takes_no_marks_says_why(marks: Path, monkeypatch: pytest.
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(claude_hooks, "replace", full)
+    monkeypatch.setattr(hooks, "replace", full)
     assert obstacle(marks.parent) == "[Errno 28] No space left on device"
     marks.rmdir()
     assert "No such file" in obstacle(marks.parent)
@@ -430,7 +422,8 @@ def test_a_lone_surrogate_becomes_a_question_mark() -> None:
 
 
 def test_an_endless_answer_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(claude_stream, "MAX_ANSWER", 10)
+    monkeypatch.setattr(cli_stream, "MAX_ANSWER", 10)
+    monkeypatch.setattr(cli_transcript, "MAX_ANSWER", 10)
     with pytest.raises(AnswerTooLong):
         fed(delta("x" * 6), delta("x" * 6))
 

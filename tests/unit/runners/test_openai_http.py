@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.image import data_url, read_image
 from api_client.contract.messages import broken_off
 from api_client.contract.settings import Settings
-from api_client.contract.turn import data_url, read_image
 from tests.runs import Asked, Played
 from tests.support import processes_with, wait_for
 from worker.runners.base import AgentEvent, Order

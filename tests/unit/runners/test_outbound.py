@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from worker.runners.guard.outbound import Outbound, Refused
+from worker.runners.guard.outbound import Outbound, RequestRefused
 
 NAMED = Outbound(hosts=("*.allowed.example:443", "one.example:443", "localhost:443", "10.1.2.3:443", "[::1]:443"))
 
@@ -32,7 +32,7 @@ def reach(monkeypatch: pytest.MonkeyPatch, target: str, *addresses: str, outboun
         asyncio.run(outbound.to_host(target))
     except Reached as found:
         return str(found)
-    except Refused as refused:
+    except RequestRefused as refused:
         return f"refused: {refused}" if refused.status == 403 else f"another error: {refused}"
     raise AssertionError("neither")
 

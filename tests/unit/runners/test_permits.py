@@ -13,7 +13,7 @@ from tests.approvals.stages import AGENTS, ASKED, DENIED, RUNS, Stage
 from tests.runs import order_in
 from worker.runners import permit_client
 from worker.runners.base import ToolOrders
-from worker.runners.claude.completion_gate import TOOL_HOOK
+from worker.runners.claude.hooks import TOOL_HOOK
 from worker.runners.named_files import digests_of
 from worker.runners.permits import PermitKeeper, digest_of, tool_orders
 

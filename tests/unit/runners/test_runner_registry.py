@@ -9,17 +9,19 @@ from typing import cast
 
 import pytest
 
-from api_client.contract.issues import SettingsError
+from api_client.contract.completion import Completion, Verdict
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from tests.inline.runner import InlineRunner
 from tests.runs import Asked
 from worker import agents as registry
-from worker.agents import Ability, build_runner
-from worker.runners.base import MOST_CHARS, Completion, Sent, Verdict
+from worker.agents import build_runner
+from worker.agents.ability import Ability
 from worker.runners.guard.agent_process import AgentProcess, Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.guard import DOUBT_SECONDS
 from worker.runners.guard.supervision import PATIENCE, Ending, LimitReached, Supervision
+from worker.runners.sent import MOST_CHARS, SentInput
 
 
 def test_a_name_gives_a_runner_and_no_option() -> None:
@@ -102,7 +104,7 @@ def test_who_knows_no_settings_leaves_no_model_to_others() -> None:
 
 
 def test_secrets_are_masked_in_every_text() -> None:
-    sent = Sent(system="key abc", messages=({"role": "user", "content": "my abc"},), continues="history")
+    sent = SentInput(system="key abc", messages=({"role": "user", "content": "my abc"},), continues="history")
     assert sent.to_dict(lambda text: text.replace("abc", "***")) == {
         "system": "key ***",
         "messages": [{"role": "user", "content": "my ***"}],
@@ -114,7 +116,7 @@ def test_of_a_very_long_conversation_the_newest_is_kept_and_what_is_missing_is_s
     messages = [{"role": "user", "content": letter * MOST_CHARS} for letter in "ab"] + [
         {"role": "user", "content": "c"}
     ]
-    kept = Sent(messages=messages).to_dict(str)["messages"]
+    kept = SentInput(messages=messages).to_dict(str)["messages"]
     assert kept[2]["content"] == "c"
     assert kept[1]["content"] == "[1 characters are left out here]\n" + "b" * (MOST_CHARS - 1)
     assert kept[0]["content"] == f"[{MOST_CHARS} characters are left out here]\n"

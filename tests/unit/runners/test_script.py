@@ -16,12 +16,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from api_client.contract.completion import ErrorKind
 from api_client.contract.settings import load
 from tests.inline.runner import InlineRunner
 from tests.runs import Asked, Played
-from worker.runners.base import MAX_ANSWER, AgentEvent, ErrorKind, Order
-from worker.runners.scripted import runner
-from worker.runners.scripted.agent import ProcessPlayer, split
+from worker.runners.base import AgentEvent, Order
+from worker.runners.scripted import runner, script
+from worker.runners.scripted.agent import ProcessPlayer
+from worker.runners.scripted.script_player import split
+from worker.runners.transcript import MAX_ANSWER
 
 GOOD = """
 - when: Rechnung
@@ -52,14 +55,14 @@ GOOD = """
 def test_message_attempt_and_delivery_choose_the_step(
     message: str, attempt: int, delivery: int, step: tuple[str, ...]
 ) -> None:
-    name, values = runner.steps_for(runner.parse(GOOD, "s.yaml"), message, attempt, delivery)[0]
+    name, values = script.steps_for(script.parse(GOOD, "s.yaml"), message, attempt, delivery)[0]
     assert (name, *values.values()) == step
 
 
 def test_a_message_no_rule_matches_is_an_error_that_says_what_to_do() -> None:
-    rules = runner.parse("- {when: a, attempts: [[cut]]}", "s.yaml")
-    with pytest.raises(runner.ScriptError, match="a last rule without 'when'"):
-        runner.steps_for(rules, "xyz", 1, 1)
+    rules = script.parse("- {when: a, attempts: [[cut]]}", "s.yaml")
+    with pytest.raises(script.ScriptError, match="a last rule without 'when'"):
+        script.steps_for(rules, "xyz", 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -102,12 +105,12 @@ def test_a_message_no_rule_matches_is_an_error_that_says_what_to_do() -> None:
     ],
 )
 def test_a_wrong_script_is_refused_with_its_place(text: str, message: str) -> None:
-    with pytest.raises(runner.ScriptError, match=message):
-        runner.parse(text, "s.yaml")
+    with pytest.raises(script.ScriptError, match=message):
+        script.parse(text, "s.yaml")
 
 
 def test_every_step_of_the_format_can_be_played_with_the_fields_the_format_allows() -> None:
-    for name, shape in runner._STEPS.items():
+    for name, shape in script._STEPS.items():
         parameters = inspect.signature(getattr(ProcessPlayer, name)).parameters.values()
         open_ended = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters)
         assert open_ended or set(shape.fields) == {p.name for p in parameters if p.name != "self"}, name
@@ -116,35 +119,35 @@ def test_every_step_of_the_format_can_be_played_with_the_fields_the_format_allow
 
 
 def test_a_missing_script_is_an_error_that_names_it(tmp_path: Path) -> None:
-    with pytest.raises(runner.ScriptError, match=r"nothing\.yaml: No such file"):
-        runner.load(tmp_path / "nothing.yaml")
+    with pytest.raises(script.ScriptError, match=r"nothing\.yaml: No such file"):
+        script.load(tmp_path / "nothing.yaml")
 
 
 def test_a_script_that_is_no_utf_8_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "latin.yaml"
     path.write_bytes(b"- attempts: [[say: \xfc]]")
-    with pytest.raises(runner.ScriptError, match="not UTF-8"):
-        runner.load(path)
+    with pytest.raises(script.ScriptError, match="not UTF-8"):
+        script.load(path)
 
 
 def test_a_huge_script_is_refused_unread(tmp_path: Path) -> None:
     path = tmp_path / "huge.yaml"
     path.touch()
-    os.truncate(path, runner.MAX_SCRIPT + 1)
-    with pytest.raises(runner.ScriptError, match="larger than"):
-        runner.load(path)
+    os.truncate(path, script.MAX_SCRIPT + 1)
+    with pytest.raises(script.ScriptError, match="larger than"):
+        script.load(path)
 
 
 def test_a_script_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
     path.write_text("- attempts: [[say: one]]")
-    runner.load(path)
+    script.load(path)
     path.write_text("- attempts: [[say: three]]")
-    assert runner.load(path)[0].lists == ((("say", {"text": "three"}),),)
+    assert script.load(path)[0].lists == ((("say", {"text": "three"}),),)
 
 
 def test_a_rule_cannot_be_changed_by_those_who_share_it() -> None:
-    rule = runner.parse(GOOD, "s.yaml")[0]
+    rule = script.parse(GOOD, "s.yaml")[0]
     with pytest.raises(dataclasses.FrozenInstanceError):
         rule.when = "x"  # type: ignore[misc]
 
@@ -152,14 +155,14 @@ def test_a_rule_cannot_be_changed_by_those_who_share_it() -> None:
 def test_the_example_in_the_docs_is_a_script() -> None:
     docs = Path(runner.__file__).parents[3] / "docs/scripted-agent.md"
     example = docs.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0]
-    rules = runner.parse(example, "docs")
+    rules = script.parse(example, "docs")
     assert [len(rule.lists) for rule in rules] == [2]
 
 
 def test_the_docs_name_every_step() -> None:
     docs = Path(runner.__file__).parents[3] / "docs/scripted-agent.md"
     text = docs.read_text(encoding="utf-8")
-    assert [name for name in runner._STEPS if f"| `{name}` |" not in text] == []
+    assert [name for name in script._STEPS if f"| `{name}` |" not in text] == []
 
 
 # Playing steps, by the inline runner: the agent process shares this code.
@@ -376,20 +379,20 @@ def test_a_verdict_may_name_another_nonce_or_find_none(play: Play) -> None:
 
 # The demo script promises what `turns demo` shows.
 
-GERMAN, ENGLISH = map(runner.load, runner.BUILT_IN)
-RULES = runner.built_in()
+GERMAN, ENGLISH = map(script.load, script.BUILT_IN)
+RULES = script.built_in()
 MESSAGES = {rule.name: rule.when for rule in GERMAN if rule.when}
 
 
-def steps(name: str, attempt: int = 1, delivery: int = 1) -> tuple[runner.Step, ...]:
-    return runner.steps_for(RULES, MESSAGES.get(name, "Und was ist das?"), attempt, delivery)
+def steps(name: str, attempt: int = 1, delivery: int = 1) -> tuple[script.Step, ...]:
+    return script.steps_for(RULES, MESSAGES.get(name, "Und was ist das?"), attempt, delivery)
 
 
 def text(name: str, attempt: int = 1, delivery: int = 1) -> str:
     return "".join(fields["text"] for step, fields in steps(name, attempt, delivery) if step == "say")
 
 
-def seconds(played: tuple[runner.Step, ...]) -> float:
+def seconds(played: tuple[script.Step, ...]) -> float:
     return sum(fields.get("seconds", 0.0) for _, fields in played)
 
 
@@ -421,7 +424,7 @@ def test_both_languages_play_the_same() -> None:
         ("Hallo", GERMAN),
     ],
 )
-def test_any_other_message_is_answered_in_its_language(message: str, language: tuple[runner.ScriptRule, ...]) -> None:
+def test_any_other_message_is_answered_in_its_language(message: str, language: tuple[script.ScriptRule, ...]) -> None:
     assert next(rule for rule in RULES if rule.matches(message)) is language[-1]
 
 

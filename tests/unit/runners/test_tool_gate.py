@@ -9,7 +9,7 @@ import pytest
 
 from api_client.contract.tool_calls import Answerer, Reaction, ToolRule
 from worker.runners import tool_gate
-from worker.runners.claude.completion_gate import TOOL_HOOK
+from worker.runners.claude.hooks import TOOL_HOOK
 
 ROOT, FOLDER = "/srv/root", "/srv/root/projects/sessions/s/attempts/t0-a-1-1"
 

@@ -27,7 +27,7 @@ from worker.agents import build_runner
 from worker.runners import tool_gate
 from worker.runners.acp import agent_client
 from worker.runners.base import ToolOrders
-from worker.runners.claude.completion_gate import TOOL_HOOK
+from worker.runners.claude.hooks import TOOL_HOOK
 from worker.runners.codex import runner as codex
 from worker.runners.guard.processes import Processes
 from worker.runners.tool_rules.agent_tools import AGENTS

@@ -10,12 +10,16 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.completion import Completion, Verdict
 from tests.runs import Asked, order_in
-from worker.runners.base import Completion, Emit, Order, RunResult, Stop, Verdict
-from worker.runners.claude.command import Base
-from worker.runners.claude.completion_gate import END, START, STOP, STOP_FAILURE, Evidence, Mark, judge
+from worker.runners.agent_life import Limits
+from worker.runners.base import Emit, Order, RunResult, Stop
+from worker.runners.claude.cli_sessions import Base
+from worker.runners.claude.completion_gate import Evidence, judge
 from worker.runners.claude.exchange import Exchange
-from worker.runners.idle_agents import Demand, IdleAgents, Limits
+from worker.runners.claude.hooks import END, START, STOP, STOP_FAILURE, Mark
+from worker.runners.demand import Demand
+from worker.runners.idle_agents import IdleAgents
 
 LIMITS = Limits(seconds=60, processes=3, per_owner=2, memory_mb=0)
 

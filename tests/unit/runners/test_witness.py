@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from worker.runners.guard.witness import Broken, Framing, Record, adopted, api_of, path_of
-from worker.runners.witnessed import MOST_CALLS, Call, CallEnd, Witnessed
+from worker.runners.guard.witness import AnswerFraming, BrokenFraming, Record, adopted, api_of, path_of
+from worker.runners.witnessed import MOST_CALLS, Call, CallEnd, ObservedCalls
 
 _PATHS = {
     "messages": "/v1/messages",
@@ -380,7 +380,7 @@ def test_who_adopts_a_run_finds_the_calls_that_its_worker_saw(tmp_path: Path) ->
     assert [call.end for call in later.calls] == ["well"]
     [old] = [line for line in path_of(folder).read_text().splitlines() if '"tool"' in line][-1:]
     path_of(folder).write_text(old.replace('"call": 0, ', "") + "\n")  # of a worker before calls had numbers
-    assert adopted(folder) == Witnessed(calls=record.seen().calls[:1])
+    assert adopted(folder) == ObservedCalls(calls=record.seen().calls[:1])
 
 
 def test_who_adopts_a_run_knows_of_a_call_what_its_door_knew_when_its_worker_died(tmp_path: Path) -> None:
@@ -405,21 +405,21 @@ def test_who_adopts_a_run_knows_of_a_call_what_its_door_knew_when_its_worker_die
 @pytest.mark.parametrize("size", [1, 2, 5, 1000])
 def test_the_end_of_a_body_is_found_by_its_framing(size: int) -> None:
     raw = b"5;ext=1\r\nhello\r\n6\r\n world\r\n0\r\nX: y\r\n\r\n"
-    chunked = Framing({b"transfer-encoding": b"chunked"}, bodyless=False)
+    chunked = AnswerFraming({b"transfer-encoding": b"chunked"}, bodyless=False)
     assert b"".join(chunked.take(raw[at : at + size]) for at in range(0, len(raw), size)) == b"hello world"
     assert chunked.over
-    sized = Framing({b"content-length": b"11"}, bodyless=False)
+    sized = AnswerFraming({b"content-length": b"11"}, bodyless=False)
     body = b"hello worldXX"
     assert b"".join(sized.take(body[at : at + size]) for at in range(0, len(body), size)) == b"hello world"
     assert sized.over
-    assert Framing({b"content-length": b"9"}, bodyless=True).over
-    assert Framing({}, bodyless=False).until_closed
+    assert AnswerFraming({b"content-length": b"9"}, bodyless=True).over
+    assert AnswerFraming({}, bodyless=False).until_closed
 
 
 @pytest.mark.parametrize("raw", [b"hello\r\n", b"-5\r\nhello\r\n", b"1" * 20_000], ids=["word", "negative", "endless"])
 def test_a_body_that_is_not_framed_as_it_says_is_broken(raw: bytes) -> None:
-    with pytest.raises(Broken):
-        Framing({b"transfer-encoding": b"chunked"}, bodyless=False).take(raw)
+    with pytest.raises(BrokenFraming):
+        AnswerFraming({b"transfer-encoding": b"chunked"}, bodyless=False).take(raw)
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from worker.runners.base import Completion, ErrorKind, Fault, Verdict, Why
-from worker.runners.witnessed import MOST_RECORDED, Call, CallEnd, Witnessed, objection, weigh, word_of
+from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict, Why
+from worker.runners.witnessed import MOST_RECORDED, Call, CallEnd, ObservedCalls, objection, weigh, word_of
 
 _COMPLETE = Completion(verdict=Verdict.COMPLETE, reason="the agent says so")
 _BROKE_OFF = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason="exit code 1")
@@ -15,8 +15,8 @@ def call(end: CallEnd, **more: Any) -> Call:
     return Call(**({"api": "messages", "status": 200, "end": end, "tools": True} | more))
 
 
-def seen(*calls: Call) -> Witnessed:
-    return Witnessed(calls=calls)
+def seen(*calls: Call) -> ObservedCalls:
+    return ObservedCalls(calls=calls)
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_an_agent_that_passed_the_door_by_is_not_certifiable_and_believed_only_w
 
 def test_the_record_is_short_and_counts_what_it_leaves_out() -> None:
     many = [call(CallEnd.TOOL, input_tokens=2, output_tokens=1)] * 100
-    record = Witnessed(calls=many, left_out=7).to_dict()
+    record = ObservedCalls(calls=many, left_out=7).to_dict()
     assert (record["calls"], record["ends"], record["input_tokens"]) == (107, {"tool": 100}, 200)
     assert len(record["last"]) == MOST_RECORDED
     assert record["decided"]["end"] == "tool"

@@ -4,17 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.keys import session_directory
+from api_client.contract.session_paths import session_directory
 from worker.files import workspace
-from worker.files.workspace import (
-    DeliveryTaken,
-    Written,
-    delivery_directory,
-    fenced_writes,
-    publish,
-    written,
-    written_files,
-)
+from worker.files.session_fence import fenced_writes
+from worker.files.workspace import DeliveryTaken, WrittenFiles, delivery_directory, publish, written, written_files
 
 
 def begun(sessions: Path, session_id: str, turn_id: str, attempt: int, delivery: int) -> Path:
@@ -180,7 +173,7 @@ def test_a_linked_output_folder_is_not_read(tmp_path: Path, delivery: Path) -> N
     (tmp_path / "elsewhere/response.md").write_text("secret")
     (delivery / "output").rmdir()
     (delivery / "output").symlink_to(tmp_path / "elsewhere")
-    assert written(delivery) == Written(refused={"output": "a link"})
+    assert written(delivery) == WrittenFiles(refused={"output": "a link"})
 
 
 def test_only_so_many_files_are_read(delivery: Path) -> None:
@@ -191,18 +184,18 @@ def test_only_so_many_files_are_read(delivery: Path) -> None:
 
 
 def test_a_delivery_that_wrote_nothing_has_no_files(delivery: Path) -> None:
-    assert written(delivery) == Written()
+    assert written(delivery) == WrittenFiles()
     (delivery / "output").rmdir()
-    assert written(delivery) == Written()
+    assert written(delivery) == WrittenFiles()
     delivery.rmdir()
-    assert written(delivery) == Written()
+    assert written(delivery) == WrittenFiles()
 
 
 def test_a_link_in_place_of_a_deliverys_folder_is_not_followed(tmp_path: Path, delivery: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (delivery / "output").rmdir()
     (delivery / "output").symlink_to(tmp_path / "elsewhere")
-    assert written(delivery) == Written(refused={"output": "a link"})
+    assert written(delivery) == WrittenFiles(refused={"output": "a link"})
     (tmp_path / "elsewhere/output").mkdir()
     (tmp_path / "elsewhere/output/response.md").write_text("not the agent's")
     (tmp_path / "other").symlink_to(tmp_path / "elsewhere")

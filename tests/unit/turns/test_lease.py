@@ -7,19 +7,21 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.completion import KILLED_BY, OTHERS
+from api_client.contract.completion import KILLED_BY, OTHERS, Completion, Verdict
 from api_client.contract.tasks import FAIL, RUN, Link
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.beats import Clocks
-from api_client.turns.record.changes import Claim
-from api_client.turns.record.encoding import Move
-from worker.runners.base import Completion, RunResult, Verdict
+from api_client.turns.record.calm import Clocks
+from api_client.turns.record.claim import Claim
+from api_client.turns.record.moves import Move
+from worker.runners.base import RunResult
 from worker.turns.leases import host
-from worker.turns.leases.host import Host, Liveness, oom_counter, oom_kills
+from worker.turns.leases.host import Host, oom_counter, oom_kills
 from worker.turns.leases.lease import Lease
 from worker.turns.leases.replica_watch import MAY, MAY_NOT, priority_of
-from worker.turns.loops import SLOW_SHARE, Rounds
-from worker.turns.transitions.after_run import MOST_HAND_OVERS, Delays, after_run, hand_over_delay
+from worker.turns.leases.worker_heartbeat import Liveness
+from worker.turns.loops.rounds import SLOW_SHARE, Rounds
+from worker.turns.transitions.after_run import after_run
+from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, hand_over_delay
 
 SECONDS = 8.0
 

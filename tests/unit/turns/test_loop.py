@@ -22,16 +22,18 @@ from structlog.testing import capture_logs
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RUN, Link
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.changes import Claim
+from api_client.turns.record.claim import Claim
 from tests.blocking import nothing_blocks
 from tests.long_steps import FORGIVEN, MOST_CALLS
 from tests.support import wait_for, wait_until
 from worker.runners.base import AgentEvent
-from worker.turns.agent_run import EventWriter
+from worker.turns.event_writer import EventWriter
 from worker.turns.leases import lease
 from worker.turns.leases.lease import LeaseKeeper
 from worker.turns.leases.reaper import Reaper
-from worker.turns.loops import BLOCKED_SECONDS, Loop, Threads, Watch
+from worker.turns.loops.loop import BLOCKED_SECONDS, Loop
+from worker.turns.loops.threads import Threads
+from worker.turns.loops.watching import Watch
 
 
 @pytest.fixture

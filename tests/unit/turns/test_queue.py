@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from api_client.contract.events import AttemptOutput
+from api_client.contract.completion import Completion, ErrorKind, Verdict
+from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import (
     CHECK_QUEUE,
@@ -20,22 +21,26 @@ from api_client.contract.tasks import (
     chain_of,
     own_queue,
 )
-from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
-from api_client.turns.record.announced import Announced, Head, announced, look_again_at
-from api_client.turns.record.changes import Behind, Changes, Claim, Command
-from api_client.turns.record.encoding import Move
-from worker.runners.base import Completion, ErrorKind, RunResult, Verdict
-from worker.turns.service import Slots
-from worker.turns.tasks.celery_internals import Intake, QueueOrder, Task, TaskEvents, TaskStory
-from worker.turns.tasks.registration import PREFERRED_IN_A_ROW, NextQueue
-from worker.turns.transitions.after_run import Delays, after_run, delay_after
+from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
+from api_client.turns.record.announced import AnnouncedTurn, Head, announced, look_again_at
+from api_client.turns.record.changes import Changes
+from api_client.turns.record.claim import Behind, Claim
+from api_client.turns.record.moves import Move
+from api_client.turns.record.store_command import Command
+from worker.runners.base import RunResult
+from worker.turns.slots import Slots
+from worker.turns.tasks.celery_internals import Intake, QueueOrder
+from worker.turns.tasks.next_queue import PREFERRED_IN_A_ROW, NextQueue
+from worker.turns.tasks.task_events import Task, TaskEvents, TaskStory
+from worker.turns.transitions.after_run import after_run
+from worker.turns.transitions.backoff import Delays, delay_after
 
 NOW, DELAY = 1_000_000, 5_000
 UNCLAIMED = {"state": "queued", "next": "turn.run/1", "announced": "1"}
 
 
-def turn(at: int, **more: int) -> Announced:
-    return Announced(**{"turn_id": "t", "score": 0.0, "at": at, "queue": RUN_QUEUE, "deadline_at": 0, **more})  # type: ignore[arg-type]
+def turn(at: int, **more: int) -> AnnouncedTurn:
+    return AnnouncedTurn(**{"turn_id": "t", "score": 0.0, "at": at, "queue": RUN_QUEUE, "deadline_at": 0, **more})  # type: ignore[arg-type]
 
 
 def test_while_the_queues_head_was_announced_earlier_nothing_is_announced() -> None:
@@ -171,7 +176,7 @@ def test_answers_are_asked_for_alone_once_no_slot_for_agents_was_free_for_a_mome
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     slots, now = Slots({RUN_QUEUE: 1, CHECK_QUEUE: 1}), 100.0
-    monkeypatch.setattr("worker.turns.service.time.monotonic", lambda: now)
+    monkeypatch.setattr("worker.turns.slots.time.monotonic", lambda: now)
     seat = slots.enter(RUN_QUEUE)
     assert slots.asked([RUN_QUEUE, CHECK_QUEUE]) == []
     assert slots.asked([CHECK_QUEUE]) == [CHECK_QUEUE], "a worker that only judges"
@@ -397,7 +402,7 @@ def test_a_wait_beyond_the_deadline_ends_the_turn_at_once_and_says_so() -> None:
     move = moved(passing(busy=True, retry_after=18_000), 3000.0)
     assert (move.next, move.delay_ms) == (Link(FAIL, 1), 0)
     reason = "429; the service asks to wait 18000 s, and the turn has 3000 s left"
-    assert move.fields.values["failing"] == Failing(outcome=Outcome.ERROR, code="transient", reason=reason)
+    assert move.fields.values["failing"] == PendingFailure(outcome=Outcome.ERROR, code="transient", reason=reason)
 
 
 # A task and those that follow it in place: their ids, as Flower joins them to a chain.

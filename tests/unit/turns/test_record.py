@@ -11,28 +11,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from api_client.contract.events import AttemptOutput, AttemptTool, Body, TurnMended
-from api_client.contract.issues import ValidationIssue
+from api_client.contract.completion import Completion, Verdict, Why
+from api_client.contract.event_kinds import AttemptOutput, AttemptTool, TurnMended
+from api_client.contract.events import Body
+from api_client.contract.issue import ValidationIssue
 from api_client.contract.record import attempt_of, attempts_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import FALLBACK, RETRY, RUN, VALIDATE, Link
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.turns.record.changes import Claim
-from api_client.turns.record.encoding import (
-    Accepted,
-    Answer,
-    Move,
-    attempt_facts,
-    decode,
-    encode,
-    left_behind,
-    progress,
-)
-from worker.enforcement.documents.splice import marker_spans
-from worker.runners.base import AgentEvent, Completion, RunResult, Verdict, Why
+from api_client.turns.record.accepted import AcceptedAnswer
+from api_client.turns.record.claim import Claim
+from api_client.turns.record.encoding import decode, encode, left_behind
+from api_client.turns.record.moves import Answer, Move, attempt_facts, progress
+from worker.enforcement.documents.step import marker_spans
+from worker.runners.base import AgentEvent, RunResult
 from worker.turns import folders
-from worker.turns.agent_run import Continuation, EventWriter
-from worker.turns.transitions.after_judging import JudgedRun
+from worker.turns.continuation import Continuation
+from worker.turns.event_writer import EventWriter
+from worker.turns.transitions.judged_run import JudgedRun
 
 
 class Log:
@@ -253,11 +249,11 @@ def test_a_long_answer_is_sent_once_at_most_and_read_again(
 
 
 def test_a_seal_does_not_hold_the_text_either() -> None:
-    accepted = Accepted(move=ending(LONG, answer=LONG), delivery="d")
+    accepted = AcceptedAnswer(move=ending(LONG, answer=LONG), delivery="d")
     stored = {"text": LONG}
     sealed = accepted.to_json(stored)
     assert len(sealed) < 1000
-    found = Accepted.from_json(sealed, lambda _: stored)
+    found = AcceptedAnswer.from_json(sealed, lambda _: stored)
     assert found == accepted
     assert found.to_json(stored) == sealed
 
@@ -267,7 +263,7 @@ def test_a_seal_of_a_run_that_was_judged_at_once_says_all_of_the_run() -> None:
     verdict = replace(ending("Ja.", answer="Ja."), counters={"a": 1, "b": 2}, judged=True)
     move = JudgedRun.of(run, verdict, judged_ms=7).move
     assert (move.run_ended, move.judged, move.judged_ms, move.counters) == (True, True, 7, {"a": 2, "b": 2})
-    found = Accepted.from_json(Accepted(move=move, delivery="d").to_json({}), lambda _: {})
+    found = AcceptedAnswer.from_json(AcceptedAnswer(move=move, delivery="d").to_json({}), lambda _: {})
     assert found.move == move
 
 
@@ -433,5 +429,5 @@ def test_what_was_accepted_is_read_again_as_it_was_written() -> None:
         outcome=Outcome.PASSED_BY_FALLBACK,
         answer=Answer(response="Grüße\n", step="done", step_source="inferred"),
     )
-    accepted = Accepted(move=move, delivery="t0-a-2-3", mended={"ADR-001.md": "# ADR"})
-    assert Accepted.from_json(accepted.to_json({}), lambda _: {}) == accepted
+    accepted = AcceptedAnswer(move=move, delivery="t0-a-2-3", mended={"ADR-001.md": "# ADR"})
+    assert AcceptedAnswer.from_json(accepted.to_json({}), lambda _: {}) == accepted

@@ -6,25 +6,31 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.events import TurnParked, TurnRetrying
-from api_client.contract.issues import BadRequest, SettingsError, ValidationIssue
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict, Why
+from api_client.contract.errors import BadRequest, SettingsError
+from api_client.contract.escalation import DecisionKind, Escalation, InboxDecision, check_escalation
+from api_client.contract.event_kinds import TurnParked, TurnRetrying
+from api_client.contract.issue import ValidationIssue
 from api_client.contract.messages import broken_off, line_of
-from api_client.contract.policy import DecisionKind, Escalation, InboxDecision, check_escalation
-from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, RETRY, RUN, Link
 from api_client.contract.tool_calls import WaitingCall
-from api_client.contract.turn import Failing, Outcome, Turn, TurnRequest, TurnState
-from api_client.turns.record.encoding import Move, attempt_facts
-from worker.enforcement.going_on import go_on_feedback, incomplete_feedback
-from worker.runners.base import Completion, ErrorKind, Fault, RunResult, Verdict, Why
+from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
+from api_client.turns.record.moves import Move, attempt_facts
+from worker.enforcement.feedback import go_on_feedback, incomplete_feedback
+from worker.runners.base import RunResult
 from worker.turns.folders import may_be_recorded, works_in_files
-from worker.turns.transitions.after_judging import after_decision, after_giving_up
-from worker.turns.transitions.after_run import VERIFIER_TRIES, Delays, after_run, after_verification, service_said
+from worker.turns.transitions.after_decision import after_decision
+from worker.turns.transitions.after_judging import after_giving_up
+from worker.turns.transitions.after_run import after_run, service_said
+from worker.turns.transitions.after_verification import VERIFIER_TRIES, after_verification
+from worker.turns.transitions.backoff import Delays
 from worker.verification import Ground, VerificationResult
-from worker.verification.gates.gate import GateReport, GateResult, issue
-from worker.verification.phases import feedback_on
-from worker.verification.sub_agent import gates_result
+from worker.verification.gates.gate import GateReport, GateResult
+from worker.verification.gates.gate_codes import issue
+from worker.verification.phase_loop import feedback_on
+from worker.verification.result import gates_result
 
 _SILENT = VerificationResult(success=False, errors=["no verdict"], ground=Ground.NO_VERDICT)
 _REJECTED = VerificationResult(success=False, errors=["no docstring"], ground=Ground.VERDICT)
@@ -64,7 +70,7 @@ def test_gates_that_may_not_run_on_this_worker_end_the_turn_with_the_reason_and_
     refused = VerificationResult(success=False, errors=["no box here"], ground=Ground.REFUSED)
     _, move = verified(turn, refused)
     assert (move.next, move.judged) == (Link(FAIL, 1), False)
-    assert move.fields.values["failing"] == Failing(outcome=Outcome.ERROR, code="config", reason="no box here")
+    assert move.fields.values["failing"] == PendingFailure(outcome=Outcome.ERROR, code="config", reason="no box here")
 
 
 # What was found, told with file and line: in the end message, to the model of an escalation, after a person's note.
@@ -110,7 +116,7 @@ def test_the_model_of_an_escalation_is_told_file_and_line() -> None:
 
 
 def test_the_end_message_names_file_and_line() -> None:
-    failing = Failing(code="phase_not_verified", reason="rejected")
+    failing = PendingFailure(code="phase_not_verified", reason="rejected")
     ended = after_giving_up(turn_to_escalate(), Link(FAIL, 1), failing, [SYNTAX])
     assert f"- {TOLD}" in ended.answer.error.message
 

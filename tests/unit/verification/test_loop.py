@@ -18,10 +18,10 @@ from worker.verification import (
     PhaseRun,
     PhaseVerificationFailed,
     VerificationResult,
-    Verified,
+    VerifiedPhase,
     verify_with_retries,
 )
-from worker.verification.gates.output_tree import PREFIX, scratch_folder, sweep
+from worker.verification.gates.scratch import PREFIX, scratch_folder, sweep
 
 GOOD = VerificationResult(True, checks_passed=["files_exist"])
 
@@ -56,7 +56,7 @@ class Phase:
             raise verdict
         return verdict
 
-    async def go(self, max_retries: int = 3) -> Verified[str]:
+    async def go(self, max_retries: int = 3) -> VerifiedPhase[str]:
         return await verify_with_retries(
             self.run, self.verify, phase_id="entwurf", feedback=self.feedback, max_retries=max_retries
         )
@@ -273,7 +273,7 @@ async def test_the_last_feedback_is_archived(channel: FeedbackChannel) -> None:
 _DIES = """
 import os, signal, sys
 from pathlib import Path
-from worker.verification.gates.output_tree import scratch_folder
+from worker.verification.gates.scratch import scratch_folder
 with scratch_folder(Path(sys.argv[1])) as fresh:
     (fresh / "deep").mkdir()
     (fresh / "deep" / "file").touch()

@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from api_client.contract.declared import Invalid
-from api_client.contract.phases import GATES, PHASE, Phase, PhaseError, read_phases
+from api_client.contract.phase import Phase, read_phases
+from api_client.contract.phase_checks import GATES, PHASE, PhaseError
 from worker.verification import PhasesFileError, load_phases, parse_phases
-from worker.verification.gates.gate import CODES
-from worker.verification.gates.gate import GATES as RUNNABLE
+from worker.verification.gates.check import GATES as RUNNABLE
+from worker.verification.gates.gate_codes import CODES
 
 ROOT = Path(__file__).parents[3]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from worker.verification.sub_agent import NoVerdict, read_verdict
+from worker.verification.verdict import NoVerdict, read_verdict
 
 NONCE = "5f1c0ffee5f1c0ffee5f1c0ffee5f1c0"
 

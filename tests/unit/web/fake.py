@@ -13,21 +13,24 @@ from unittest.mock import AsyncMock
 from fastapi import FastAPI
 
 from api_client.client import TurnsClient
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.errors import HelixError, TurnNotFound
 from api_client.contract.events import RESET, Event
-from api_client.contract.issues import HelixError, TurnError, TurnNotFound
 from api_client.contract.marker import read_spans
-from api_client.contract.record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.figures import RetryRate, Stats, retry_rate_of, stats_of
+from api_client.contract.turn_error import TurnError
+from api_client.figures import RetryRate, Stats
+from api_client.figures.rollup import retry_rate_of, stats_of
 from api_client.notices import NoticeCounts
 from api_client.policies import Policies
-from api_client.policies.kept import Prompts
-from api_client.relay_state import NoAllowance, OwnerLimits, SeenRequest
+from api_client.policies.prompts import Prompts
+from api_client.relay_state.allowances import NoAllowance, OwnerLimits
+from api_client.relay_state.openwebui_seen import SeenRequest
 from api_client.store.audit import NotedOrder
-from api_client.turns.reader import QueuePlace
+from api_client.turns.sessions import QueuePlace
 from api_client.web.app import create_app
-from api_client.workers.reports import Standing
+from api_client.workers.standing import InstallationState
 
 TURN_ID = "t0-" + "5" * 32
 EPOCH = "abc123"
@@ -219,7 +222,7 @@ class FakeTurns:
             why=answering(()),
             messages=answering({}),
             lined_up=answering({}),
-            standing=answering(Standing(at=1_000.0)),
+            standing=answering(InstallationState(at=1_000.0)),
         )
         self.reader = self.submitter = self.canceller = self
         self.lists = SimpleNamespace(find=answering([]))

@@ -9,13 +9,12 @@ import pytest
 
 from api_client import api_keys as ring
 from api_client.api_keys import make_token, read_token
-from api_client.contract.issues import SettingsError
+from api_client.contract.errors import SettingsError
+from api_client.contract.owners import owner_of_key
 from api_client.contract.settings import Settings
-from api_client.contract.turn import owner_of_key
-from api_client.web import relay as module
 from api_client.web.app import serve
 from api_client.web.pages.visitor import COOKIE
-from api_client.web.relay import Guesses
+from api_client.web.relay.guesses import Guesses
 from tests.html import Document
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
@@ -377,7 +376,7 @@ def test_what_is_remembered_is_bounded_and_forgotten() -> None:
 
 
 def test_keys_that_an_address_sent_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_MOST_KNOWN", 3)
+    monkeypatch.setattr("api_client.web.relay.guesses._MOST_KNOWN", 3)
     guesses = Guesses(Clock())
     for number in range(5):
         guesses.tried("192.0.2.1", str(number), wrong=False)

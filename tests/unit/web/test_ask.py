@@ -17,12 +17,15 @@ from starlette.datastructures import Headers
 from starlette.requests import Request
 
 from api_client.contract.error_codes import ERROR_CODES, words_of
+from api_client.contract.image import MAX_IMAGES, images_named, read_image
 from api_client.contract.settings import Settings
-from api_client.contract.turn import MAX_IMAGES, DoubleText, TurnRequest, images_named, read_image
-from api_client.relay_state import NoAllowance
-from api_client.turns.submitter import digest
-from api_client.web.bodies.ask import Ask, read_ask, read_response_ask
-from api_client.web.errors import ApiError, readable
+from api_client.contract.turn import DoubleText, TurnRequest
+from api_client.relay_state.allowances import NoAllowance
+from api_client.turns.submission import digest
+from api_client.web.bodies.ask import Ask, read_ask
+from api_client.web.bodies.response_input import read_response_ask
+from api_client.web.errors import ApiError
+from api_client.web.language import readable
 from api_client.web.openwebui.background import TITLE_CHARS, answer_task, background_task, title_of
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from starlette.requests import Request
 
-from api_client.contract.issues import IdempotencyConflict, SessionBusy, StoreUnavailable
+from api_client.contract.errors import IdempotencyConflict, SessionBusy, StoreUnavailable
 from api_client.web.bodies import body
 from api_client.web.bodies.body import read_object
 from api_client.web.errors import ApiError

@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from uvicorn.server import ServerState
 
-from api_client.web.app import middleware
+from api_client.web.app import client_connection
 from tests.support import wait_until
 
 #: A client that sent these bytes; what it heard until the connection was closed.
@@ -21,7 +21,7 @@ Talk = Callable[[bytes], Any]
 
 async def _slow_app(scope: Any, receive: Any, send: Any) -> None:
     """Answers much later than a head may take."""
-    await asyncio.sleep(middleware.HEAD_SECONDS * 4)
+    await asyncio.sleep(client_connection.HEAD_SECONDS * 4)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"connection", b"close")]})
     await send({"type": "http.response.body", "body": b"late, and whole"})
 
@@ -29,8 +29,8 @@ async def _slow_app(scope: Any, receive: Any, send: Any) -> None:
 @pytest.fixture
 async def talk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Talk]:
     """What is sent lies in the kernel before the server looks: a slow machine makes no request late."""
-    monkeypatch.setattr(middleware, "HEAD_SECONDS", 0.2)
-    config = uvicorn.Config(_slow_app, http=middleware.ClientConnection, log_config=None, lifespan="off")
+    monkeypatch.setattr(client_connection, "HEAD_SECONDS", 0.2)
+    config = uvicorn.Config(_slow_app, http=client_connection.ClientConnection, log_config=None, lifespan="off")
     config.load()
     servers = []
 
@@ -40,7 +40,7 @@ async def talk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Talk]:
         client.sendall(data)
         client.setblocking(False)
         loop = asyncio.get_running_loop()
-        made = lambda: middleware.ClientConnection(config, ServerState(), {})  # noqa: E731 - a protocol factory
+        made = lambda: client_connection.ClientConnection(config, ServerState(), {})  # noqa: E731 - a protocol factory
         servers.append(await loop.create_server(made, sock=listener))
         heard = b""
         with client:
@@ -54,10 +54,10 @@ async def talk(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Talk]:
 
 
 async def test_a_client_that_sends_a_head_of_megabytes_reads_why_it_is_refused() -> None:
-    config = uvicorn.Config(_slow_app, http=middleware.ClientConnection, log_config=None, lifespan="off")
+    config = uvicorn.Config(_slow_app, http=client_connection.ClientConnection, log_config=None, lifespan="off")
     config.load()
     state = ServerState()
-    made = lambda: middleware.ClientConnection(config, state, {})  # noqa: E731 - a protocol factory
+    made = lambda: client_connection.ClientConnection(config, state, {})  # noqa: E731 - a protocol factory
     async with await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0) as server:
         reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nX-A: " + b"a" * 10_000_000)
@@ -70,11 +70,11 @@ async def test_a_client_that_sends_a_head_of_megabytes_reads_why_it_is_refused()
 
 
 async def test_a_refused_client_that_never_closes_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(middleware, "_LINGER_SECONDS", 0.1)
-    config = uvicorn.Config(_slow_app, http=middleware.ClientConnection, log_config=None, lifespan="off")
+    monkeypatch.setattr(client_connection, "_LINGER_SECONDS", 0.1)
+    config = uvicorn.Config(_slow_app, http=client_connection.ClientConnection, log_config=None, lifespan="off")
     config.load()
     state = ServerState()
-    made = lambda: middleware.ClientConnection(config, state, {})  # noqa: E731 - a protocol factory
+    made = lambda: client_connection.ClientConnection(config, state, {})  # noqa: E731 - a protocol factory
     async with await asyncio.get_running_loop().create_server(made, "127.0.0.1", 0) as server:
         _, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
         writer.write(b"no HTTP\r\n\r\n")
@@ -121,10 +121,10 @@ class Crowd:
     """A server with room for eight, and its clients by the address that they come from."""
 
     def __init__(self, app: Any = _hello, trusted: tuple[str, ...] = ()) -> None:
-        self.config = uvicorn.Config(app, http=middleware.ClientConnection, log_config=None, lifespan="off")
+        self.config = uvicorn.Config(app, http=client_connection.ClientConnection, log_config=None, lifespan="off")
         self.config.load()
         self.state = ServerState()
-        kind = middleware.ClientConnection.at_most(8, trusted)
+        kind = client_connection.ClientConnection.at_most(8, trusted)
         listener = socket.create_server(("127.0.0.1", 0), backlog=256)
         self.port: int = listener.getsockname()[1]
         loop = asyncio.get_running_loop()
@@ -215,8 +215,8 @@ async def test_a_trusted_proxys_idle_connections_are_left_alone() -> None:
 async def test_a_client_that_never_sends_a_byte_is_not_waited_for_as_long_as_for_a_head(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(middleware, "FIRST_BYTE_SECONDS", 0.2)
-    monkeypatch.setattr(middleware, "HEAD_SECONDS", 3600.0)
+    monkeypatch.setattr(client_connection, "FIRST_BYTE_SECONDS", 0.2)
+    monkeypatch.setattr(client_connection, "HEAD_SECONDS", 3600.0)
     async with Crowd() as crowd:
         silent, begun = await crowd.connect(), await crowd.connect()
         begun[1].write(b"GET / HT")

@@ -15,10 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from api_client.contract.events import TurnFinished
-from api_client.contract.marker import VisibleText, page_text, read_spans
+from api_client.contract.event_kinds import TurnFinished
+from api_client.contract.growing_text import VisibleText
+from api_client.contract.marker import page_text, read_spans
 from api_client.web.bodies import body
-from api_client.web.identity import signed_user
+from api_client.web.identity.signed_user import signed_user
 from api_client.web.openwebui.status import proof_of
 from api_client.web.streaming.reply import Reply
 from tests.unit.web.conftest import caller

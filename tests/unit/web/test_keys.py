@@ -14,12 +14,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from api_client.api_keys import ApiKey, add, read_keys, revoke
-from api_client.contract.issues import KeyNotFound, SettingsError
-from api_client.contract.turn import owner_of_name, owner_of_user
-from api_client.web.identity import signed_user
+from api_client.contract.errors import KeyNotFound, SettingsError
+from api_client.contract.owners import owner_of_name, owner_of_user
+from api_client.web.identity.signed_user import signed_user
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
-from worker.cli.nouns import keys as command
+from worker.cli.keys import keys as command
 
 BODY: dict[str, Any] = {"model": "scripted", "messages": [{"role": "user", "content": "hi"}]}
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.web.openwebui.answers import detached, noted
+from api_client.web.openwebui.attached import detached, noted
 
 TURN = Turn(
     turn_id="t0-" + "0" * 32,

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from api_client.contract.events import Event
 from api_client.contract.marker import page_text, read_spans
 from api_client.web.bodies.models import StreamMode
-from api_client.web.streaming.reply import PageReply, Reply, opening, page_of
+from api_client.web.streaming.reply import Reply, opening
+from api_client.web.streaming.reply_forms import PageReply, page_of
 from tests.unit.web.fake import event, finished
 from tests.unit.web.openwebui import Reader
 

@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
+from api_client.contract.errors import StoreUnavailable
 from api_client.contract.events import Event
-from api_client.contract.issues import StoreUnavailable
-from api_client.turns.reader import QueuePlace
+from api_client.turns.sessions import QueuePlace
 from api_client.web.openwebui.status import StatusLine
-from api_client.web.streaming.reply import LivePage, Reply
+from api_client.web.streaming.reply import Reply
+from api_client.web.streaming.reply_forms import LivePage
 from api_client.workers.reason import Reason, Wait
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, event, finished

@@ -14,19 +14,23 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseUsage
 
 from api_client.contract.events import KINDS, RESET, Event
-from api_client.contract.issues import TurnError
-from api_client.contract.marker import PATTERN, VisibleText, read_spans
+from api_client.contract.growing_text import VisibleText
+from api_client.contract.marker import PATTERN, read_spans
+from api_client.contract.turn_error import TurnError
 from api_client.web.bodies.models import StreamMode
 from api_client.web.errors import ApiError
-from api_client.web.listing import data_frame, encode, event_frame
-from api_client.web.openwebui.answers import GrowingHeader, fenced, unfenced
-from api_client.web.streaming.reply import LivePage, PageReply, Payload, Reply, TurnUsage, opening, page_of, turn_error
+from api_client.web.openwebui.front_matter import GrowingHeader, fenced, unfenced
+from api_client.web.streaming.payload import Payload
+from api_client.web.streaming.reply import Reply, opening, turn_error
+from api_client.web.streaming.reply_forms import LivePage, PageReply, page_of
+from api_client.web.streaming.token_usage import TurnUsage
+from api_client.web.wire import data_frame, encode, event_frame
 from tests.growth import assert_linear
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import EPOCH, FakeTurns, app_with, event, finished, passed
 from tests.unit.web.openwebui import Reader
 from worker.enforcement import strip_marker
-from worker.enforcement.documents.splice import marker_spans
+from worker.enforcement.documents.step import marker_spans
 
 PLAIN = Reply(turn_id="t0-1", model="scripted", created=1, locale="de")
 OPEN_WEBUI = Reply(turn_id="t0-1", model="scripted", created=1, locale="de", status=True)

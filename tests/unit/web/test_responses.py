@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletionChunk
 from api_client.contract.events import Event
 from api_client.contract.marker import read_spans
 from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
-from api_client.web.routes.responses import ResponseEvents, last_number
+from api_client.web.routes.response_objects import ResponseEvents, last_number
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, event, finished, passed
 from tests.unit.web.openwebui import Reader

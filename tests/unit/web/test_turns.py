@@ -11,14 +11,14 @@ import httpx2
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from api_client.contract.events import TurnFinished
-from api_client.contract.issues import StoreUnavailable
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.event_kinds import TurnFinished
 from api_client.contract.messages import broken_off, ending
-from api_client.web.openwebui.answers import failure_text
+from api_client.web.openwebui.failure import failure_text
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import EPOCH, TURN_ID, FakeTurns, app_with, event, finished, passed
 from worker.enforcement.validators.adr_structure import ADRStructureValidator
-from worker.runners.base import refused
+from worker.runners.transcript import refused
 
 TURN = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
 EVENTS = f"/v1/turns/{TURN_ID}/events"

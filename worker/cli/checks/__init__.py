@@ -13,11 +13,11 @@ import click
 
 from api_client.api_keys import unmatched_budgets
 from api_client.build_identity import build_identity
-from api_client.contract.issues import SettingsError
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load
 from worker.cli.checks.finding import Finding, report
 from worker.cli.config import describe
-from worker.cli.terminal import json_option, one_line
+from worker.cli.output import json_option, one_line
 from worker.logs import configure_logging
 
 
@@ -46,9 +46,12 @@ def _settings() -> list[dict[str, str]]:
 
 def examine() -> Iterator[Finding]:
     """Every finding, in the order in which one would repair them: causes before what follows from them."""
-    from worker.cli.checks.agents import workers
-    from worker.cli.checks.finding import machine
-    from worker.cli.checks.store import brokers, callers, notices, object_store
+    from worker.cli.checks.broker import brokers
+    from worker.cli.checks.callers import callers
+    from worker.cli.checks.machine import machine
+    from worker.cli.checks.notices import notices
+    from worker.cli.checks.object_store import object_store
+    from worker.cli.checks.workers import workers
 
     try:
         settings = load()
@@ -76,8 +79,9 @@ def examine() -> Iterator[Finding]:
 
 def _of_agents(settings: Settings) -> Iterator[Finding]:
     """Every model, and the Claude CLI where one uses it."""
-    from worker.cli.checks.agents import claude, models
-    from worker.cli.checks.finding import alike
+    from worker.cli.checks.claude import claude
+    from worker.cli.checks.machine import alike
+    from worker.cli.checks.models import models
 
     yield from models(settings)
     using = [model for model, runner in settings.models.items() if runner.partition(":")[0] == "claude_cli"]

@@ -1,37 +1,17 @@
-"""``turns stats`` and ``retry-rate``: how turns ended, what it cost, how often agents were asked again, and why."""
+"""``turns stats`` and ``retry-rate``: how turns ended, what it cost, and how often agents were asked again, and why."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import shutil
-import sys
-import time
 from collections.abc import Iterator
 from datetime import datetime
 
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import StoreUnavailable
 from api_client.contract.keys import BUCKETS
-from api_client.contract.turn import Turn
 from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, Duration, RetryRate, RuleRow, Share, Stats, TurnRow, share
-from api_client.figures.metrics import SPANS
-from api_client.overview import Overview, overview
-from api_client.store import heed_cancellation
-from api_client.workers.fleet import OwnerLine
-from worker.cli.terminal import (
-    json_option,
-    number_of,
-    one_line,
-    since_option,
-    span,
-    with_client,
-    write_json,
-    write_table,
-)
-from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, PLAIN, WARN, Line, styled
+from worker.cli.output import json_option, number_of, one_line, write_json, write_table
+from worker.cli.store_access import since_option, span, with_client
 
 #: Columns of a course of time: what was rejected most.
 _COLUMNS = 5
@@ -185,158 +165,3 @@ def _rule(row: RuleRow) -> tuple[str, ...]:
 def _took(duration: Duration) -> tuple[str, ...]:
     times = (duration.mean, duration.quantile(0.5), duration.quantile(0.95))
     return (duration.name, str(duration.count), *("-" if each is None else f"{each:.2f} s" for each in times))
-
-
-# ``turns top``: what runs now and how it goes, in a terminal: the overview page's facts, read over again.
-
-#: Another screen without a cursor, and back; to the first line; to the end of a line; to the end of the screen.
-_ENTER, _LEAVE, _HOME, _REST_OF_LINE, _REST = (
-    "\x1b[?1049h\x1b[?25l",
-    "\x1b[?25h\x1b[?1049l",
-    "\x1b[H",
-    "\x1b[K",
-    "\x1b[J",
-)
-_ROWS = 60
-
-
-@click.command()
-@click.option("--span", type=click.Choice(list(SPANS)), default="1h", show_default=True, help="Time the rates cover.")
-@click.option(
-    "--every", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True, help="Seconds between looks."
-)
-@click.option("--once", is_flag=True, help="Look once and end; so does a pipe.")
-@json_option
-def top(span: str, every: float, once: bool, as_json: bool) -> None:
-    """Show what runs and since when, which turns wait, how turns end, and which rule makes agents repeat themselves.
-
-    Ctrl-C ends it. With --json each look is one JSON text on a line.
-    """
-
-    async def look(client: TurnsClient) -> None:
-        if as_json or once or not sys.stdout.isatty():
-            while True:
-                seen = await overview(client, span, rows=_ROWS)
-                if as_json:
-                    write_json(seen.to_dict())
-                else:
-                    click.echo("\n".join(line.text for line in frame(seen, 120, _ROWS)))
-                if once or not as_json:
-                    return
-                heed_cancellation()
-                await asyncio.sleep(every)
-        with _screen():
-            while True:
-                await _draw(client, span)
-                heed_cancellation()
-                await asyncio.sleep(every)
-
-    with_client(look)
-
-
-@contextlib.contextmanager
-def _screen() -> Iterator[None]:
-    sys.stdout.write(_ENTER)
-    try:
-        yield
-    finally:
-        sys.stdout.write(_LEAVE)
-        sys.stdout.flush()
-
-
-async def _draw(client: TurnsClient, span: str) -> None:
-    size = shutil.get_terminal_size()
-    try:
-        lines = frame(await overview(client, span, rows=_ROWS), size.columns, size.lines - 1)
-    except StoreUnavailable as error:
-        lines = [Line(f"{time.strftime('%H:%M:%S')}  {error}; trying again", BAD)]
-    sys.stdout.write(_HOME + "".join(f"{styled(line)}{_REST_OF_LINE}\n" for line in lines) + _REST)
-    sys.stdout.flush()
-
-
-def frame(seen: Overview, width: int, height: int) -> list[Line]:
-    """Return what the terminal shows: ``height`` lines at most, none wider than ``width``. Pure."""
-    total, span = seen.figures.whole.total, seen.figures.span
-    waiting = f"{seen.states['queued']} waiting"
-    if seen.oldest_waiting:
-        waiting += f" ({seen.could_run} could run, oldest {_span(seen.at - seen.oldest_waiting)})"
-    clock = time.strftime("%H:%M:%S", time.localtime(seen.at))
-    head = [
-        Line(
-            f"{clock}  {seen.working} at work  {waiting}  {_workers(seen)}",
-            BOLD,
-        ),
-        Line(
-            f"last {span}: {total.turns} finished  {percent(seen.retry_rate)} asked again  "
-            + "  ".join(f"{count} {outcome}" for outcome, count in seen.figures.outcomes.items())
-        ),
-        Line(
-            f"{number_of(seen.dead_count, 'dead letter')}: turns dead list" if seen.dead_count else "no dead letters",
-            BAD if seen.dead_count else DIM,
-        ),
-    ]
-    if seen.parked_count:
-        head.append(Line(f"{seen.parked_count} waiting for a person: turns inbox list", WARN))
-    head += [Line(f"{each.message}: {each.fix}", WARN if each.severity == "warning" else BAD) for each in seen.alerts]
-    head += [
-        Line(f"{number_of(each.count, 'turn')}, {_span(seen.at - each.since)}: {each.wait.words()}", DIM)
-        for each in seen.waits
-    ]
-    rules = [
-        Line(f"  {row.name:<18} {percent(row.rate):>6}  {row.rejected} of {row.judged} answers rejected")
-        for row in seen.figures.rules
-    ]
-    latest = [_ended(turn) for turn in seen.latest[:5]]
-    owners = [_owner(each) for each in seen.owners] if len(seen.owners) > 1 else []
-    room = height - len(head) - len(rules) - len(latest) - len(owners) - 6 - 2 * bool(owners)
-    running = [_running(turn, seen) for turn in seen.longest[: max(1, room)]]
-    blocks = [
-        (head, ""),
-        (owners, "OWNERS"),
-        (running, "AT WORK, LONGEST FIRST"),
-        (rules, "REJECTED BY RULE"),
-        (latest, "LAST FINISHED"),
-    ]
-    lines: list[Line] = []
-    for block, title in blocks:
-        if block:
-            lines += [Line(""), Line(title, DIM)] if title else []
-            lines += block
-    return [
-        line if len(line.text) <= width else line._replace(text=line.text[: width - 1] + "…") for line in lines[:height]
-    ]
-
-
-def _workers(seen: Overview) -> str:
-    return f"{number_of(seen.fleet.agents, 'worker')}, {seen.fleet.free} of {seen.fleet.slots} slots free"
-
-
-def _running(turn: Turn, seen: Overview) -> Line:
-    started = seen.attempt_starts.get(turn.turn_id, 0.0)
-    attempt = f"attempt {turn.attempt}/{turn.max_attempts}"
-    state = "lost" if turn.turn_id in seen.lost else "stopping" if turn.stop else turn.state.value
-    age, agent = _span(seen.at - turn.created_at), _span(seen.at - started) if started else ""
-    text = f"  {age:>8}  {state:<10}  {attempt:<12} {agent:>8}  {turn.turn_id}  {one_line(turn.request.prompt, 60)}"
-    return Line(text, WARN if turn.attempt > 1 else PLAIN)
-
-
-def _owner(each: OwnerLine) -> Line:
-    share = f"weight {each.weight}" + (f", {each.at_once} at once" if each.at_once else "")
-    return Line(f"  {one_line(each.name, 40):<40}  {each.working:>4} at work  {each.waiting:>6} waiting  {share}")
-
-
-def _ended(turn: Turn) -> Line:
-    outcome = turn.outcome.value if turn.outcome else ""
-    took = _span(turn.finished_at - turn.created_at)
-    text = f"  {took:>8}  {outcome:<18}  {turn.turn_id}  {one_line(turn.request.prompt, 60)}"
-    return Line(text, GOOD if turn.outcome and turn.outcome.success else BAD)
-
-
-def _span(seconds: float) -> str:
-    """A duration in few letters: 4.2s, 41s, 3m20s, 2h05m."""
-    if seconds < 10:
-        return f"{max(0.0, seconds):.1f}s"
-    whole = int(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    return f"{whole // 60}m{whole % 60:02}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02}m"

@@ -6,8 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -15,87 +14,14 @@ import structlog
 
 from api_client import __version__
 from api_client.client import TurnsClient
-from api_client.contract.issues import HelixError, StoreUnavailable, TurnNotFound
-from api_client.contract.settings import Settings, load, require_store
-from api_client.contract.turn import Turn
-from api_client.figures.metrics import seconds_of
-from api_client.tracing import Span, endpoint, spans_of, why_off
-from worker.cli.terminal import json_option, write_json
+from api_client.contract.errors import HelixError, StoreUnavailable
+from api_client.contract.settings import load, require_store
+from api_client.figures.spans import seconds_of
+from api_client.tracing.switch import endpoint, why_off
+from worker.cli.figures.trace_sending import NotTaken, Send, SentTurns, send_next
+from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
 from worker.processes import programs
-
-# Sending, batch by batch. A receiver that is away is waited for; nothing is left out.
-
-Tree = tuple[Turn, list[Span]]
-Send = Callable[[Sequence[Tree]], bool]
-
-#: Turns in one request.
-BATCH = 50
-#: Whose models our runners reach, as the conventions call it.
-_PROVIDERS = {"claude_cli": "anthropic", "openai_http": "openai", "codex": "openai", "acp:gemini": "gcp.gemini"}
-
-
-class NotTaken(HelixError):
-    """The receiver does not answer, or refuses everything; the waiting traces are sent later."""
-
-    code = "traces_not_taken"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SentTurns:
-    """The turns that the receiver took, and those it refused while it took others."""
-
-    turns: int = 0
-    spans: int = 0
-    refused: tuple[str, ...] = ()
-
-
-async def send_next(client: TurnsClient, send: Send) -> SentTurns | None:
-    """Send the turns that come next; None when none waits. ``send`` may take long: it runs in a thread.
-
-    Raises:
-        NotTaken: the receiver took nothing; the same turns come next again. StoreUnavailable: the store is away.
-    """
-    batch = await client.untraced.next(BATCH)
-    if batch is None:
-        return None
-    providers = providers_of(client.settings)
-    found = [await _tree(client, turn_id, providers) for turn_id in batch.turn_ids]
-    trees = [tree for tree in found if tree is not None]
-    taken = trees
-    if trees and not await asyncio.to_thread(send, trees):
-        # Is the receiver away, or can it not read one of them? It must take nothing at all before it gets them singly.
-        if not await asyncio.to_thread(send, []):
-            raise NotTaken(
-                "the receiver of traces takes nothing; see OTEL_EXPORTER_OTLP_ENDPOINT, _HEADERS and its log"
-            )
-        taken = [tree for tree in trees if await asyncio.to_thread(send, [tree])]
-    await client.untraced.sent(batch)
-    there = {turn.turn_id for turn, _ in taken}
-    refused = tuple(turn.turn_id for turn, _ in trees if turn.turn_id not in there)
-    return SentTurns(turns=len(taken), spans=sum(len(spans) for _, spans in taken), refused=refused)
-
-
-def providers_of(settings: Settings) -> dict[str, str]:
-    """``gen_ai.provider.name`` of each model: openai of all other runners that ask a service, else their own name."""
-    return {model: _provider(spec, settings.of_model(model)) for model, spec in settings.models.items()}
-
-
-def _provider(spec: str, settings: Settings) -> str:
-    runner, _, option = spec.partition(":")
-    agent = f"{runner}:{option.partition(':')[0]}"
-    asks = runner != "scripted" and settings.openai_url
-    return _PROVIDERS.get(agent) or _PROVIDERS.get(runner) or ("openai" if asks else runner)
-
-
-async def _tree(client: TurnsClient, turn_id: str, providers: Mapping[str, str]) -> Tree | None:
-    """The turn's spans; None when its record has been deleted meanwhile."""
-    try:
-        turn = await client.reader.get(turn_id)
-        return turn, spans_of(turn, await client.reader.events(turn_id), providers)
-    except TurnNotFound:
-        return None
-
 
 log = structlog.get_logger()
 

@@ -1,8 +1,4 @@
-"""``turns demo``: a separate installation, and turns that go wrong in every way.
-
-Everything is the real thing but the agent, which plays a script: broker, Celery workers and relay are processes, and
-each message is sent by the ``openai`` client through ``POST /v1/chat/completions``.
-"""
+"""``turns demo``: a separate installation, and turns that go wrong in every way."""
 
 from __future__ import annotations
 
@@ -12,143 +8,28 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.events import AttemptOutput, Event
-from api_client.contract.issues import HelixError
+from api_client.contract.errors import HelixError
+from api_client.contract.event_kinds import AttemptOutput
+from api_client.contract.events import Event
 from api_client.contract.settings import Settings
-from api_client.contract.turn import Outcome, Turn
 from worker.cli.figures.stats import percent
+from worker.cli.installation.scenes import SCENES, Result, Scene
 from worker.cli.installation.up import Installation, plan
-from worker.cli.terminal import json_option, number_of, safe, write_json, write_table
+from worker.cli.output import json_option, number_of, safe, write_json, write_table
 from worker.cli.turns.timeline import BAD, BOLD, DIM, GOOD, WARN, Line, Timeline
 from worker.logs import configure_logging
 from worker.processes.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
-
-
-# Scenes of ``turns demo``: each message, what must come of it, and whether it did.
-#
-# What the agent writes is in ``worker/runners/scripted``: ``demo_de.yaml`` and ``demo_en.yaml``.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scene:
-    """One message of the demo, and what must come of it; else the demo has failed.
-
-    Attributes:
-        title: what the audience sees. de, en: what is sent, by language; the agent's script answers it.
-        outcome, attempts: what must come of it. step_source: where the step must come from; empty when nobody cares.
-        kill_worker: the worker is killed once the agent has begun to write.
-    """
-
-    title: str
-    de: str
-    en: str
-    outcome: Outcome = Outcome.PASSED_AFTER_RETRY
-    attempts: int = 2
-    step_source: str = "marker"
-    kill_worker: bool = False
-
-
-SCENES = (
-    Scene(
-        title="a good answer",
-        de="Wie sollen wir fehlgeschlagene Webhooks erneut zustellen?",
-        en="How should we redeliver failed webhooks?",
-        outcome=Outcome.PASSED,
-        attempts=1,
-    ),
-    Scene(
-        title="an answer that forgets its step marker",
-        de="Warum gehen uns bei einem Neustart Nachrichten verloren?",
-        en="Why do we lose messages when we restart?",
-    ),
-    Scene(
-        title="an agent that dies in mid-answer",
-        de="Welche Datenbank passt zu unserem Auftragsarchiv?",
-        en="Which database fits our order archive?",
-    ),
-    Scene(
-        title="an ADR that lacks one section: only that is asked for, the rest stays as it was",
-        de="Schreib ein ADR zum Wechsel von Cron zu Celery Beat.",
-        en="Write an ADR about replacing cron by Celery Beat.",
-    ),
-    Scene(
-        title="an agent that never writes the marker: the step is inferred, and labelled as inferred",
-        de="Kannst du uns beim Aufräumen der Log-Dateien helfen?",
-        en="Can you help us to clean up our log files?",
-        outcome=Outcome.PASSED_BY_FALLBACK,
-        attempts=3,
-        step_source="inferred",
-    ),
-    Scene(
-        title="an ADR that never gets its sections: the user reads an honest error",
-        de="Schreib ein ADR zur Umstellung auf ereignisbasierte Rechnungen.",
-        en="Write an ADR about invoices made from events.",
-        outcome=Outcome.FAILED,
-        attempts=3,
-        step_source="",
-    ),
-    Scene(
-        title="the worker is killed in the middle",
-        de="Erkläre ausführlich, wie ein Lease einen abgestürzten Worker erkennt.",
-        en="Explain in detail how a lease detects a crashed worker.",
-        outcome=Outcome.PASSED,
-        attempts=1,
-        kill_worker=True,
-    ),
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """The result of a scene. ``client_text`` is what the openai client received, ``client_error`` what it raised."""
-
-    scene: Scene
-    turn: Turn
-    seconds: float
-    client_text: str
-    client_error: str
-
-    @property
-    def problems(self) -> list[str]:
-        """Return how it differs from what the scene expects; empty when it does not."""
-        turn, scene = self.turn, self.scene
-        pairs: list[tuple[str, Any, Any]] = [
-            ("outcome", turn.outcome, scene.outcome),
-            ("attempts", turn.attempt, scene.attempts),
-            ("deliveries", turn.delivery, scene.attempts + scene.kill_worker),
-        ]
-        if scene.step_source:
-            pairs.append(("step_source", turn.step_source, scene.step_source))
-        found = [f"{name} is {is_!s}, not {wanted!s}" for name, is_, wanted in pairs if is_ != wanted]
-        if bool(self.client_text) != scene.outcome.success or bool(self.client_error) == scene.outcome.success:
-            found.append("the client did not see what the turn's record says")
-        return found
-
-    def to_dict(self) -> dict[str, Any]:
-        """The line of ``--json``."""
-        return {
-            "turn_id": self.turn.turn_id,
-            "scene": self.scene.title,
-            "outcome": self.turn.outcome.value if self.turn.outcome else None,
-            "attempts": self.turn.attempt,
-            "deliveries": self.turn.delivery,
-            "seconds": round(self.seconds, 2),
-            "step": self.turn.step,
-            "step_source": self.turn.step_source,
-            "as_expected": not self.problems,
-            "problems": self.problems,
-        }
 
 
 #: Shorter than the default, so that nobody waits long for the killed worker's turn.

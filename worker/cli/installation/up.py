@@ -16,27 +16,23 @@ from pathlib import Path
 
 import click
 
-from api_client.api_keys import make_token, require_budgets, write_private
-from api_client.contract.issues import SettingsError
-from api_client.contract.policy import offered_validators
+from api_client.api_keys import make_token, require_budgets
+from api_client.contract.errors import SettingsError
+from api_client.contract.offered import offered_validators
 from api_client.contract.settings import RUN_FILE, Settings, load, masked, shared
 from api_client.policies import Policies
-from api_client.tracing import endpoint, why_off
+from api_client.private_file import write_private
+from api_client.tracing.switch import endpoint, why_off
 from worker.backup.restore_mark import require_whole
-from worker.cli.checks.agents import problems
-from worker.cli.checks.finding import validators
+from worker.cli.checks.machine import validators
+from worker.cli.checks.models import problems
 from worker.cli.config import spell
-from worker.cli.installation.programs import (
-    CannotStart,
-    capacity,
-    free_port,
-    listening,
-    require_store_of,
-    store_named,
-    warn,
-)
-from worker.cli.installation.workers import say_what_it_waits_for
-from worker.cli.terminal import json_option, write_json
+from worker.cli.installation.listening import CannotStart, free_port
+from worker.cli.installation.starting import require_store_of, store_named, warn
+from worker.cli.installation.stopping import say_what_it_waits_for
+from worker.cli.installation.web import listening
+from worker.cli.installation.worker import capacity
+from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
 from worker.processes import programs
 from worker.processes.broker import EmbeddedBroker

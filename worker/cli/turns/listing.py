@@ -1,4 +1,4 @@
-"""``turns list``: which turns there are, by what they are; and finished ones, a page at a time, in constant memory."""
+"""Which turns a command is about: TURN_ID (an id, the beginning of one, or ``last``), and the options that filter."""
 
 from __future__ import annotations
 
@@ -10,27 +10,17 @@ from typing import Any, TypeVar
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import HelixError
-from api_client.contract.record import AttemptRecord
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.errors import HelixError
+from api_client.contract.owners import owner_named
 from api_client.contract.settings import load, require_store
-from api_client.contract.turn import Turn, TurnState, owner_named
-from api_client.index import SORTS, STATUSES, Cursor, Page, Search, find_turn, line_of, means_a_turn
+from api_client.contract.turn import Turn, TurnState
+from api_client.index.finding import find_turn, means_a_turn
+from api_client.index.line import line_of
+from api_client.index.search import SORTS, STATUSES, Cursor, Page, Search
 from api_client.workers.reason import Wait
-from worker.cli import NO
-from worker.cli.terminal import (
-    asked,
-    json_option,
-    moment,
-    one_line,
-    span,
-    whoami,
-    with_client,
-    write_json,
-    write_said,
-    write_table,
-)
-
-# Which turns a command is about: TURN_ID (an id, the beginning of one, or ``last``), and the options that filter.
+from worker.cli.output import json_option, moment, one_line, write_json, write_table
+from worker.cli.store_access import asked, span, with_client
 
 #: Turns among which a shell completes an id.
 _COMPLETED = 200
@@ -201,34 +191,3 @@ def _row(turn: Turn, wait: Wait | None) -> tuple[str, ...]:
         one_line(turn.flow, 16) or "-",
         one_line(turn.request.prompt, 60),
     )
-
-
-# ``turns sessions``: what workers keep for a session beside its turns.
-
-
-@click.group()
-def sessions() -> None:
-    """What workers keep for a session; `turns workers` shows it."""
-
-
-@sessions.command()
-@click.argument("session_id")
-@json_option
-def close(session_id: str, as_json: bool) -> None:
-    """End the idle agent that a worker keeps for the session's next message, which then starts a new one.
-
-    Exit code 1: none is kept, or it is at work.
-    """
-
-    async def closed(client: TurnsClient) -> str:
-        async with client.audit.noted("session close", by=whoami(), detail=session_id) as order:
-            worker = await client.sessions.close_agent(session_id)
-            order.refused = "" if worker else "no worker keeps an idle agent of it"
-        return worker
-
-    worker = with_client(closed)
-    said = f"{one_line(worker)} ends it within seconds"
-    none = f"no worker keeps an idle agent of session {one_line(session_id)}"
-    write_said(as_json, {"session_id": session_id, "worker": worker}, said if worker else none)
-    if not worker:
-        raise click.exceptions.Exit(NO)

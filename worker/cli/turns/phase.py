@@ -9,13 +9,15 @@ from typing import Any
 import click
 
 from api_client.client import TurnsClient
-from api_client.contract.issues import BadRequest, TurnNotFound
-from api_client.contract.phases import Phase, phase_session
+from api_client.contract.errors import BadRequest, TurnNotFound
+from api_client.contract.phase import Phase
+from api_client.contract.phase_place import phase_session
 from api_client.contract.settings import load
 from api_client.contract.turn import Turn
-from api_client.index import Search
+from api_client.index.search import Search
 from worker.cli import NO
-from worker.cli.terminal import json_option, one_line, with_client, write_json, write_list
+from worker.cli.output import json_option, one_line, write_json, write_list
+from worker.cli.store_access import with_client
 from worker.cli.turns.timeline import error_lines
 from worker.cli.turns.turn import follow
 from worker.verification.phases import load_phases, phases_file

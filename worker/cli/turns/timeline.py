@@ -14,12 +14,14 @@ from typing import NamedTuple, TextIO
 
 import click
 
+from api_client.contract import event_kinds
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
-from api_client.contract.issues import TurnError, ValidationIssue
-from api_client.contract.messages import handed_over, is_hand_over
-from api_client.pauses import clock_time
-from worker.cli.terminal import one_line, safe
+from api_client.contract.hand_overs import handed_over, is_hand_over
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.turn_error import TurnError
+from api_client.pauses.pause import clock_time
+from worker.cli.output import one_line, safe
 
 GOOD, BAD, WARN, DIM, BOLD, PLAIN = "green", "red", "yellow", "dim", "bold", ""
 
@@ -35,9 +37,9 @@ class Line(NamedTuple):
 def describe(event: Event) -> list[Line]:
     """Return what an event says, in one line and its details; nothing for a piece of the answer or an unknown kind."""
     match event.body:
-        case kinds.Unknown():
+        case event_kinds.Unknown():
             return []
-        case kinds.LogReset(reason=reason):
+        case event_kinds.LogReset(reason=reason):
             return [Line(f"from the start again: {one_line(reason)}", WARN)]
         case body if isinstance(body, kinds.OfTurn):
             return _of_turn(body)
@@ -67,77 +69,77 @@ def _place(issue: ValidationIssue) -> str:
 
 def _of_turn(body: kinds.OfTurn) -> list[Line]:
     match body:
-        case kinds.TurnQueued(position=ahead):
+        case event_kinds.TurnQueued(position=ahead):
             return [Line(f"queued, {_count(ahead, 'turn')} of this session before it" if ahead else "queued")]
-        case kinds.TurnRetrying():
+        case event_kinds.TurnRetrying():
             return _retrying(body)
-        case kinds.TurnFallback():
+        case event_kinds.TurnFallback():
             codes = ", ".join(map(one_line, body.codes))
             return [Line(f"fallback on the best answer{': ' + codes if codes else ''}", WARN)]
-        case kinds.TurnMended():
+        case event_kinds.TurnMended():
             return _mended(body)
-        case kinds.TurnEscalated():
+        case event_kinds.TurnEscalated():
             to = "a person" if body.stage == 2 else f"model {one_line(body.model)}"
             return [Line(f"escalated to {to}", WARN), *issue_lines(body.issues)]
-        case kinds.TurnParked():
+        case event_kinds.TurnParked():
             said = f"waits for a decision, {body.timeout_seconds:g} s at most, then {one_line(body.default)}"
             hint = Line(f"turns inbox show {one_line(body.turn_id)}", DIM, detail=True)
             return [Line(said, f"{BOLD} {WARN}"), hint]
-        case kinds.TurnDecided():
+        case event_kinds.TurnDecided():
             note = f": {one_line(body.note)}" if body.note else ""
             who = " for ".join(filter(None, [body.by, body.for_]))
             return [Line(f"{one_line(who)} decided: {one_line(body.kind)}{note}", BOLD)]
-        case kinds.TurnPaused():
+        case event_kinds.TurnPaused():
             until = f" until {clock_time(body.until, time.time())}" if body.until else ""
             return [Line(f"waits{until}: {body.what} paused{': ' * bool(body.reason)}{one_line(body.reason)}", WARN)]
-        case kinds.TurnResumed():
+        case event_kinds.TurnResumed():
             return [Line("goes on")]
-        case kinds.TurnStopping():
+        case event_kinds.TurnStopping():
             return [Line(f"stopping: {one_line(body.reason)}", WARN)]
-        case kinds.TurnFinished():
+        case event_kinds.TurnFinished():
             return _finished(body)
 
 
 def _of_attempt(body: kinds.OfAttempt) -> list[Line]:
     match body:
-        case kinds.AttemptStarted():
+        case event_kinds.AttemptStarted():
             by = f" on {one_line(body.worker)}" if body.worker else ""
             return [Line(f"attempt {body.attempt}{_of(body.max_attempts)} started{by}, delivery {body.delivery}", BOLD)]
-        case kinds.AttemptOutput():
+        case event_kinds.AttemptOutput():
             return []
-        case kinds.AttemptReset():
+        case event_kinds.AttemptReset():
             return [Line(f"the agent begins again: {one_line(body.reason)}", DIM)]
-        case kinds.AttemptTool():
+        case event_kinds.AttemptTool():
             return [Line(f"tool {one_line(body.name)} {one_line(body.detail)}", DIM)]
-        case kinds.AttemptNote():
+        case event_kinds.AttemptNote():
             return [Line(one_line(body.text), DIM)]
-        case kinds.AttemptCompleted():
+        case event_kinds.AttemptCompleted():
             verdict, reason = one_line(body.verdict), one_line(body.reason)
             style = PLAIN if verdict == "complete" else WARN
             return [Line(f"attempt {body.attempt} {verdict}{': ' + reason if reason else ''}", style)]
-        case kinds.AttemptAccepted():
+        case event_kinds.AttemptAccepted():
             return [Line(f"attempt {body.attempt} accepted", GOOD), *issue_lines(body.issues)]
-        case kinds.AttemptRejected():
+        case event_kinds.AttemptRejected():
             return [Line(f"attempt {body.attempt} rejected", BAD), *issue_lines(body.issues)]
-        case kinds.AttemptLost():
+        case event_kinds.AttemptLost():
             what = handed_over(body.during) if is_hand_over(body.during) else f"worker lost in delivery {body.delivery}"
             lost = f"attempt {body.attempt}: {what}, its draft is taken back"
             return [Line(lost, WARN)]
-        case kinds.GateChecked() | kinds.VerifierStarted() | kinds.VerifierJudged():
+        case event_kinds.GateChecked() | event_kinds.VerifierStarted() | event_kinds.VerifierJudged():
             return _of_phase(body)
 
 
-def _of_phase(body: kinds.GateChecked | kinds.VerifierStarted | kinds.VerifierJudged) -> list[Line]:
+def _of_phase(body: event_kinds.GateChecked | event_kinds.VerifierStarted | event_kinds.VerifierJudged) -> list[Line]:
     match body:
-        case kinds.GateChecked():
+        case event_kinds.GateChecked():
             said = one_line(body.skipped) or ("passed" if body.passed else "failed")
             style = DIM if body.skipped else GOOD if body.passed else BAD
             return [Line(f"gate {one_line(body.gate)}: {said}", style), *issue_lines(body.issues)]
-        case kinds.VerifierStarted():
+        case event_kinds.VerifierStarted():
             return [Line(f"verifier started, model {one_line(body.model)}")]
-        case kinds.VerifierJudged(success=True):
+        case event_kinds.VerifierJudged(success=True):
             return [Line("verifier: accepted", GOOD)]
-        case kinds.VerifierJudged():
+        case event_kinds.VerifierJudged():
             errors = [Line(one_line(error), BAD, detail=True) for error in body.errors]
             return [Line(f"verifier: not verified ({one_line(body.ground)})", BAD), *errors]
 
@@ -146,7 +148,7 @@ def _of(max_attempts: int) -> str:
     return f"/{max_attempts}" if max_attempts else ""
 
 
-def _retrying(body: kinds.TurnRetrying) -> list[Line]:
+def _retrying(body: event_kinds.TurnRetrying) -> list[Line]:
     wait = f" in {body.delay_seconds:g} s" if body.delay_seconds else ""
     reason = f" (reason: {one_line(body.reason)})" if body.reason else ""
     if body.model:
@@ -156,14 +158,14 @@ def _retrying(body: kinds.TurnRetrying) -> list[Line]:
     return [head, *(Line(f"| {one_line(line)}", DIM, detail=True) for line in feedback)]
 
 
-def _mended(body: kinds.TurnMended) -> list[Line]:
+def _mended(body: event_kinds.TurnMended) -> list[Line]:
     source = f" ({one_line(body.step_source)})" if body.step_source else ""
     step = f", step {one_line(body.step)}{source}" if body.step else ""
     changes = [Line(one_line(change), DIM, detail=True) for change in body.changes]
     return [Line(f"fallback changed the answer{step}", WARN), *changes]
 
 
-def _finished(body: kinds.TurnFinished) -> list[Line]:
+def _finished(body: event_kinds.TurnFinished) -> list[Line]:
     counts = f"{_count(body.attempts, 'attempt')}, {_count(body.deliveries, 'delivery', 'deliveries')}"
     head = Line(f"{one_line(body.outcome)}  ({counts})", f"{BOLD} {GOOD if body.success else BAD}")
     return [head, *(Line(text, BAD, detail=True) for text in error_lines(body.error))]
@@ -185,21 +187,21 @@ def _count(number: int, one: str, many: str = "") -> str:
 def _doing(body: kinds.Body) -> str | None:
     """Return what goes on after this event until the next; None when it changes nothing about that."""
     match body:
-        case kinds.TurnQueued():
+        case event_kinds.TurnQueued():
             return "waiting for a worker"
-        case kinds.AttemptStarted():
+        case event_kinds.AttemptStarted():
             return f"attempt {body.attempt}{_of(body.max_attempts)} running"
-        case kinds.AttemptCompleted():
+        case event_kinds.AttemptCompleted():
             return f"attempt {body.attempt} being judged"
-        case kinds.AttemptLost():
+        case event_kinds.AttemptLost():
             return "waiting for another worker"
-        case kinds.TurnRetrying():
+        case event_kinds.TurnRetrying():
             return f"attempt {body.attempt}{_of(body.max_attempts)} waiting for a worker"
-        case kinds.TurnFallback():
+        case event_kinds.TurnFallback():
             return "repairing the answer"
-        case kinds.TurnStopping():
+        case event_kinds.TurnStopping():
             return "stopping"
-        case kinds.TurnFinished():
+        case event_kinds.TurnFinished():
             return ""
         case _:
             return None
@@ -223,11 +225,11 @@ class Timeline:
     def show(self, event: Event) -> None:
         """Write an event; a piece of the answer only moves the counter."""
         body = event.body
-        if isinstance(body, kinds.AttemptOutput):
+        if isinstance(body, event_kinds.AttemptOutput):
             self._written += len(body.text)
             self.tick()
             return
-        if isinstance(body, kinds.AttemptStarted | kinds.AttemptReset | kinds.LogReset):
+        if isinstance(body, event_kinds.AttemptStarted | event_kinds.AttemptReset | event_kinds.LogReset):
             self._written = 0
             self._details_seen.clear()
         if (doing := _doing(body)) is not None:
@@ -239,7 +241,7 @@ class Timeline:
     def _new(self, event: Event) -> list[Line]:
         """Word an event; issues that a gate of this attempt or its rejection has shown are not shown again."""
         lines = describe(event)
-        if isinstance(event.body, kinds.AttemptRejected | kinds.TurnEscalated):
+        if isinstance(event.body, event_kinds.AttemptRejected | event_kinds.TurnEscalated):
             lines = [line for line in lines if not line.detail or line.text not in self._details_seen]
         self._details_seen.update(line.text for line in lines if line.detail)
         return lines

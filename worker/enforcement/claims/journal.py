@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, NamedTuple
 
-from api_client.contract.record import AttemptRecord
+from api_client.contract.attempt_record import AttemptRecord
 
 #: ``write`` changes the file in ``what``; ``run`` is a command; ``read`` changes nothing; of ``other`` nobody knows.
 CallKind = Literal["write", "run", "read", "other"]
@@ -145,8 +145,6 @@ class JournalWriter:
         for name in list(self._open):
             self.end(name, ok=None, ran=False)
 
-
-# Which commands run tests, and what test runners print. Both name common ones; the rule has an option for more.
 
 _HEREDOC = re.compile(r"<<-?\s*['\"]?(\w{1,40})['\"]?\n.*?^\s*\1$", re.DOTALL | re.MULTILINE)
 _SEGMENT = re.compile(r"&&|\|\|?|[;\n]")

@@ -18,7 +18,7 @@ from typing import Literal
 
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import Outline, lines_of
-from worker.enforcement.documents.splice import strip_marker
+from worker.enforcement.documents.step import strip_marker
 
 #: ``file``: a file was created or changed. ``tests``: tests pass, or were run. ``command``: the same of a command.
 #: ``files``: a number of files were created or changed.
@@ -55,8 +55,8 @@ _W = SimpleNamespace(
     }
 )
 
-# Inline code hides behind one sign for each character: a path, or other code.
 
+# Inline code hides behind one sign for each character: a path, or other code.
 _PATH, _CODE = "\ue000", "\ue001"
 _NAME = (
     rf"(?:~?/|\.{{1,2}}/)?(?:[\w.@+-]{{1,80}}/){{0,20}}[\w.@+-]{{0,80}}\.(?:{_W.endings})"

@@ -12,8 +12,9 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from api_client.contract.marker import candidates
-from worker.enforcement.documents import frontmatter
-from worker.enforcement.documents.document import has_content, is_json, parse
+from worker.enforcement.documents import header_lines
+from worker.enforcement.documents.content import has_content, is_json
+from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import lines_of, may_hold_fences, outline
 from worker.enforcement.documents.part import (
     CRITERIA,
@@ -23,24 +24,14 @@ from worker.enforcement.documents.part import (
     fence_of,
     header_key,
     in_header,
-    key,
     lines_range,
-    required,
     section_title,
 )
-from worker.enforcement.documents.splice import closed_fences, strip_marker
-from worker.enforcement.replies.evidence import (
-    CUT,
-    announces,
-    around,
-    fences_of,
-    introduces,
-    is_remark,
-    is_section,
-    is_talk,
-    speech,
-    unframed,
-)
+from worker.enforcement.documents.splice import closed_fences
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.documents.titles import key, required
+from worker.enforcement.replies.evidence import announces, introduces, is_remark, is_section, is_talk, speech
+from worker.enforcement.replies.frames import CUT, around, fences_of, unframed
 
 #: More lines are not a header.
 _MAX_HEADER = 2_000
@@ -276,7 +267,7 @@ def _body_alone(text: str, rest: str, answer: str, title: str) -> tuple[str, boo
 def _may_stand(body: str, answer: str, title: str) -> bool:
     """True when a text without a heading is not in the answer already, and has the form of such a section."""
     paragraphs = body.split("\n\n")
-    if not body or len(body) > _MAX_BODY or body.startswith("---") or frontmatter.blocks(paragraphs[0]):
+    if not body or len(body) > _MAX_BODY or body.startswith("---") or header_lines.blocks(paragraphs[0]):
         return False
     if any(len(part.strip()) >= _MIN_REPEATED and part.strip() in answer for part in paragraphs):
         return False
@@ -306,10 +297,10 @@ def _yaml_texts(text: str) -> list[str]:
             continue
         if line.rstrip() == "---":
             end = next((n for n in range(number, min(len(lines), start + _MAX_HEADER)) if _is_header_rule(lines[n])), 0)
-            if end and frontmatter.blocks("\n".join(lines[number:end])):
+            if end and header_lines.blocks("\n".join(lines[number:end])):
                 between.append("\n".join(lines[number:end]))
                 number = end + 1
-        elif frontmatter.blocks(line) or _FIELD.match(line.strip()):
+        elif header_lines.blocks(line) or _FIELD.match(line.strip()):
             while number < len(lines) and lines[number].strip() and not lines[number].startswith(("---", "#", "`")):
                 number += 1
             bare.append("\n".join(lines[start:number]))
@@ -323,8 +314,8 @@ def _read_yaml(yaml_text: str, asked: Collection[str]) -> tuple[str, dict[str, s
     ends = (n for n, line in enumerate(lines) if line.rstrip() in ("---", "...") or line.startswith("# ADR-"))
     lines = lines[: next(ends, len(lines))]
     text = strip_marker("\n".join(lines).rstrip())
-    text = text if frontmatter.blocks(text) else _fields_listed(lines)
-    whole = YAML_HEADER in asked and len(set(frontmatter.blocks(text)) & {*frontmatter.FIELDS}) > 1
+    text = text if header_lines.blocks(text) else _fields_listed(lines)
+    whole = YAML_HEADER in asked and len(set(header_lines.blocks(text)) & {*header_lines.FIELDS}) > 1
     offered = {name: _key_of(text, name) for part in asked if (name := header_key(part))}
     return text if whole else "", {name: value for name, value in offered.items() if value}
 
@@ -338,21 +329,21 @@ def _better(new: str, old: str) -> str:
 
 def _key_of(text: str, name: str) -> str:
     """The lines of one key, also where ``files`` itself is left out, or the line is a list's item or in code."""
-    if found := frontmatter.key_lines(text, name):
+    if found := header_lines.key_lines(text, name):
         return found
-    keys = set(frontmatter.blocks(text))
-    if name == FILES and keys and keys <= frontmatter.LISTS and frontmatter.mapping(text):
+    keys = set(header_lines.blocks(text))
+    if name == FILES and keys and keys <= header_lines.LISTS and header_lines.mapping(text):
         return "files:\n" + "\n".join(f"  {line}" for line in text.split("\n"))
     matches = (_FIELD.match(line.strip()) for line in text.split("\n"))
     field = next((one for one in matches if one and one[1] == name), None)
-    return frontmatter.key_lines(f"{name}: {field[2]}", name) if field else ""
+    return header_lines.key_lines(f"{name}: {field[2]}", name) if field else ""
 
 
 def _fields_listed(lines: Sequence[str]) -> str:
     """Fields that are in a list or in bold letters, as YAML; empty where they are not YAML."""
     found = [one for line in lines if (one := _FIELD.match(line.strip()))]
     text = "\n".join(f"{one[1]}: {one[2]}" for one in found)
-    return text if frontmatter.mapping(text) else ""
+    return text if header_lines.mapping(text) else ""
 
 
 def _is_header_rule(line: str) -> bool:
@@ -360,7 +351,7 @@ def _is_header_rule(line: str) -> bool:
 
 
 def _worth(header: str) -> tuple[bool, int]:
-    return frontmatter.mapping(header) is not None, len(set(frontmatter.blocks(header)) & {*frontmatter.FIELDS})
+    return header_lines.mapping(header) is not None, len(set(header_lines.blocks(header)) & {*header_lines.FIELDS})
 
 
 def own_parts(answer: str, parts: Collection[str], reply: str) -> dict[str, str]:

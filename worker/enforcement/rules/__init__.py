@@ -3,21 +3,21 @@
 docs/rules/ has a page for each. ``worker.enforcement.policies`` reads the file that names them.
 """
 
+from worker.enforcement.rules.citations import Citations as Citations
 from worker.enforcement.rules.claims import Claims as Claims
-from worker.enforcement.rules.external import CommandRule as CommandRule
-from worker.enforcement.rules.external import LlmJudge as LlmJudge
-from worker.enforcement.rules.markdown import Citations as Citations
-from worker.enforcement.rules.markdown import CodeBlocks as CodeBlocks
-from worker.enforcement.rules.markdown import Language as Language
-from worker.enforcement.rules.markdown import LinksRule as LinksRule
-from worker.enforcement.rules.markdown import Structure as Structure
+from worker.enforcement.rules.code_blocks import CodeBlocks as CodeBlocks
+from worker.enforcement.rules.forbidden import ForbiddenRule as ForbiddenRule
+from worker.enforcement.rules.json_schema import JsonSchema as JsonSchema
+from worker.enforcement.rules.language import Language as Language
+from worker.enforcement.rules.length import Length as Length
+from worker.enforcement.rules.links import LinksRule as LinksRule
+from worker.enforcement.rules.llm_judge import LlmJudge as LlmJudge
+from worker.enforcement.rules.program_rule import CommandRule as CommandRule
+from worker.enforcement.rules.pydantic_model import PydanticModel as PydanticModel
+from worker.enforcement.rules.regex import Regex as Regex
 from worker.enforcement.rules.rule import Rule as Rule
 from worker.enforcement.rules.rule import option as option
-from worker.enforcement.rules.texts import Forbidden as Forbidden
-from worker.enforcement.rules.texts import JsonSchema as JsonSchema
-from worker.enforcement.rules.texts import Length as Length
-from worker.enforcement.rules.texts import PydanticModel as PydanticModel
-from worker.enforcement.rules.texts import Regex as Regex
+from worker.enforcement.rules.structure import Structure as Structure
 
 #: The rules by the names that a policy file gives them.
 RULES: dict[str, type[Rule]] = {
@@ -27,7 +27,7 @@ RULES: dict[str, type[Rule]] = {
         Claims,
         CodeBlocks,
         CommandRule,
-        Forbidden,
+        ForbiddenRule,
         JsonSchema,
         Language,
         Length,

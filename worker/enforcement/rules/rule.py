@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from api_client.contract.issues import ValidationIssue
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, ResponseValidator, codes_beside, worded
+from worker.enforcement.validators.codes import DEFAULT_LOCALE
+from worker.enforcement.validators.validator import ResponseValidator
 
 
 def option(default: Any, what: str) -> Any:
@@ -44,19 +44,3 @@ class Rule(ResponseValidator):
     def words_in(self, context: Mapping[str, Any]) -> str:
         """The locale to speak: the turn's, else the rule's own."""
         return str(context.get("locale", self.locale))
-
-
-# The codes of the rules with options, ``codes.toml``: as enforcement's table. docs/rules/ lists them by rule.
-
-RULE_CODES = codes_beside(__file__)
-
-
-def rule_issue(
-    code: str, locale: str, /, *, line: int = 0, file: str = "", part: str = "", **values: Any
-) -> ValidationIssue:
-    """An issue of this table. Values fill its templates; long or unprintable ones are clipped.
-
-    Raises:
-        KeyError: the code is not in the table, or a value of its templates is missing.
-    """
-    return worded(RULE_CODES[code], code, locale, line=line, file=file, part=part, **values)

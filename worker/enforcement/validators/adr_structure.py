@@ -10,25 +10,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from api_client.contract.issues import ValidationIssue
-from api_client.contract.marker import STEPS, UNKNOWN
-from worker.enforcement.documents.document import MAX_ADRS, Adr, Section, Text, content, parse, texts_of
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.documents.adr import MAX_ADRS, Adr, Section
+from worker.enforcement.documents.content import content
+from worker.enforcement.documents.document import Text, texts_of
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
 from worker.enforcement.documents.outline import lines_of
-from worker.enforcement.documents.part import (
-    CRITERIA,
-    REQUIRED_SECTIONS,
-    SECTION_TITLES,
-    STEP_MARKER,
-    YAML_HEADER,
-    asked_as,
-    field_part,
-    key,
-    plain,
-    section_part,
-)
-from worker.enforcement.documents.splice import infer_step, put_marker, strip_marker, trailing_marker
-from worker.enforcement.validators.codes import DEFAULT_LOCALE, ResponseValidator, issue, words
+from worker.enforcement.documents.part import CRITERIA, YAML_HEADER, field_part, section_part
+from worker.enforcement.documents.titles import REQUIRED_SECTIONS, SECTION_TITLES, asked_as, key, plain
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue
+from worker.enforcement.validators.validator import ResponseValidator
 
 REQUIRED_FIELDS = ("adr_id", "title", "status")
 MIN_CRITERIA = 3
@@ -132,63 +123,3 @@ def _criteria(adr: Adr, section: Section, hidden: set[int]) -> int:
     """Return how many criteria a section has, sub-sections included: checkboxes, checked or not, and numbered items."""
     shown = content(adr.out, section.line + 1, section.end)
     return sum(1 for number, line in shown if number not in hidden and _CRITERION.match(line))
-
-
-# Every answer ends with a step marker (ADR-038 section 2, as repaired by ADR-036; docs/enforcement.md).
-
-#: Key of the context that tells the re-validation which step the fallback put in: only it may write ``unknown``.
-FALLBACK_STEP = "fallback_step"
-
-
-class StepMarkerValidator(ResponseValidator):
-    """The last marker outside code and quotes names one of the six steps, in any letter case."""
-
-    name = "step_marker"
-    bounded: ClassVar[bool] = True
-    VALID_STEPS = frozenset(STEPS)
-
-    def __init__(self, locale: str = DEFAULT_LOCALE) -> None:
-        self.locale = locale
-
-    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """MISSING_STEP_MARKER or INVALID_STEP; warnings for several markers and for text after the last."""
-        locale = str(context.get("locale", self.locale))
-        found = parse(response).markers
-        if not found:
-            return [issue("MISSING_STEP_MARKER", locale, part=STEP_MARKER)]
-        last, issues = found[-1], []
-        line = response.count("\n", 0, last.start) + 1
-        if last.step is None and not (last.value.lower() == UNKNOWN and context.get(FALLBACK_STEP) == UNKNOWN):
-            issues.append(issue("INVALID_STEP", locale, line=line, part=STEP_MARKER, step=last.value))
-        if len(found) > 1:
-            issues.append(issue("SEVERAL_STEP_MARKERS", locale, line=line, count=len(found)))
-        if response[last.end :].strip():
-            issues.append(issue("TEXT_AFTER_MARKER", locale, line=line))
-        return issues
-
-    def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """Infer the step and append its marker, or put it in the place of a wrong one; None when a valid one is there.
-
-        With no sign of a step the marker says ``unknown``: an honest gap rather than a ``done`` that nobody wrote.
-        """
-        last = trailing_marker(response)
-        if last is not None and last.step:
-            return None
-        return put_marker(
-            response, infer_step(strip_marker(response))
-        )  # the same text when it says ``unknown`` already, and rightly
-
-    def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """Which step was put in."""
-        last = trailing_marker(after)
-        if last is None:
-            return ()
-        locale = str(context.get("locale", self.locale))
-        if last.value == UNKNOWN:
-            german, english = (
-                "STEP-Marker ergänzt: {} (Schritt nicht erkennbar)",
-                "STEP marker added: {} (no step to see)",
-            )
-            return (words(locale, german, english).format(UNKNOWN),)
-        german, english = "STEP-Marker ergänzt: {} (aus der Antwort erschlossen)", "STEP marker added: {} (inferred)"
-        return (words(locale, german, english).format(last.value),)

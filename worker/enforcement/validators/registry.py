@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from api_client.contract.policy import GROUP, installed_validators, not_offered, offered_validators
+from api_client.contract.offered import GROUP, installed_validators, not_offered, offered_validators
 from worker.enforcement.validators import (
     ADRStructureValidator,
     FileExistenceValidator,

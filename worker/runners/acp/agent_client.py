@@ -53,11 +53,11 @@ _CALL = ("kind", "title", "locations", "rawInput", "rawOutput", "content", "stat
 _OUTPUT = 20_000
 
 
-class Gone(Exception):
+class AgentGone(Exception):
     """The agent's output has ended."""
 
 
-class Failed(Exception):
+class RequestFailed(Exception):
     """A request was answered with an error."""
 
     def __init__(self, method: str, error: Mapping[str, Any]) -> None:
@@ -81,7 +81,7 @@ def end_in_answer(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] |
     if message.get("id") != asked or "method" in message:
         return None
     if isinstance(error := message.get("error"), dict):
-        raise Failed("session/prompt", error)
+        raise RequestFailed("session/prompt", error)
     result = message.get("result")
     return result if isinstance(result, dict) else {}
 
@@ -281,7 +281,7 @@ class Client:
             self._request("session/set_mode", {"sessionId": self.session, "modeId": mode})
         try:
             end = self._prompt(_mapping(can.get("promptCapabilities")), ENDS[version])
-        except (Gone, Failed):
+        except (AgentGone, RequestFailed):
             if not self._asked:
                 raise
             end = {}  # it was asked to stop, and how it does that says nothing
@@ -449,12 +449,12 @@ class Client:
             return str(permit_client.NO)
 
     def _request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Ask, and wait for the answer. Raises ``Failed``: the answer is an error."""
+        """Ask, and wait for the answer. Raises ``RequestFailed``: the answer is an error."""
         asked = self._send(method, params)
         while (message := self._next()).get("id") != asked or "method" in message:
             self._take(message)
         if isinstance(error := message.get("error"), dict):
-            raise Failed(method, error)
+            raise RequestFailed(method, error)
         return _mapping(message.get("result"))
 
     def _send(self, method: str, params: Mapping[str, Any]) -> int:
@@ -471,10 +471,10 @@ class Client:
                 self._stdin.write(json.dumps(message).encode() + b"\n")
                 self._stdin.flush()
         except (OSError, ValueError) as error:
-            raise Gone from error
+            raise AgentGone from error
 
     def _next(self) -> dict[str, Any]:
-        """The agent's next message; any other line is counted. Raises ``Gone``."""
+        """The agent's next message; any other line is counted. Raises ``AgentGone``."""
         while line := self._stdout.readline(_MAX_LINE):
             try:
                 message = json.loads(line)
@@ -483,7 +483,7 @@ class Client:
             if isinstance(message, dict):
                 return message
             self._skipped += bool(line.strip())
-        raise Gone
+        raise AgentGone
 
     def cancel(self) -> None:
         """Ask it to stop; for the handler of a signal."""
@@ -494,7 +494,7 @@ class Client:
             self._lock.release()
 
     def _interrupt(self) -> None:
-        """Have it stop, since a person is asked; one that does not is ended. Raises ``Gone``."""
+        """Have it stop, since a person is asked; one that does not is ended. Raises ``AgentGone``."""
         timer = threading.Timer(_LEAVE_SECONDS, self._agent.terminate)
         timer.daemon = True
         timer.start()
@@ -518,7 +518,7 @@ class Client:
                 message = self._next()
                 if message.get("method") == "session/update":
                     self._take(message)
-        except Gone:
+        except AgentGone:
             return self._agent.wait()
         finally:
             for timer in timers:
@@ -537,9 +537,9 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: client.cancel())
     try:
         client.run()
-    except Gone:
+    except AgentGone:
         return _ended_as(client.leave(), reports)
-    except Failed as error:
+    except RequestFailed as error:
         client.leave()
         reports.say("evidence", facts={"said": str(error)})
         if error.code == _AUTH_REQUIRED:

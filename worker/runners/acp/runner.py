@@ -10,19 +10,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.completion import Completion, Verdict
 from api_client.contract.declared import Kind, each, one_of, word
+from api_client.contract.image import MAX_IMAGE_BYTES, data_url
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
-from api_client.contract.turn import MAX_IMAGE_BYTES, data_url
-from worker.runners.base import AgentEvent, Completion, Verdict
+from worker.runners.base import AgentEvent
 from worker.runners.guard import box
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
 from worker.runners.permits import tool_orders, waiting
-from worker.runners.programs.declaration import AgentProgram, load, program_of, read_declaration
+from worker.runners.programs.declaration import AgentProgram, program_of, read_declaration
+from worker.runners.programs.declaration_file import load
 from worker.runners.programs.runner import ChildLines, Heard, ProgramRunner, Run
-from worker.runners.witnessed import Witnessed
+from worker.runners.witnessed import ObservedCalls
 
 _HERE = Path(__file__).parent
 _CLIENT = _HERE / "agent_client.py"
@@ -102,7 +104,7 @@ class AcpRunner(ProgramRunner):
         """Return the reader of its output."""
         return AcpLines()
 
-    def answer(self, run: Run, heard: Heard, witnessed: Witnessed | None) -> str:
+    def answer(self, run: Run, heard: Heard, witnessed: ObservedCalls | None) -> str:
         """Return its answer without messages that are the text of calls beside its loop, where it has such."""
         if not (isinstance(heard, AcpLines) and witnessed and self.agent(run.order.option, run.settings).side_calls):
             return heard.text

@@ -1,4 +1,4 @@
-"""The start of the Claude CLI: its program, environment, command line, files, and what it sees in a box."""
+"""The start of the Claude CLI: its program, environment, arguments and files."""
 
 from __future__ import annotations
 
@@ -6,98 +6,28 @@ import json
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.declared import table_beside
-from api_client.contract.keys import delivery_name
+from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
 from worker.files.safe_io import opened, read
 from worker.runners import permit_client, tool_gate
-from worker.runners.agent_sessions import continued, file_of, put_aside, session_of
-from worker.runners.agent_sessions import keep as keep_session
 from worker.runners.base import Order
-from worker.runners.claude import completion_gate as claude_hooks
+from worker.runners.claude import hooks
+from worker.runners.claude.answer_text import cleaned
 from worker.runners.claude.claude_models import allowed_models
-from worker.runners.claude.completion_gate import TOOL_HOOK
-from worker.runners.claude.output import MAX_TRANSCRIPT, cleaned, content_of
+from worker.runners.claude.cli_sessions import _SETTINGS, ASKED, QUESTION, TOOL_ORDERS, Base
+from worker.runners.claude.cli_transcript import MAX_TRANSCRIPT
+from worker.runners.claude.hooks import TOOL_HOOK
 from worker.runners.guard import box
 from worker.runners.guard.box import DOOR, Bind
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, own_environment
 from worker.runners.guard.outbound import Outbound, Upstream
 from worker.runners.permits import tool_orders, waiting
-
-# The agent session that a run continues, and keeping the one it made: its transcript, ``agent/<uuid>.jsonl``.
-#
-# Later runs fork from there (``--resume FILE --fork-session --session-id NEW``). The base is never written: a run that
-# died leaves no trace.
-
-#: In a run's HOME: what the hook before tool calls reads, its sign that it deferred a call, and the session that ended
-#: with a question.
-TOOL_ORDERS, QUESTION, ASKED = "helix-tools.json", "helix-question", "asked.jsonl"
-_ENDING, _SETTINGS = ".jsonl", "helix-settings.json"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Base:
-    """The base of a run that continues.
-
-    Attributes:
-        transcript: the file to fork from; None for a fresh session.
-        knows: what that session has heard: nothing, ``history``, or the user's ``message`` too.
-        spent: what it has cost so far, in US dollars; the CLI counts on from there.
-    """
-
-    transcript: Path | None = None
-    knows: str = ""
-    spent: float = 0.0
-
-
-def kept_of(order: Order) -> Path:
-    """Where the transcript of a complete run is kept."""
-    return file_of(order, session_of(order), _ENDING)
-
-
-def base_of(order: Order) -> Base:
-    """The agent session a run continues, as ``agent_sessions.continued`` finds it."""
-    if found := continued(order, _ENDING, MAX_TRANSCRIPT, cost_in):
-        session, knows, spent = found
-        return Base(transcript=file_of(order, session, _ENDING), knows=knows, spent=spent)
-    return Base()
-
-
-def keep(order: Order, transcript: str, home: Path, *, of: str = "") -> str:
-    """Copy a run's transcript from its HOME to the session's; as ``agent_sessions.keep``.
-
-    ``of`` is the agent session of the process that ran it, where that had run others before.
-    """
-    session = session_of(order)
-    if kept_of(order).is_file():
-        return session  # by the worker that this finished run is adopted from
-    return keep_session(order, _ENDING, lambda: content_of(transcript, of or session, home))
-
-
-def forget(base: Base) -> None:
-    """Put a transcript aside that the CLI does not take, so that the next run starts afresh."""
-    if base.transcript is not None:
-        put_aside(base.transcript)
-
-
-def cost_in(transcript: bytes) -> float:
-    """Return what a session has cost so far, in US dollars, by its transcript; 0 where it does not say."""
-    for line in reversed(transcript.splitlines()[-50:]):
-        if b'"cost-state"' in line:
-            try:
-                cost = json.loads(line).get("totalCostUSD")
-            except (ValueError, AttributeError):
-                continue
-            if isinstance(cost, int | float):
-                return float(cost)
-    return 0.0
-
 
 #: The tools of a run that may only read.
 READING_TOOLS = ("Read", "Glob", "Grep")
@@ -231,12 +161,10 @@ def instruct(order: Order, home: Path) -> None:
 def settings_content(order: Order, home: Path, settings: Settings) -> str:
     """Return a run's settings file: its hooks, and its permissions."""
     marks = order.directory / "marks"
-    writing = claude_hooks.edit_rules(writable_paths(settings))
-    return claude_hooks.settings(
+    writing = hooks.edit_rules(writable_paths(settings))
+    return hooks.settings(
         marks,
-        readable=[order.directory]
-        if order.read_only
-        else [*claude_hooks.readable_entries(settings.root), *_readable(order)],
+        readable=[order.directory] if order.read_only else [*hooks.readable_entries(settings.root), *_readable(order)],
         protected=[marks, home],
         allowed=() if order.read_only else [*writing, *settings.claude_allowed_tools],
         tools=home / TOOL_ORDERS if order.tools else None,
@@ -293,9 +221,9 @@ def binds(settings: Settings, order: Order, program: Path, settings_file: Path, 
 
     Of a program only its one file: what lies beside it may be anything.
     """
-    found = [Bind(program), Bind(program.resolve()), Bind(claude_hooks.HOOK)]
+    found = [Bind(program), Bind(program.resolve()), Bind(hooks.HOOK)]
     if not order.read_only:
-        found += [Bind(path) for path in [*claude_hooks.readable_entries(settings.root), *_readable(order)]]
+        found += [Bind(path) for path in [*hooks.readable_entries(settings.root), *_readable(order)]]
         found += [Bind(path, writable=True) for path in writable_paths(settings)]
     home = settings_file.parent
     gate = Path(tool_gate.__file__)
@@ -316,68 +244,3 @@ def writable_paths(settings: Settings) -> list[Path]:
 def _readable(order: Order) -> list[Path]:
     """Return what of its session, and of its owner's earlier phases, an agent may read."""
     return [*(order.workdir / name for name in ("context", "input", "feedback.md")), *order.inputs]
-
-
-# The Claude CLI's prompt, as it goes to standard input. Pure.
-#
-# Every part begins with a fixed line, so that a message never begins with a slash: the CLI would take ``/clear`` for
-# a command and call no model at all.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lines:
-    """The fixed lines before each part, and how speakers are called, in one language."""
-
-    message: str
-    feedback: str
-    so_far: str
-    history: str
-    left_out: str
-    speakers: Mapping[str, str]
-
-
-GERMAN, ENGLISH = (Lines(**table_beside(__file__)[language]) for language in ("de", "en"))
-#: Longest history in a prompt, in characters; the oldest messages go first.
-_MAX_HISTORY = 200_000
-
-
-def prompt_for(
-    prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "", locale: str = "en"
-) -> bytes:
-    """The text for one run.
-
-    Args:
-        prompt: the user's message, or the feedback.
-        messages: the conversation, the user's message last.
-        knows: what the agent session it continues from has heard already: ``""`` nothing, ``"history"`` all but the
-            user's message, ``"message"`` that too.
-        so_far: the answer's text before a break; no agent session holds it.
-        locale: language of the fixed lines, ``de`` or ``en``.
-    """
-    lines = GERMAN if locale.lower().startswith("de") else ENGLISH
-    message = messages[-1].get("content", "") if messages else prompt
-    parts: list[str] = []
-    if not knows and len(messages) > 1:
-        parts.append(f"{lines.history}\n\n{_quoted(messages[:-1], lines)}")
-    if knows != "message":
-        parts.append(f"{lines.message}\n\n{message}")
-    if so_far:
-        parts.append(f"{lines.so_far}\n\n{so_far}")
-    if prompt != message:
-        parts.append(f"{lines.feedback}\n\n{prompt}")
-    if not parts:
-        parts.append(f"{lines.message}\n\n{prompt}")
-    return "\n\n".join(parts).replace("\0", "\ufffd").encode("utf-8", "replace")
-
-
-def _quoted(messages: Sequence[Mapping[str, str]], words: Lines) -> str:
-    lines: list[str] = []
-    length = 0
-    for message in reversed(messages):
-        content = message.get("content", "")
-        length += len(content)
-        if length > _MAX_HISTORY:
-            lines.append(words.left_out)
-            break
-        lines.append(f"{words.speakers.get(message.get('role', ''), words.speakers['user'])}: {content}")
-    return "\n\n".join(reversed(lines))

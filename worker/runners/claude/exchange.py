@@ -1,8 +1,8 @@
-"""The rest of a run of the Claude CLI, and one message to a process of it that lives on.
+"""One message to a kept process of the Claude CLI, and the proof that it was answered whole.
 
-A run leaves the file it wrote, its standard output, its own transcript. Standard output counts only where each of its
-results was the end of the text before it. Where it closed early or a line of it was torn, the answer is read back from
-the transcript. Either must end with the message that the Stop hook heard.
+Each message has its own UUID, by which the CLI says when it took it and when it was done with it: what comes before
+the first belongs to an earlier message, and nothing comes after the second. The proof needs no process: it is made
+while that lives, when it was killed as soon as it had answered, and from the recording by who takes the turn over.
 """
 
 from __future__ import annotations
@@ -11,30 +11,23 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.completion import Completion, Verdict
 from api_client.contract.failpoints import reach
-from worker.files.recording import Finished, Recording, forget
-from worker.files.workspace import RESPONSE, written_files
+from worker.files.recording import FinishedRun, RunRecording, forget
 from worker.runners.agent_sessions import session_of
-from worker.runners.base import AgentEvent, Completion, Emit, Order, RunResult, Sent, Verdict, json_object
-from worker.runners.claude import command, completion_gate
-from worker.runners.claude.command import Base, before, instructions, prompt_for
-from worker.runners.claude.completion_gate import END, START, STOP, Evidence, Mark, obstacle, read_marks
-from worker.runners.claude.output import (
-    ClaudeStream,
-    NotReadable,
-    Recorded,
-    cleaned,
-    content_of,
-    ends_with,
-    longest,
-    recorded,
-    trimmed,
-)
+from worker.runners.base import AgentEvent, Emit, Order, RunResult
+from worker.runners.claude import cli_sessions, completion_gate
+from worker.runners.claude.answer import RunRemains, evidence_of, left_by, problem_of
+from worker.runners.claude.cli_prompt import prompt_for
+from worker.runners.claude.cli_sessions import Base
+from worker.runners.claude.cli_stream import ClaudeStream
+from worker.runners.claude.cli_transcript import NotReadable, content_of, recorded
+from worker.runners.claude.command import before, instructions
 from worker.runners.guard import marks, witness
 from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.box import Level
@@ -42,105 +35,9 @@ from worker.runners.guard.launch import ended_before
 from worker.runners.guard.processes import recording_beside
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.pricing import Prices, charged
+from worker.runners.sent import SentInput
+from worker.runners.transcript import json_object
 from worker.runners.witnessed import weigh
-
-#: Shorter delays are the CLI's own back-off, no wish of the service; in seconds.
-_LEAST_RETRY_AFTER = 2.0
-#: Hooks of every run that came to the end.
-_REQUIRED = {START, STOP, END}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
-    """The rest of a run.
-
-    Attributes:
-        text: the answer, or the longest beginning known of it. origin: ``file``, ``output`` or ``transcript``.
-        missing: why something of it may be missing; empty when it is whole.
-        stop_reason: why the model stopped, where the transcript was read. marks: what the hooks left, by event.
-    """
-
-    text: str
-    origin: str
-    missing: str = ""
-    stop_reason: str = ""
-    marks: Mapping[str, Mark] = field(default_factory=dict)
-
-    @property
-    def transcript(self) -> str:
-        """The path of the run's transcript, as its hooks heard it; empty when none did."""
-        return next((mark.transcript for mark in reversed([*self.marks.values()]) if mark.transcript), "")
-
-
-def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, stream: ClaudeStream) -> Left:
-    """Return what a run left in its folder, on its standard output and in its transcript.
-
-    Args:
-        order: what was ordered.
-        session: the run's agent session.
-        prompt: what it got on standard input.
-        base: what it continued from.
-        home: its HOME.
-        stream: what it wrote to standard output.
-    """
-    marks = read_marks(order.directory)
-    if answer := written_files(order.directory).get(RESPONSE, "").strip():
-        return Left(text=answer, origin="file", marks=marks)
-    stop = marks.get(STOP, Mark())
-    if stream.whole and ends_with(stream.text, stop.message):
-        return Left(text=stream.text, origin="output", marks=marks)
-    left = Left(text=stream.text, origin="output", marks=marks)
-    if order.answered:  # it has no prompt by which its own part of the transcript is found
-        return Left(text=stream.text, origin="output", missing="standard output did not bring it whole", marks=marks)
-    try:
-        found = recorded(content_of(left.transcript, session, home), session, prompt, before(base))
-    except (OSError, ValueError, NotReadable) as error:
-        missing = f"standard output did not bring it whole, and {error}"
-        return Left(text=stream.text, origin="output", missing=missing, marks=marks)
-    if problem := problem_of(found, marks, stream):
-        text = longest(stream.text, found.text)
-        origin = "output" if text == stream.text else "transcript"
-        return Left(text=text, origin=origin, missing=problem, stop_reason=found.stop_reason, marks=marks)
-    return Left(text=found.text, origin="transcript", stop_reason=found.stop_reason, marks=marks)
-
-
-def problem_of(found: Recorded, marks: Mapping[str, Mark], stream: ClaudeStream) -> str:
-    """Say what of an answer the transcript lacks that the Stop hook or a result has; empty for nothing."""
-    if STOP not in marks or found.lacks(marks[STOP].message):
-        return "the transcript does not end with the last message that the Stop hook heard"
-    # Not at its end: standard output may have closed between two results.
-    if trimmed(cleaned(stream.result.get("result"))) not in found.text:
-        return "the transcript does not hold the result on standard output"
-    return ""
-
-
-def evidence_of(
-    order: Order, run: str, session: str, ending: Ending, stream: ClaudeStream, left: Left, *, lives: bool = False
-) -> Evidence:
-    """What the gate is to judge. ``run`` and ``session`` are those of the process, in whose marks they stand."""
-    asked = max(stream.retry_after, stream.resets_at - time.time() if stream.resets_at else 0.0)
-    return Evidence(
-        run=run,
-        session=session,
-        exit_code=None if lives else ending.exit.code,
-        stderr=ending.stderr,
-        marks=left.marks,
-        result=stream.result,
-        error=stream.error,
-        text=left.text,
-        missing=left.missing,
-        stop_reason=left.stop_reason,
-        unwritable="" if lives or left.marks.keys() >= _REQUIRED else obstacle(order.directory),
-        retry_after=asked if asked >= _LEAST_RETRY_AFTER else 0.0,
-        lives=lives,
-    )
-
-
-# One message to a kept process of the Claude CLI, and the proof that it was answered whole.
-#
-# Each message has its own UUID, by which the CLI says when it took it and when it was done with it: what comes before
-# the first belongs to an earlier message, and nothing comes after the second. The proof needs no process: it is made
-# while that lives, when it was killed as soon as it had answered, and from the recording by who takes the turn over.
 
 #: The first line of a message's recording: where its process had its files, and what it had heard before.
 _HEAD = "helix_message"
@@ -267,7 +164,7 @@ class ProcessFiles:
         """Return whether it was there before the message that it was given last: another one could take that."""
         return self.spare or self.asked > 1
 
-    def recording(self, order: Order) -> Recording | None:
+    def recording(self, order: Order) -> RunRecording | None:
         """Begin the recording of a message; None where it is not to be recorded, or cannot be."""
         facts: list[Any] = [str(self.top), self.level.kind, self.level.cut, self.mark, self.agent]
         facts += [self.asked, self.length, self.spent, self.calls, self.spare]
@@ -275,7 +172,7 @@ class ProcessFiles:
         forget(order.directory)  # of a process that never took it
         return recording_beside(order.directory, head) if order.recorded else None
 
-    def judged(self, folder: Path, message: Exchange, ending: Ending, *, lives: bool) -> tuple[Completion, Left]:
+    def judged(self, folder: Path, message: Exchange, ending: Ending, *, lives: bool) -> tuple[Completion, RunRemains]:
         """The gate's verdict over a message whose files and marks are in a folder.
 
         ``lives``: its process has not come to its own end; the message is judged without.
@@ -288,7 +185,7 @@ class ProcessFiles:
         completion = stop or completion_gate.judge(evidence, facts)
         return weigh(completion, ending.witnessed, answer=left.text), left
 
-    def proven(self, folder: Path, message: Exchange, ending: Ending) -> tuple[Completion, Left, int] | None:
+    def proven(self, folder: Path, message: Exchange, ending: Ending) -> tuple[Completion, RunRemains, int] | None:
         """The verdict over a message that is complete beyond doubt, and the length of the transcript; None in doubt."""
         stream = message.stream
         if not message.over or message.after or message.late or message.compacted or not stream.whole:
@@ -304,7 +201,9 @@ class ProcessFiles:
             return None
         return None if problem_of(found, left.marks, stream) else (completion, left, len(content))
 
-    def result(self, message: Exchange, completion: Completion, left: Left, ending: Ending, emit: Emit) -> RunResult:
+    def result(
+        self, message: Exchange, completion: Completion, left: RunRemains, ending: Ending, emit: Emit
+    ) -> RunResult:
         """The result, with the log made to agree with the answer, and the transcript kept where it is complete."""
         order, stream = message.order, message.stream
         if completion.verdict is not Verdict.CANCELLED:
@@ -312,14 +211,14 @@ class ProcessFiles:
                 emit(event)
         session = ""
         if completion.verdict is Verdict.COMPLETE:
-            session = command.keep(order, left.transcript, self.home, of=self.agent)
+            session = cli_sessions.keep(order, left.transcript, self.home, of=self.agent)
         said = {"role": "user", "content": message.prompt.decode("utf-8", "replace")}
         return RunResult(
             completion=completion,
             text=stream.text,
             usage=charged(stream.usage(self.spent), ending.counted, self.prices),
             agent_session=session,
-            sent=Sent(system=instructions(self.home), messages=(said,), continues=message.base.knows),
+            sent=SentInput(system=instructions(self.home), messages=(said,), continues=message.base.knows),
             journal=stream.journal,
         )
 
@@ -357,7 +256,7 @@ def prompt_of(order: Order, base: Base) -> bytes:
     return prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far, locale=order.locale)
 
 
-def files_of(found: Finished | None) -> ProcessFiles | None:
+def files_of(found: FinishedRun | None) -> ProcessFiles | None:
     """The files of the kept process that a recording is of; None for the recording of another one."""
     try:
         head: list[Any] = json.loads(found.output.partition(b"\n")[0])[_HEAD] if found else []
@@ -368,14 +267,14 @@ def files_of(found: Finished | None) -> ProcessFiles | None:
         return None
 
 
-def adopted(order: Order, files: ProcessFiles, found: Finished, prices: Prices) -> RunResult | None:
+def adopted(order: Order, files: ProcessFiles, found: FinishedRun, prices: Prices) -> RunResult | None:
     """The result of a recorded message that had ended when its worker died; None where that is not proven. May block.
 
     Raises:
         AnswerTooLong: as ``ClaudeStream.take_line``. OSError: its files cannot be moved.
     """
     marks.sweep(files.mark)  # of a guard that was killed with its worker
-    base = command.base_of(order)
+    base = cli_sessions.base_of(order)
     message = Exchange(order, base, prompt_of(order, base), 0.0, begun=files.asked == 1)
     *lines, torn = found.output.split(b"\n")[1:]
     for line in filter(bytes.strip, lines):
@@ -387,7 +286,7 @@ def adopted(order: Order, files: ProcessFiles, found: Finished, prices: Prices) 
     seen = witness.adopted(files.work, files.calls) or witness.adopted(order.directory, files.calls)
     ending = replace(ending, witnessed=seen)
     well = ending.exit.code == 0 and not ending.exit.cause
-    judged_before = command.kept_of(order).is_file()
+    judged_before = cli_sessions.kept_of(order).is_file()
     if not well and not judged_before and not (message.over and files.proven(order.directory, message, ending)):
         return None
     completion, left = files.judged(order.directory, message, ending, lives=not well)

@@ -12,28 +12,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from api_client.contract.issues import SettingsError
+from api_client.contract.completion import ErrorKind, Verdict, Why
+from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings
 from worker.files import recording
 from worker.files.safe_io import SHORT_OF
-from worker.runners import idle_agents
+from worker.runners import agent_life, idle_agents
 from worker.runners.agent_sessions import home_of, session_of
-from worker.runners.base import Emit, ErrorKind, Order, RunResult, Sent, Stop, Verdict, Why, config_error, not_begun
+from worker.runners.base import Emit, Order, RunResult, Stop, config_error, not_begun
+from worker.runners.claude import cli_sessions, exchange, hooks, living, spare
 from worker.runners.claude import command as claude_sessions
 from worker.runners.claude import completion_gate as claude_gate
-from worker.runners.claude import exchange, living
+from worker.runners.claude.answer import RunRemains, evidence_of, left_by
 from worker.runners.claude.claude_models import model_prices
 from worker.runners.claude.cli_program import find_program
-from worker.runners.claude.command import (
-    Base,
-    instructions,
-)
-from worker.runners.claude.exchange import Left, evidence_of, left_by
-from worker.runners.claude.output import ClaudeStream
+from worker.runners.claude.cli_sessions import Base
+from worker.runners.claude.cli_stream import ClaudeStream
+from worker.runners.claude.command import instructions
 from worker.runners.guard.box import BoxError
-from worker.runners.guard.launch import Play, ProcessRunner, Reading
+from worker.runners.guard.process_runner import Play, ProcessRunner, RunReader
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.pricing import charged
+from worker.runners.sent import SentInput
 from worker.runners.witnessed import weigh
 
 
@@ -44,7 +44,7 @@ class ClaudeCliRunner(ProcessRunner):
 
     async def run_async(self, order: Order, emit: Emit, stop: Stop) -> RunResult:
         """Run the agent once, in the process that its session's last message left where one is kept and may be used."""
-        limits = idle_agents.Limits.of(self._settings)
+        limits = agent_life.Limits.of(self._settings)
         if not (order.owner and limits.seconds):
             return await super().run_async(order, emit, stop)
         return await idle_agents.shared().run(self, limits, order, emit, stop)
@@ -79,22 +79,22 @@ class ClaudeCliRunner(ProcessRunner):
         """Return what an order has in common with all whose spare it may take; empty where it can take none."""
         settings = self._settings.of_model(order.model)
         try:
-            return living.part_of(settings, find_program(settings), order)
+            return spare.part_of(settings, find_program(settings), order)
         except (SettingsError, OSError, BoxError):
             return ""  # a cold start says why
 
     def kinds(self, since: float) -> list[tuple[float, Order]]:
         """Return the kinds of which some worker wanted a spare after ``since``, and when. May block."""
         try:
-            return list(living.kinds(self._settings, since))
+            return list(spare.kinds(self._settings, since))
         except OSError:
             return []
 
-    def open_spare(self, order: Order, part: str, until: float) -> living.ClaudeSpare | None:
+    def open_spare(self, order: Order, part: str, until: float) -> spare.ClaudeSpare | None:
         """Start a process for any new session whose order has this part. May block."""
         settings = self._settings.of_model(order.model)
         try:
-            return living.opened_spare(self._agents, settings, find_program(settings), order, part, until)
+            return spare.opened_spare(self._agents, settings, find_program(settings), order, part, until)
         except SettingsError:
             return None
 
@@ -116,30 +116,30 @@ class ClaudeCliRunner(ProcessRunner):
             clear()
             raise
 
-    def read_back(self, order: Order) -> Reading:
+    def read_back(self, order: Order) -> RunReader:
         """Return how a run that was prepared before is read."""
         home = home_of(order)
-        return self._reading(order, home, claude_sessions.base_of(order))
+        return self._reading(order, home, cli_sessions.base_of(order))
 
-    def _reading(self, order: Order, home: Path, base: Base) -> Reading:
+    def _reading(self, order: Order, home: Path, base: Base) -> RunReader:
         session, stream = session_of(order), ClaudeStream(order.answered)
         prompt = exchange.prompt_of(order, base)
 
         input_text = {"role": "user", "content": prompt.decode("utf-8", "replace")}
-        sent = Sent(system=instructions(home), messages=(input_text,), continues=base.knows)
+        sent = SentInput(system=instructions(home), messages=(input_text,), continues=base.knows)
 
         def conclude(ending: Ending, emit: Emit) -> RunResult:
             left = left_by(order, session, prompt, base, home, stream)
             return replace(self._conclude(order, ending, stream, left, base, home, emit), sent=sent)
 
         def finished() -> bool:
-            return bool(stream.result) and claude_gate.is_over(order.directory)
+            return bool(stream.result) and hooks.is_over(order.directory)
 
-        return Reading(take_line=stream.take_line, conclude=conclude, clear=_clearing(home), finished=finished)
+        return RunReader(take_line=stream.take_line, conclude=conclude, clear=_clearing(home), finished=finished)
 
     def _play(self, settings: Settings, program: str, home: Path, order: Order) -> Play:
         """The run. Raises ``OSError`` when its folders cannot be made."""
-        base = claude_sessions.base_of(order)
+        base = cli_sessions.base_of(order)
         claude_sessions.prepare(order, home, settings)
         base = claude_sessions.resumed(order, base, home)
         reading = self._reading(order, home, base)
@@ -148,7 +148,7 @@ class ClaudeCliRunner(ProcessRunner):
         return reading.play(launch)
 
     def _conclude(
-        self, order: Order, ending: Ending, stream: ClaudeStream, left: Left, base: Base, home: Path, emit: Emit
+        self, order: Order, ending: Ending, stream: ClaudeStream, left: RunRemains, base: Base, home: Path, emit: Emit
     ) -> RunResult:
         """The verdict, the answer, and the agent session to continue from. The log agrees with the answer."""
         facts = {**ending.evidence, "retries": stream.retries, "continued": base.knows, "text_from": left.origin}
@@ -158,12 +158,12 @@ class ClaudeCliRunner(ProcessRunner):
         evidence = evidence_of(order, order.mark, session_of(order), ending, stream, left, lives=ending.finished)
         completion = weigh(stop or claude_gate.judge(evidence, facts), ending.witnessed, answer=left.text)
         if completion.kind is ErrorKind.SESSION_LOST:
-            claude_sessions.forget(base)
+            cli_sessions.forget(base)
         if completion.verdict is not Verdict.CANCELLED:
             for event in stream.replace(left.text, f"the answer is in the {left.origin}"):
                 emit(event)
         goes_on = completion.verdict in {Verdict.COMPLETE, Verdict.ASKS}
-        session = claude_sessions.keep(order, left.transcript, home) if goes_on else ""
+        session = cli_sessions.keep(order, left.transcript, home) if goes_on else ""
         asks = completion.verdict is Verdict.ASKS and session
         call = claude_sessions.call_of(order, stream.result) if asks else None
         if completion.verdict is Verdict.ASKS and call is None:

@@ -13,7 +13,7 @@ from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
-from worker.files.recording import Recording
+from worker.files.recording import RunRecording
 
 _STDERR_TAIL = 4096
 
@@ -52,7 +52,7 @@ class AgentProcess:
         stderr: int,
         send: Callable[[dict[str, Any], Sequence[int]], str],
         kill_guard: Callable[[], None],
-        recording: Recording | None = None,
+        recording: RunRecording | None = None,
         stdin: int = -1,
     ) -> None:
         self.mark = mark
@@ -105,7 +105,7 @@ class AgentProcess:
             self._tail = (self._tail + data)[-_STDERR_TAIL:]
         return data
 
-    def record(self, recording: Recording | None) -> None:
+    def record(self, recording: RunRecording | None) -> None:
         """Record what it says from now on there, and nowhere else; None: nowhere. While nobody reads it. May block."""
         before, self._recording = self._recording, recording
         if before:

@@ -23,7 +23,7 @@ import structlog
 from worker.runners.guard import witness
 from worker.runners.guard.outbound import Outbound
 from worker.runners.guard.processes import SOURCE_ROOT
-from worker.runners.witnessed import Call, CallEnd, Witnessed
+from worker.runners.witnessed import Call, CallEnd, ObservedCalls
 
 log = structlog.get_logger(__name__)
 
@@ -106,14 +106,14 @@ class Door:
             return int(self._doors.ask("failures", self._number))
         return 0
 
-    def seen(self, since: int = 0) -> Witnessed:
+    def seen(self, since: int = 0) -> ObservedCalls:
         """The calls that began after the first ``since``. Where the door is gone, nobody knows how they ended."""
         try:
             found = self._doors.ask("seen", self._number, since)
         except OSError:
             noted = witness.read(self._calls, since) if self._calls else None
-            return noted or Witnessed(calls=(_UNKNOWN,))
-        return cast("Witnessed", found)
+            return noted or ObservedCalls(calls=(_UNKNOWN,))
+        return cast("ObservedCalls", found)
 
 
 @contextlib.contextmanager

@@ -29,9 +29,10 @@ from typing import Any, TypeVar
 
 import h11
 
+from worker.runners.guard.byte_stream import Stream
 from worker.runners.guard.model_requests import MAX_BODY, CallNotAllowed, check_request
-from worker.runners.guard.outbound import MAX_HEAD, Outbound, Refused, Stream, Upstream
-from worker.runners.guard.witness import Framing, Listening, Record
+from worker.runners.guard.outbound import MAX_HEAD, Outbound, RequestRefused, Upstream
+from worker.runners.guard.witness import AnswerFraming, CallListener, Record
 
 #: Connections of one run at a time; one more is closed at once.
 MAX_CONNECTIONS = 32
@@ -203,11 +204,11 @@ class _Door:
                 await self._tunnel(asker, request.target.decode("ascii", "replace"))
             else:
                 await self._pass_on(asker, request)
-        except Refused as refused:
+        except RequestRefused as refused:
             await asker.refuse(refused)
         except h11.RemoteProtocolError as error:
             if asker.http.our_state in {h11.IDLE, h11.SEND_RESPONSE}:
-                await asker.refuse(Refused(error.error_status_hint, str(error)))
+                await asker.refuse(RequestRefused(error.error_status_hint, str(error)))
 
     async def _tunnel(self, asker: _Peer, target: str) -> None:
         """Splice the connection with a named host; what goes through is theirs."""
@@ -225,7 +226,7 @@ class _Door:
         """Send a request to the run's service, and the answer back, piece by piece as they come."""
         secret = self._secret.encode()
         if not request.target.startswith(secret):
-            raise Refused(403, "this address belongs to another run (docs/security.md)")
+            raise RequestRefused(403, "this address belongs to another run (docs/security.md)")
         target = request.target[len(secret) :]
         upstream = self._outbound.allowed(request.method, target)
         path = target.partition(b"?")[0].decode("ascii", "replace")
@@ -243,7 +244,7 @@ class _Door:
             if body:
                 await service.say(h11.Data(data=bytes(body)))
             again = await _exchange(asker, service, call)
-        except Refused as refused:
+        except RequestRefused as refused:
             if call and refused.word:
                 call.refuse(refused.status, refused.word)
             elif call:
@@ -265,7 +266,7 @@ class _Door:
         request: h11.Request,
         target: str,
         upstream: Upstream,
-        call: Listening | None,
+        call: CallListener | None,
         body: bytearray,
     ) -> None:
         """Read the body of a model call whole: nothing of it leaves before it is known what it asks for.
@@ -279,7 +280,7 @@ class _Door:
             body += event.data
             self._held += len(event.data)
             if len(body) > MAX_BODY or self._held > 2 * MAX_BODY:
-                raise Refused(413, f"bodies of more than {MAX_BODY} bytes", "request_too_large", "a large body")
+                raise RequestRefused(413, f"bodies of more than {MAX_BODY} bytes", "request_too_large", "a large body")
         said = bytes(body)
 
         def check() -> tuple[str, bool]:
@@ -289,7 +290,7 @@ class _Door:
             model, tools = check() if len(said) < _MUCH else await asyncio.to_thread(check)
         except CallNotAllowed as error:
             message = f"refused by the model proxy: {error} (docs/security.md)"
-            raise Refused(400, message, "invalid_request_error", error.word or "unreadable") from None
+            raise RequestRefused(400, message, "invalid_request_error", error.word or "unreadable") from None
         if call:
             call.asked(said, model, tools=tools)
 
@@ -300,7 +301,7 @@ class _Door:
             stream.close()
 
 
-async def _exchange(asker: _Peer, service: _Peer, call: Listening | None) -> bool:
+async def _exchange(asker: _Peer, service: _Peer, call: CallListener | None) -> bool:
     """Both ways of one request, until the answer has come or the asker has left.
 
     Returns whether the service takes another request on its connection.
@@ -353,7 +354,7 @@ class _Peer:
     async def say(self, event: Any) -> None:
         await self.stream.write(self.http.send(event) or b"")
 
-    async def refuse(self, refused: Refused) -> None:
+    async def refuse(self, refused: RequestRefused) -> None:
         """An error in a form that the clients of all APIs read."""
         fields = {"type": refused.kind, "code": refused.kind, "status": refused.kind.upper(), "param": None}
         error = {"type": "error", "error": {**fields, "message": str(refused)}}
@@ -384,7 +385,7 @@ async def _hand_on(asker: _Peer, service: _Peer) -> None:
         pass
 
 
-async def _bring_back(service: _Peer, asker: _Peer, call: Listening | None) -> bool:
+async def _bring_back(service: _Peer, asker: _Peer, call: CallListener | None) -> bool:
     """The answer: its head without what concerns one connection, then what comes, as it comes.
 
     Returns whether the service keeps its connection.
@@ -396,7 +397,7 @@ async def _bring_back(service: _Peer, asker: _Peer, call: Listening | None) -> b
     kept = [(name, value) for name, value in head.headers if name not in _HOP_BY_HOP]
     own = h11.Response(status_code=head.status_code, headers=[*kept, (b"connection", b"close")], reason=head.reason)
     headers = dict(head.headers)
-    framing = Framing(headers, bodyless=asker.bodyless or head.status_code in {204, 304})
+    framing = AnswerFraming(headers, bodyless=asker.bodyless or head.status_code in {204, 304})
     if call:
         call.answered(head.status_code, headers)
     await asker.say(own)
@@ -411,12 +412,12 @@ async def _bring_back(service: _Peer, asker: _Peer, call: Listening | None) -> b
     return not (closes or framing.until_closed or framing.surplus)
 
 
-def _alike(framing: Framing, asker: _Peer) -> bool:
+def _alike(framing: AnswerFraming, asker: _Peer) -> bool:
     """Both sides frame an answer alike: it is passed on as it comes, since to frame it again costs ten times more."""
     return not framing.until_closed and asker.http.their_http_version != b"1.0"
 
 
-async def _body(stream: Stream, asker: _Peer, framing: Framing, call: Listening | None) -> None:
+async def _body(stream: Stream, asker: _Peer, framing: AnswerFraming, call: CallListener | None) -> None:
     """Pass a body on, until it or its connection ends. Raises ``OSError``: it is not framed as its head said."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     alike = _alike(framing, asker)

@@ -33,7 +33,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from worker.files.recording import Kept
+from worker.files.recording import GuardRecording
 from worker.runners.guard import marks
 
 #: Largest request in bytes; the kernel's own limit for one packet is lower on most machines.
@@ -62,7 +62,7 @@ class _Agent:
     held: list[int] = field(default_factory=list)  # suspended: whose turn it is, only the store knows
     hold_for: float = 0.0
     seen: set[int] = field(default_factory=set)
-    kept: Kept | None = None
+    kept: GuardRecording | None = None
     noted: bool = False
     by_message: bool = False  # each of its messages has a recording: then any end of it is noted
     facts: dict[str, Any] = field(default_factory=dict)
@@ -173,7 +173,7 @@ class Guard:
         else:
             agent = self._agents[mark] = _Agent(mark, process, request["lease_ends"], facts=request["facts"])
             if recording:
-                agent.kept = Kept(request["record"], *recording)
+                agent.kept = GuardRecording(request["record"], *recording)
                 fds = fds[:3]
             self._report(mark, event="started", pid=process.pid)
         finally:
@@ -188,7 +188,7 @@ class Guard:
             return
         if agent.kept:
             agent.kept.close(keep=True)
-        agent.kept, agent.noted, agent.by_message = Kept(path, *fds), False, True
+        agent.kept, agent.noted, agent.by_message = GuardRecording(path, *fds), False, True
 
     def _in_child(self, open_files: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

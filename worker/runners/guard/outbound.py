@@ -1,207 +1,26 @@
-"""The ways out of a box's door: one service, and named hosts. All others are refused before a connection opens.
-
-A connection is read as it comes, sent as fast as the other side takes it, or passed on piece by piece. Passing on is
-one call for each piece that comes, without a task that wakes up for it: a third of the cost of a stream's reader and
-writer, which counts where an answer comes word by word.
-"""
+"""Where connections lead."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
-import contextlib
 import functools
 import ipaddress
 import os
 import re
 import socket
 import ssl
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from api_client.contract.addresses import is_inner
-
-_PIECE = 65_536
-#: A name as DNS has it, or an IPv6 address in brackets; and how long a name may be.
-_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
-_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\]")
-_MOST_HOST = 253
-_HEAD_END = re.compile(rb"\r?\n\r?\n")
-
-
-class Stream(asyncio.BufferedProtocol):
-    """One connection, in one loop, which calls the methods of ``BufferedProtocol``."""
-
-    def __init__(self, connected: Callable[[Stream], object] | None = None) -> None:
-        """``connected`` is called once it is."""
-        self._connected = connected
-        self._transport: asyncio.Transport | None = None
-        self._buffer = memoryview(bytearray(_PIECE))
-        self._came = bytearray()
-        self._over = False
-        self._gone = False
-        self._broke: Exception | None = None
-        self._take: Callable[[bytes], object] | None = None
-        self._waiting: asyncio.Future[None] | None = None
-        self._full: asyncio.Future[None] | None = None
-        #: The stream that feeds this one: it waits while this side takes nothing.
-        self.source: Stream | None = None
-
-    async def read(self, size: int = _PIECE) -> bytes:
-        """Return what has come, at most ``size`` bytes; empty at the end.
-
-        Raises:
-            OSError: the connection broke off.
-        """
-        if not self._came and not self._over:
-            self.resume()
-            self._waiting = asyncio.get_running_loop().create_future()
-            try:
-                await self._waiting
-            finally:
-                self._waiting = None
-        if not self._came and self._broke:
-            raise ConnectionError(str(self._broke)) from self._broke
-        piece = bytes(self._came[:size])
-        del self._came[:size]
-        return piece
-
-    async def head(self, most: int) -> bytes:
-        """Return all up to the first blank line; the rest is still to be read.
-
-        Raises:
-            OSError: the connection ended before. ValueError: it is longer than ``most``.
-        """
-        said = b""
-        while not (found := _HEAD_END.search(said)):
-            if len(said) > most:
-                raise ValueError(f"a head of more than {most} bytes")
-            if not (piece := await self.read()):
-                raise ConnectionError("the service broke off")
-            said += piece
-        self._came[:0] = said[found.end() :]
-        return said[: found.end()]
-
-    async def write(self, data: bytes) -> None:
-        """Send, as fast as the other side takes it. Raises ``OSError``: the connection broke off."""
-        self.send(data)
-        if self._full:
-            await asyncio.shield(self._full)
-        if self._gone:
-            raise ConnectionError("the connection is closed") from self._broke
-
-    def send(self, data: bytes) -> None:
-        """Send without waiting; ``source`` waits where there is too much of it."""
-        if data and self._transport and not self._transport.is_closing():
-            self._transport.write(data)
-
-    def pass_on(self, take: Callable[[bytes], object]) -> None:
-        """Hand each piece to ``take`` from now on, and an empty one at the end, which may be none of the other side."""
-        self._take = take
-        if self._came:
-            piece, self._came = bytes(self._came), bytearray()
-            take(piece)
-        if self._over:
-            take(b"")
-        self.resume()
-
-    def pause(self) -> None:
-        """Take nothing more for now."""
-        if self._transport and not self._over:
-            self._transport.pause_reading()
-
-    def resume(self) -> None:
-        """Take what comes again."""
-        if self._transport and not self._over and not self._transport.is_closing():
-            self._transport.resume_reading()
-
-    def keep(self, spoilt: Callable[[Stream], object]) -> bool:
-        """Leave it alone until it is needed again; whatever comes before that spoils it. False: it is spoilt now."""
-        if self._came or self._over or self._transport is None or self._transport.is_closing():
-            return False
-        self.source = None
-        self.pass_on(lambda _: spoilt(self))
-        return True
-
-    def take_up(self) -> Stream:
-        """Read from it as from a new one."""
-        self._take = None
-        return self
-
-    async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Go on in TLS. Raises ``OSError``: the other side is not ``host``."""
-        loop, plain = asyncio.get_running_loop(), self._transport
-        self.resume()
-        self._transport = await loop.start_tls(cast("asyncio.Transport", plain), self, context, server_hostname=host)
-
-    def end(self) -> None:
-        """Say that nothing more comes."""
-        with contextlib.suppress(OSError):
-            if self._transport and self._transport.can_write_eof():
-                self._transport.write_eof()
-
-    def close(self) -> None:
-        """End it both ways."""
-        if self._transport:
-            self._transport.close()
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
-        self._transport = cast("asyncio.Transport", transport)
-        if self._connected:
-            self._connected(self)
-
-    def get_buffer(self, _: int) -> memoryview:  # noqa: D102
-        return self._buffer
-
-    def buffer_updated(self, size: int) -> None:  # noqa: D102
-        piece = bytes(self._buffer[:size])
-        if self._take:
-            self._take(piece)
-            return
-        self._came += piece
-        self._wake()
-        if len(self._came) >= _PIECE:
-            self.pause()
-
-    def eof_received(self) -> bool:  # noqa: D102
-        self._ended()
-        return not (self._transport and self._transport.get_extra_info("sslcontext"))  # TLS has no half of an end
-
-    def connection_lost(self, error: Exception | None) -> None:  # noqa: D102
-        self._gone, self._broke = True, error
-        self.resume_writing()
-        self._ended()
-
-    def pause_writing(self) -> None:  # noqa: D102
-        self._full = self._full or asyncio.get_running_loop().create_future()
-        if self.source:
-            self.source.pause()
-
-    def resume_writing(self) -> None:  # noqa: D102
-        if self._full and not self._full.done():
-            self._full.set_result(None)
-        self._full = None
-        if self.source:
-            self.source.resume()
-
-    def _ended(self) -> None:
-        if not self._over:
-            self._over = True
-            if self._take:
-                self._take(b"")
-        self._wake()
-
-    def _wake(self) -> None:
-        if self._waiting and not self._waiting.done():
-            self._waiting.set_result(None)
-
-
-# Where connections lead.
+from worker.runners.guard.byte_stream import _HOST, _MOST_HOST, Stream
 
 if TYPE_CHECKING:
     from api_client.contract.settings import Settings
+
 
 #: Largest head of a request or an answer, in bytes.
 MAX_HEAD = 65_536
@@ -209,7 +28,7 @@ MAX_HEAD = 65_536
 CONNECT_SECONDS = 20.0
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is not passed on; ``status`` and ``kind`` are what the asker gets with the message.
 
     ``word``: what of a model call was not allowed.
@@ -297,28 +116,28 @@ class Outbound:
         return cls(upstream=upstream, hosts=settings.box_hosts, proxy=proxy, ca=given.get("NODE_EXTRA_CA_CERTS", ""))
 
     def allowed(self, method: bytes, target: bytes) -> Upstream:
-        """The service, where a request to it may be passed on. Raises ``Refused``: it may not."""
+        """The service, where a request to it may be passed on. Raises ``RequestRefused``: it may not."""
         path = target.partition(b"?")[0].decode("ascii", "replace")
         if self.upstream is None or not self.upstream.passes(method, path):
             asked = f"{method.decode('ascii', 'replace')} {path}"[:200]
-            raise Refused(403, f"the box leads to its model alone: {asked} is not passed on (docs/security.md)")
+            raise RequestRefused(403, f"the box leads to its model alone: {asked} is not passed on (docs/security.md)")
         return self.upstream
 
     async def to_upstream(self, upstream: Upstream) -> Stream:
-        """A new connection to the service. Raises ``Refused``: it cannot be reached."""
+        """A new connection to the service. Raises ``RequestRefused``: it cannot be reached."""
         host, port = upstream.address
         context = _trusted(self.ca, _stamp(self.ca)) if upstream.tls else None
         return await self._connected(host, port, context, proxy=self.proxy if upstream.tls else "")
 
     async def to_host(self, target: str) -> Stream:
-        """A connection to a named host, ``name:port``. Raises ``Refused``: it is not named, or cannot be reached."""
+        """Connect to a named host, ``name:port``. Raises ``RequestRefused``: it is not named, or cannot be reached."""
         host, _, port = target.lower().rpartition(":")
         host = host.removesuffix(".")
         if not _HOST.fullmatch(host) or len(host) > _MOST_HOST:
-            raise Refused(403, f"{target[:200]!r} is not a host name with a port")
+            raise RequestRefused(403, f"{target[:200]!r} is not a host name with a port")
         host = host.strip("[]")
         if not any(_matches(entry, host, port) for entry in self.hosts):
-            raise Refused(403, f"{target[:200]} is not named in HELIX_BOX_HOSTS (docs/security.md)")
+            raise RequestRefused(403, f"{target[:200]} is not named in HELIX_BOX_HOSTS (docs/security.md)")
         address = host if self.proxy else await self._resolved(host, port)
         return await self._connected(address, int(port), None, proxy=self.proxy)
 
@@ -331,13 +150,13 @@ class Outbound:
         try:
             found = await asyncio.get_running_loop().getaddrinfo(host, int(port), type=socket.SOCK_STREAM)
         except OSError as error:
-            raise Refused(502, f"{host} has no address: {error}", "api_error") from None
+            raise RequestRefused(502, f"{host} has no address: {error}", "api_error") from None
         addresses = [str(each[4][0]) for each in found]
         for address in filter(is_inner, addresses):
             own = host == "localhost" and ipaddress.ip_address(address).is_loopback
             if not own and not any(_matches(entry, address, port) for entry in self.hosts):
                 said = f"{host} leads to {address}, an inner address: name that address in HELIX_BOX_HOSTS as well"
-                raise Refused(403, said)
+                raise RequestRefused(403, said)
         return addresses[0]
 
     async def _connected(self, host: str, port: int, context: ssl.SSLContext | None, *, proxy: str) -> Stream:
@@ -351,9 +170,9 @@ class Outbound:
                     await stream.start_tls(context, host)
                 return stream
         except TimeoutError:
-            raise Refused(502, f"{name} did not answer within {CONNECT_SECONDS:g} s", "api_error") from None
+            raise RequestRefused(502, f"{name} did not answer within {CONNECT_SECONDS:g} s", "api_error") from None
         except OSError as error:
-            raise Refused(502, f"{name} cannot be reached: {error}", "api_error") from None
+            raise RequestRefused(502, f"{name} cannot be reached: {error}", "api_error") from None
 
 
 def trusting(ca: str) -> ssl.SSLContext:
@@ -367,7 +186,7 @@ def trusting(ca: str) -> ssl.SSLContext:
         if ca:
             context.load_verify_locations(ca)
     except (OSError, ssl.SSLError) as error:
-        raise Refused(502, f"NODE_EXTRA_CA_CERTS={ca}: {error}", "api_error") from None
+        raise RequestRefused(502, f"NODE_EXTRA_CA_CERTS={ca}: {error}", "api_error") from None
     return context
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import structlog
 
-from worker.files.recording import Recording
+from worker.files.recording import RunRecording
 from worker.runners.guard import marks
 from worker.runners.guard.agent_process import AgentProcess, Exit
 
@@ -236,10 +236,10 @@ class _Guard:
             return b""
 
 
-def recording_beside(folder: Path, head: bytes = b"") -> Recording | None:
+def recording_beside(folder: Path, head: bytes = b"") -> RunRecording | None:
     """Begin a recording; None, and logged, where it cannot be made."""
     try:
-        return Recording(folder, head)
+        return RunRecording(folder, head)
     except OSError as error:
         log.info("run.not_recorded", folder=str(folder), error=str(error))
         return None

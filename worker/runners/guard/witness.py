@@ -23,7 +23,7 @@ from worker.runners.answer_words import digests_in, digests_of
 from worker.runners.guard.call_texts import CallRequest, answer_text, request_of
 from worker.runners.pricing import TOKENS, Tokens, summed
 from worker.runners.service_errors import END_WORDS, TOO_LONG, is_spent, status_of, wait_of
-from worker.runners.witnessed import MOST_CALLS, WENT_ON, Api, Call, CallEnd, Witnessed, word_of
+from worker.runners.witnessed import MOST_CALLS, WENT_ON, Api, Call, CallEnd, ObservedCalls, word_of
 
 #: Longest event, and longest answer in one piece, that is read; of a longer one nobody knows the end. In bytes.
 _MOST_KEPT = 4 * 2**20
@@ -67,7 +67,6 @@ def model_in(path: str) -> str:
 
 
 # What the providers say. Each reads one event or one whole answer, and returns what of a ``Call`` it tells.
-
 _WORDS: Mapping[str, Mapping[str, CallEnd]] = {
     form: {word: CallEnd(end) for end, words in ends.items() for word in words} for form, ends in END_WORDS.items()
 }
@@ -227,11 +226,11 @@ _FORMS: dict[Api, _Form] = {
 }
 
 
-class Broken(ConnectionError):
+class BrokenFraming(ConnectionError):
     """An answer's framing cannot be read."""
 
 
-class Framing:
+class AnswerFraming:
     """Finds the end of an answer's body in what its connection brings (RFC 9112, 6 and 7)."""
 
     def __init__(self, headers: Mapping[bytes, bytes], *, bodyless: bool) -> None:
@@ -250,7 +249,7 @@ class Framing:
         return self._left is None
 
     def take(self, raw: bytes) -> bytes:
-        """Return what of the body is in a piece. Raises ``Broken``: it is not framed as its head said."""
+        """Return what of the body is in a piece. Raises ``BrokenFraming``: it is not framed as its head said."""
         if self._chunked:
             return b"".join(self._chunks(raw))
         if self._left is None:
@@ -275,7 +274,7 @@ class Framing:
             if end < 0:
                 self._rest = data[at:]
                 if len(self._rest) > _MOST_ERROR:
-                    raise Broken("a chunk's size is too long")
+                    raise BrokenFraming("a chunk's size is too long")
                 return
             line, at = data[at:end].strip(), end + 1
             if self._trailers:
@@ -286,7 +285,7 @@ class Framing:
                 except ValueError:
                     self._left = -1
                 if self._left < 0:
-                    raise Broken("a chunk has no size")
+                    raise BrokenFraming("a chunk has no size")
                 self._trailers = not self._left
         self.surplus = at < len(data)
 
@@ -300,7 +299,7 @@ class Record:
 
     def __init__(self, path: Path | None = None) -> None:
         self._lock = threading.Lock()
-        self._calls: dict[int, Call | Listening] = {}
+        self._calls: dict[int, Call | CallListener] = {}
         self._begun = self._since = self._left_out = 0
         self._sums: dict[str, Tokens] = {}
         self._path = path
@@ -309,14 +308,14 @@ class Record:
         #: How many calls ended badly, one after the other, until now.
         self.failures = 0
 
-    def begin(self, path: str) -> Listening | None:
+    def begin(self, path: str) -> CallListener | None:
         """Listen to a call; None where the path belongs to no model call."""
         api = api_of(path)
         if api is None:
             return None
         call = Call(api=api, model=word_of(model_in(path)), started=time.time())
         with self._lock:
-            listening = Listening(call, self._begun, self._note, self._met_by)
+            listening = CallListener(call, self._begun, self._note, self._met_by)
             self._calls[self._begun] = listening
             self._begun += 1
             if len(self._calls) > MOST_CALLS:
@@ -333,7 +332,7 @@ class Record:
             self._left_out += 1
             self._sums = summed([(call.model, call.counted)], self._sums)
 
-    def _note(self, listening: Listening, call: Call) -> None:
+    def _note(self, listening: CallListener, call: Call) -> None:
         """More is known of a call; one that has ended is all that is kept of it."""
         with self._lock:
             self._put(listening.number, call)
@@ -349,13 +348,13 @@ class Record:
             self._calls[number] = call
         self._write(number, call)
 
-    def _met_by(self, listening: Listening) -> None:
+    def _met_by(self, listening: CallListener) -> None:
         """Note which earlier calls a call repeats, by its request, which has passed."""
         with self._lock:
             for number in [each for each, earlier in self._unmet.items() if listening.request.repeats(earlier)]:
                 self._meet(number)
 
-    def _excuse(self, listening: Listening) -> None:
+    def _excuse(self, listening: CallListener) -> None:
         """Note of earlier calls what this one wrote too, without having read it: it was asked in other words."""
         for number in list(self._unmet):
             call = self._calls.get(number)
@@ -380,12 +379,12 @@ class Record:
             self._since, self._left_out, self._sums = self._begun, 0, {}
             return self._begun
 
-    def seen(self, since: int = 0) -> Witnessed:
+    def seen(self, since: int = 0) -> ObservedCalls:
         """The calls that began after the first ``since``, which is 0 or what ``count`` returned last."""
         with self._lock:
             calls = [call for number, call in self._calls.items() if number >= since]
             found = [call if isinstance(call, Call) else call.so_far() for call in calls]
-            return Witnessed(calls=found, left_out=self._left_out, sums=self._sums)
+            return ObservedCalls(calls=found, left_out=self._left_out, sums=self._sums)
 
 
 def path_of(directory: Path) -> Path:
@@ -393,12 +392,12 @@ def path_of(directory: Path) -> Path:
     return directory.with_name(f"{directory.name}{CALLS}")
 
 
-def adopted(directory: Path, since: int = 0) -> Witnessed | None:
+def adopted(directory: Path, since: int = 0) -> ObservedCalls | None:
     """The calls of a run whose worker died, after the first ``since``; None where they were not recorded."""
     return read(path_of(directory), since)
 
 
-def read(path: Path, since: int = 0) -> Witnessed | None:
+def read(path: Path, since: int = 0) -> ObservedCalls | None:
     """The calls in the file of a record, after the first ``since``; None where there is none."""
     try:
         lines = path.read_text("ascii").splitlines()
@@ -416,18 +415,18 @@ def read(path: Path, since: int = 0) -> Witnessed | None:
     found = [calls[number] for number in sorted(calls) if number >= since]
     earlier = found[:-MOST_CALLS]
     sums = summed([(call.model, call.counted) for call in earlier], {})
-    return Witnessed(calls=found[-MOST_CALLS:], left_out=len(earlier), sums=sums)
+    return ObservedCalls(calls=found[-MOST_CALLS:], left_out=len(earlier), sums=sums)
 
 
-class Listening:
+class CallListener:
     """One call, while it is asked and answered. Used by one thread, but for ``so_far``."""
 
     def __init__(
         self,
         call: Call,
         number: int,
-        report: Callable[[Listening, Call], None],
-        asked: Callable[[Listening], None],
+        report: Callable[[CallListener, Call], None],
+        asked: Callable[[CallListener], None],
     ) -> None:
         self._call, self.number, self._report, self._asked = call, number, report, asked
         self._body, self._beginning = bytearray(), bytearray()

@@ -1,59 +1,26 @@
-"""Any OpenAI-compatible service as an agent (vLLM, Ollama, LiteLLM, ...): the second real runner.
-
-It has no tools and writes no files; the conversation is sent whole each time. Feedback becomes further messages of it.
-"""
+"""Any OpenAI-compatible service as an agent (vLLM, Ollama, LiteLLM, OpenAI)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
+from api_client.contract.completion import Verdict
 from api_client.contract.settings import Settings
-from api_client.contract.turn import MAX_IMAGE_BYTES, MAX_IMAGES, data_url, images_named
-from worker.files.safe_io import opened, read
 from worker.runners.agent_sessions import continued, instructions_of, keep
-from worker.runners.base import Emit, Order, RunResult, Sent, Transcript, Verdict, config_error, judge
+from worker.runners.base import Emit, Order, RunResult, config_error
 from worker.runners.guard.box import DOOR
 from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import OUR_CODE, Launch, Play, ProcessRunner
+from worker.runners.guard.launch import OUR_CODE, Launch
 from worker.runners.guard.outbound import Outbound, Upstream
+from worker.runners.guard.process_runner import Play, ProcessRunner
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.guard.supervision import Ending, stopped
+from worker.runners.http.images import with_images
 from worker.runners.pricing import charged
+from worker.runners.sent import SentInput
+from worker.runners.transcript import Transcript, judge
 from worker.runners.witnessed import weigh
-
-# The images that messages name, as parts of the request to an OpenAI-compatible service.
-#
-# A message names a file of the session's ``input/`` (``contract/turn.py``); only there is it looked for. So the
-# service sees an image with every later message too, and what is kept of a conversation holds no image twice.
-
-
-def with_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[str, Any]]:
-    """The messages; the user's with the images they name behind the text, the newest ``MAX_IMAGES`` in all."""
-    left, found = MAX_IMAGES, list[dict[str, Any]]()
-    for message in reversed(messages):
-        names = images_named(message.get("content", "")) if message.get("role") == "user" else []
-        urls = _urls(names[:left], workdir)
-        left -= len(urls)
-        parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
-        text = {"type": "text", "text": message.get("content", "")}
-        found.append({**message, "content": [text, *parts]} if parts else dict(message))
-    return found[::-1]
-
-
-def _urls(names: list[str], workdir: Path) -> list[str]:
-    """The images as addresses; one that is gone is left out: the message still names it."""
-    urls: list[str] = []
-    for name in names:
-        try:
-            with opened(workdir) as session, opened("input", session) as folder:
-                urls.append(data_url(name, read(name, folder, MAX_IMAGE_BYTES)))
-        except OSError:
-            continue
-    return urls
-
 
 Message = dict[str, str]
 
@@ -93,7 +60,7 @@ class OpenAiHttpRunner(ProcessRunner):
             "parameters": settings.parameters,
             "timeouts": settings.timeouts,
         }
-        sent = Sent(system=rules[0]["content"] if rules else "", messages=messages)
+        sent = SentInput(system=rules[0]["content"] if rules else "", messages=messages)
         launch = Launch(
             argv=[*FAST_PYTHON, "worker.runners.http.agent"],
             env={"LANG": "C.UTF-8", "PYTHONPATH": SOURCE_ROOT},

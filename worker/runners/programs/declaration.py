@@ -7,16 +7,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from types import MappingProxyType
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 from api_client.contract.declared import Invalid, Kind, each, mapping, one_of, record, word
-from api_client.contract.issues import HelixError
-from worker.enforcement.documents.frontmatter import read_yaml
-from worker.files.safe_io import read_changed
+from api_client.contract.errors import HelixError
+from worker.enforcement.documents.written import read_yaml
 
 #: The form in which an agent asks its model: where it asks below the base address, and the header with its key.
 Api = Literal["chat", "responses", "messages", "gemini"]
@@ -141,19 +140,3 @@ def read_declaration(text: str, source: str, more: Mapping[str, Kind], needed: t
 def program_of(found: Mapping[str, Any]) -> AgentProgram:
     """The program of what ``read_declaration`` found."""
     return AgentProgram(**{name: found[name] for name in KINDS if name in found})
-
-
-# The file, read when it has changed.
-
-#: Largest file of a declaration, in bytes.
-MAX_BYTES = 256 * 2**10
-T = TypeVar("T")
-
-
-def load(path: Path, read: Callable[[str, str], T]) -> T:
-    """What a file declares, by ``read``, which gets its text and name. One that has not changed is not read again.
-
-    Raises:
-        DeclarationError: it cannot be read, or is wrong.
-    """
-    return read_changed(path, read, MAX_BYTES, DeclarationError)

@@ -9,41 +9,33 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from api_client.contract.issues import SettingsError
+from api_client.contract.completion import Completion, ErrorKind, Verdict
+from api_client.contract.errors import SettingsError
+from api_client.contract.image import images_named
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
-from api_client.contract.turn import images_named
 from worker.enforcement.claims.journal import Journal
 from worker.files.safe_io import SHORT_OF
 from worker.files.workspace import RESPONSE, written_files
 from worker.runners.agent_sessions import home_of, instructions_of
-from worker.runners.base import (
-    AgentEvent,
-    Completion,
-    Emit,
-    ErrorKind,
-    Order,
-    RunResult,
-    Sent,
-    Transcript,
-    Verdict,
-    config_error,
-    judge,
-    not_begun,
-)
-from worker.runners.claude.command import prompt_for, writable_paths
-from worker.runners.claude.completion_gate import readable_entries
+from worker.runners.base import AgentEvent, Emit, Order, RunResult, config_error, not_begun
+from worker.runners.claude.cli_prompt import prompt_for
+from worker.runners.claude.command import writable_paths
+from worker.runners.claude.hooks import readable_entries
 from worker.runners.guard.box import DOOR, Bind
 from worker.runners.guard.footprint import Bounds
-from worker.runners.guard.launch import Launch, Play, ProcessRunner, Reading, own_environment
+from worker.runners.guard.launch import Launch, own_environment
 from worker.runners.guard.outbound import Outbound, Upstream
+from worker.runners.guard.process_runner import Play, ProcessRunner, RunReader
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.pricing import charged
 from worker.runners.programs import home as homes
 from worker.runners.programs.declaration import APIS, AgentProgram, DeclarationError, filled
 from worker.runners.programs.home import KeptSession
+from worker.runners.sent import SentInput
 from worker.runners.tool_rules.agent_tools import agent_of, unheld
-from worker.runners.witnessed import Witnessed, weigh
+from worker.runners.transcript import Transcript, judge
+from worker.runners.witnessed import ObservedCalls, weigh
 
 #: In the place of the key, which stays outside: the door sets it.
 PLACEHOLDER = "in-the-box"
@@ -192,7 +184,7 @@ class ProgramRunner(ProcessRunner):
         """Return the reader of its output."""
         raise NotImplementedError
 
-    def answer(self, run: Run, heard: Heard, witnessed: Witnessed | None) -> str:
+    def answer(self, run: Run, heard: Heard, witnessed: ObservedCalls | None) -> str:
         """Return the answer that it gave as its output."""
         return heard.text
 
@@ -230,7 +222,7 @@ class ProgramRunner(ProcessRunner):
             reading.clear()
             raise
 
-    def read_back(self, order: Order) -> Reading | RunResult:
+    def read_back(self, order: Order) -> RunReader | RunResult:
         """Return how a run that was prepared before is read."""
         run = self._run(order)
         return run if isinstance(run, RunResult) else self._reading(run)
@@ -280,7 +272,7 @@ class ProgramRunner(ProcessRunner):
             door_files=files,
         )
 
-    def _reading(self, run: Run) -> Reading:
+    def _reading(self, run: Run) -> RunReader:
         heard = self.hear(run)
 
         def conclude(ending: Ending, emit: Emit) -> RunResult:
@@ -290,7 +282,7 @@ class ProgramRunner(ProcessRunner):
             )
 
         clear = functools.partial(shutil.rmtree, run.home, ignore_errors=True)
-        return Reading(take_line=heard.take_line, conclude=conclude, clear=clear, finished=lambda: heard.finished)
+        return RunReader(take_line=heard.take_line, conclude=conclude, clear=clear, finished=lambda: heard.finished)
 
     def _concluded(self, run: Run, heard: Heard, ending: Ending, emit: Emit) -> RunResult:
         """The verdict by what the agent says and what the door saw, the answer, and the session to continue from."""
@@ -317,7 +309,7 @@ class ProgramRunner(ProcessRunner):
             spent = run.kept.spent + float(heard.usage.get("cost_usd") or 0.0)
             session = homes.keep(order, run.home, run.program.state, heard.session, spent)
         said = run.instructions if run.program.instructions else ""
-        sent = Sent(system=said, messages=({"role": "user", "content": run.prompt},), continues=run.kept.knows)
+        sent = SentInput(system=said, messages=({"role": "user", "content": run.prompt},), continues=run.kept.knows)
         usage = charged(heard.usage, ending.counted, run.settings.prices)
         return RunResult(
             completion=completion, text=text, usage=usage, agent_session=session, sent=sent, journal=heard.journal

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.settings import Settings
-from worker.runners.base import json_object
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE, own_environment
 from worker.runners.programs.declaration import AgentProgram, DeclarationError
 from worker.runners.programs.runner import ChildLines, ProgramRunner, Run, find
+from worker.runners.transcript import json_object
 
 _CHILD = Path(__file__).with_name("agent.py")
 #: So long may its import take, in seconds.

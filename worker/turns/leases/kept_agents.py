@@ -10,11 +10,13 @@ from collections.abc import Callable
 from functools import cached_property
 
 from api_client.contract.settings import Settings
-from api_client.store.store import OneConnection
+from api_client.store.connection import OneConnection
 from api_client.turns.record.ledger import Ledger
-from worker.agents import build_runner, never_works
+from worker.agents import build_runner
+from worker.agents.ability import never_works
+from worker.runners.agent_life import Limits, Opens, Prepares
 from worker.runners.base import Runner
-from worker.runners.idle_agents import IdleAgents, Limits, Opens, Prepares
+from worker.runners.idle_agents import IdleAgents
 
 _LOOK_SECONDS = 2.0
 #: The record of an agent is written when its message has ended: within this time, in seconds.

@@ -22,9 +22,9 @@ from api_client.contract.settings import Settings
 from api_client.snapshots import Snapshot
 from api_client.store.connecting import connect
 from api_client.turns.record.beats import Beats
-from api_client.turns.record.changes import Claim
+from api_client.turns.record.claim import Claim
 from api_client.turns.record.ledger import Ledger
-from worker.turns.loops import SLOW_SHARE, Rounds
+from worker.turns.loops.rounds import SLOW_SHARE, Rounds
 
 log = structlog.get_logger()
 

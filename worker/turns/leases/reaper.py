@@ -20,13 +20,13 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import FIRST_LINKS, Link
 from api_client.contract.turn import Turn
 from api_client.store.commands import TO_ANNOUNCE
-from api_client.store.connecting import stored_shards
-from api_client.store.store import OneConnection
-from api_client.turns.record.announced import Backlog
-from api_client.turns.record.beats import Calm, Clocks
-from api_client.turns.record.changes import Reaped
+from api_client.store.connection import OneConnection
+from api_client.store.shards import stored_shards
+from api_client.turns.record.backlog import Backlog
+from api_client.turns.record.calm import Calm, Clocks
+from api_client.turns.record.claim import ReapResult
 from api_client.turns.record.ledger import Ledger
-from worker.turns.loops import Short
+from worker.turns.loops.threads import Short
 
 log = structlog.get_logger()
 
@@ -165,7 +165,7 @@ class Reaper:
         self._known_shards = self._known_shards or await stored_shards(self._settings)
         return self._known_shards or self._settings.shards
 
-    async def _handle(self, turn_id: str, found: Reaped) -> None:
+    async def _handle(self, turn_id: str, found: ReapResult) -> None:
         if found.what in {"announce", "finished"}:
             task_id, worker = await self._ledger.lost_task(turn_id)
             if task_id:

@@ -20,7 +20,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
-from api_client.contract.settings.setting_values import Sentinels
+from api_client.contract.settings.sentinels import Sentinels
 
 log = structlog.get_logger()
 

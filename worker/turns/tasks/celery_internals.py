@@ -1,37 +1,14 @@
-"""All that reaches into Celery and kombu deeper than their documents go. Each of it has a test that names it.
-
-Celery's worker receives messages and hands their ids to the engine; it runs nothing itself. Used of it:
-
-- ``Task.Strategy``: what happens to a task's message. Ours hands it on; no pool, no tracing, no acknowledgement.
-- ``queue_order_strategy``: from which queues the next message is taken; from none when no slot is free.
-- ``Transport.brpop_timeout``: how long one blocking pop waits.
-- ``inspect_command``: answers for ``celery inspect`` that know of the engine's tasks.
-- the consumer's ``hub``: its loop sleeps until something can be read, so it is woken by a pipe.
-- ``Transport.register_with_event_loop``: checks all channels before each sleep; ours only if one needs it.
-- ``EventDispatcher``: sends what it keeps for a broker that was away, and so the task events of one moment together.
-- ``Channel._receive_one``: leaves out an empty event message. By the reply to one we learn whether anybody listens.
-- ``Channel._brpop_start``: asks for as many messages as there are free slots by one pop (``BLMPOP``), not for one.
-- ``Channel._brpop_read``: hands them on; an item that is not a message is dropped, instead of ending the worker.
-- ``Channel.pool``: all channels ask over one connection, besides those that wait for messages; kombu's have one each.
-- ``Channel.__init__``: it pings over a separate connection, which only those that take messages need from then on.
-- ``Channel._in_poll``: a pop asks for queues that had a slot free; another one that has it since ends the pop.
-- ``Channel._closing``: a channel that closes waits for its pop, so that no message is lost; it ends that by itself.
-- the consumer's ``strategies``: a message of a turn goes to its strategy without the object that kombu makes of it.
-"""
+"""All that reaches into Celery and kombu deeper than their documentation."""
 
 from __future__ import annotations
 
-import binascii
 import contextlib
 import json
 import os
-import random
 import secrets
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import Empty
 from typing import Any, ClassVar
 
@@ -48,221 +25,9 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import loads
 from kombu.utils.scheduling import round_robin_cycle
 
-from api_client.contract.declared import frozen
-from api_client.contract.tasks import ALL_QUEUES, Link, own_queue
-
-# Task events: the reports that Flower expects of Celery's workers, made by the engine that carries the links out.
-#
-# A link that was announced is the task of its message. A link that is carried on in place has no message, and is a
-# task all the same: with an id, with the task before it as its parent, and with the events of any other. Each event
-# carries the time at which it happened; they are sent together, every ``GATHER_SECONDS``.
-
-#: Events that happen within this many seconds are sent in one message.
-GATHER_SECONDS = 0.25
-#: This many are kept while the broker is away; the oldest go first.
-_MOST = 20_000
-
-TaskEvent = tuple[str, dict[str, Any]]
-
-
-@frozen(slots=True, kw_only=True)
-class Task:
-    """A Celery task as its message names it.
-
-    Attributes:
-        name, task_id, kwargs: what is to be done. args_text, kwargs_text: the arguments as operators read them.
-        root_id, parent_id: the first task of its chain, and the one before it; empty where there are none.
-        chain: the signatures that follow in its message's chain, the next one last.
-    """
-
-    name: str
-    task_id: str
-    kwargs: Mapping[str, Any]
-    args_text: str = "()"
-    kwargs_text: str = ""
-    root_id: str = ""
-    parent_id: str = ""
-    chain: Sequence[Mapping[str, Any]] = field(default=())
-
-
-class TaskEvents:
-    """Events that were not sent yet. ``on_first`` is called when there are some again; ``drain`` hands them over."""
-
-    def __init__(self, on_first: Callable[[], object]) -> None:
-        self._on_first = on_first
-        self._waiting: deque[TaskEvent] = deque(maxlen=_MOST)
-        self._since = 0.0
-        self._lock = threading.Lock()
-
-    def send(self, kind: str, task_id: str, **fields: Any) -> None:
-        """Note that something happened to a task now."""
-        fields["uuid"], fields["timestamp"] = task_id, time.time()
-        with self._lock:
-            first = not self._waiting
-            if first:
-                self._since = time.monotonic()
-            self._waiting.append((kind, fields))
-        if first:
-            self._on_first()
-
-    def failed(self, task_id: str, words: str) -> None:
-        """Note that a task failed now; Flower shows the words as its result and as its exception."""
-        self.send("task-failed", task_id, exception=words, traceback="", result=words)
-
-    def drain(self, *, all_of_them: bool = False) -> list[TaskEvent]:
-        """Return what was noted, in order; nothing yet while more may come within ``GATHER_SECONDS``."""
-        with self._lock:
-            if not all_of_them and time.monotonic() - self._since < GATHER_SECONDS:
-                return []
-            events = list(self._waiting)
-            self._waiting.clear()
-        return events
-
-
-def _new_id() -> str:
-    """An id as Celery's: it is not a secret, and costs no system call."""
-    number = f"{random.getrandbits(128):032x}"
-    return f"{number[:8]}-{number[8:12]}-4{number[13:16]}-a{number[17:20]}-{number[20:]}"
-
-
-class TaskStory:
-    """One task's events, and those of the tasks that follow it in place."""
-
-    def __init__(self, events: TaskEvents, task: Task) -> None:
-        self._events = events
-        self._task = task
-        self._next_id = ""
-        self._began, self._began_at = time.monotonic(), time.time()
-
-    @property
-    def task_id(self) -> str:
-        """The id of the task that is carried out."""
-        return self._task.task_id
-
-    @property
-    def task(self) -> Task:
-        """The task that is carried out."""
-        return self._task
-
-    def info(self) -> dict[str, Any]:
-        """The task as ``celery inspect active`` shows it."""
-        task = self._task
-        return {
-            "id": task.task_id,
-            "name": task.name,
-            "args": [],
-            "kwargs": dict(task.kwargs),
-            "type": task.name,
-            "time_start": self._began_at,
-            "acknowledged": True,
-            "delivery_info": {},
-            "worker_pid": os.getpid(),
-        }
-
-    def begin(self) -> None:
-        """The task was received, and is begun at once."""
-        task = self._task
-        self._events.send(
-            "task-received",
-            task.task_id,
-            name=task.name,
-            args=task.args_text,
-            kwargs=task.kwargs_text,
-            root_id=task.root_id or task.task_id,
-            parent_id=task.parent_id or None,
-            retries=0,
-            eta=None,
-            expires=None,
-        )
-        self._events.send("task-started", task.task_id)
-        self._began, self._began_at = time.monotonic(), time.time()
-
-    def state(self, state: str, words: str) -> None:
-        """Send the state of the task, and the words for it."""
-        self._events.send(f"task-{state}", self._task.task_id, result=words)
-
-    def end(self, words: str, *, failed: bool = False) -> None:
-        """The task has ended."""
-        if failed:
-            self._events.failed(self._task.task_id, words)
-            return
-        runtime = time.monotonic() - self._began
-        self._events.send("task-succeeded", self._task.task_id, result=repr(words), runtime=runtime)
-
-    def fail(self, error: Exception) -> None:
-        """The task broke off."""
-        self._events.failed(self._task.task_id, repr(error))
-
-    def following(self, link: Link | None) -> str:
-        """The id of the task of the next link, should it be carried out in place: always the same one."""
-        named = self._task.chain[-1] if self._task.chain else {}
-        if link and named.get("task") == link.task and (own := named.get("options", {}).get("task_id")):
-            return str(own)
-        self._next_id = self._next_id or _new_id()
-        return self._next_id
-
-    def follow(self, link: Link) -> None:
-        """Go on as the task of the next link, which is carried out in place."""
-        before = self._task
-        kwargs = {**before.kwargs, "attempt": link.attempt}
-        self._task = Task(
-            name=link.task,
-            task_id=self.following(link),
-            kwargs=kwargs,
-            kwargs_text=repr(kwargs),
-            root_id=before.root_id or before.task_id,
-            parent_id=before.task_id,
-        )
-        self._next_id = ""
-        self.begin()
-
-
-# A turn's Celery message, as it is stored in a queue, and the task that it names.
-
-
-class Received:
-    """A message as ``celery_internals`` reads it. kombu's own can be acknowledged, and takes longer to make."""
-
-    __slots__ = ("_body", "headers")
-
-    def __init__(self, message: Mapping[str, Any]) -> None:
-        self.headers: Mapping[str, Any] = message["headers"]
-        self._body: str = message["body"]
-
-    @property
-    def payload(self) -> Any:
-        """Arguments, keyword arguments, and what belongs to the chain."""
-        return json.loads(binascii.a2b_base64(self._body).decode())  # of bytes, json would find out the encoding first
-
-    @staticmethod
-    def reads(message: Mapping[str, Any]) -> bool:
-        """Return whether a message is written as ours are: all others are kombu's to read."""
-        return (
-            message["content-type"] == "application/json"
-            and message["content-encoding"] == "utf-8"
-            and message["properties"]["body_encoding"] == "base64"
-            and "compression" not in message["headers"]
-        )
-
-
-def task_of(headers: Mapping[str, Any], payload: Any) -> Task:
-    """The task that a message names.
-
-    Raises:
-        AttributeError, KeyError, TypeError, ValueError: it is not the message of a task.
-    """
-    _, kwargs, embed = payload
-    return Task(
-        name=headers["task"],
-        task_id=headers["id"],
-        kwargs=dict(kwargs),
-        args_text=headers.get("argsrepr") or "()",
-        kwargs_text=headers.get("kwargsrepr") or repr(kwargs),
-        root_id=headers.get("root_id") or headers["id"],
-        parent_id=headers.get("parent_id") or "",
-        chain=embed.get("chain") or (),
-    )
-
+from api_client.contract.tasks import ALL_QUEUES, own_queue
+from worker.turns.tasks.message import ReceivedMessage, task_of
+from worker.turns.tasks.task_events import TaskEvent
 
 log = structlog.get_logger()
 
@@ -374,7 +139,7 @@ class Receiver:
             "queue_order_strategy": f"{__name__}:{QueueOrder.__name__}",
         }
 
-        class Woken(bootsteps.StartStopStep):
+        class WakeUpStep(bootsteps.StartStopStep):
             """Runs each time the consumer has a connection."""
 
             requires = (Tasks,)
@@ -382,7 +147,7 @@ class Receiver:
             def start(self, c: Any) -> None:
                 receiver.connected(c)
 
-        app.steps["consumer"].add(Woken)
+        app.steps["consumer"].add(WakeUpStep)
 
     def _answer_inspectors(self, active: Callable[[], list[dict[str, Any]]]) -> None:
         """Have ``celery inspect``, and so Flower, see the engine's tasks."""
@@ -592,7 +357,7 @@ def _give(channel: Any, item: bytes, queue: str) -> None:
     """Give a message to its task's handler; one that is not a turn's to kombu, which finds the consumer."""
     message = json.loads(item.decode())
     handler = QueueOrder.strategies.get(message["headers"]["task"])
-    if handler and Received.reads(message):
-        handler(Received(message), None)
+    if handler and ReceivedMessage.reads(message):
+        handler(ReceivedMessage(message), None)
     else:
         channel.connection._deliver(loads(item), queue)  # noqa: SLF001

@@ -1,28 +1,25 @@
-"""The move after an agent run: a pure function from its result to a move. No clock, no store, no file.
-
-Counting: incomplete runs use up attempts, passing errors do not. A turn whose last run was
-incomplete ends ``incomplete``; a permanent error ends it as ``error``.
-"""
+"""The move after an agent run: a pure function from its result to a move."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from api_client.contract.completion import STARTS
+from api_client.contract.attempt_record import AttemptFacts, AttemptRecord
+from api_client.contract.completion import STARTS, Completion, ErrorKind, Fault, Verdict, Why
 from api_client.contract.counters import counter, model_of, timed
-from api_client.contract.error_codes import words_of
-from api_client.contract.events import AttemptAccepted, AttemptCompleted, AttemptLost, AttemptRejected, Body
-from api_client.contract.issues import BudgetExceeded, TurnError, ValidationIssue
+from api_client.contract.event_kinds import AttemptCompleted, AttemptLost
+from api_client.contract.events import Body
+from api_client.contract.issue import ValidationIssue
 from api_client.contract.messages import GIVEN_UP
-from api_client.contract.record import AttemptFacts, AttemptRecord, FieldChanges
+from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
 from api_client.contract.tool_calls import ToolQuestion
-from api_client.contract.turn import Failing, Outcome, Turn, TurnState
-from api_client.turns.record.encoding import (
+from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
+from api_client.contract.turn_error import TurnError
+from api_client.turns.record.moves import (
     Answer,
     Move,
     again,
@@ -36,48 +33,12 @@ from api_client.turns.record.encoding import (
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.going_on import LEAST, known
 from worker.enforcement.policy import Retry, decide
-from worker.runners.base import Completion, ErrorKind, Fault, RunResult, Verdict, Why
+from worker.runners.base import RunResult
 from worker.turns.transitions import tool_questions
-from worker.turns.transitions.after_judging import Usage, cannot_judge, escalated, judged_counters, rejected_counters
-from worker.verification import Ground, VerificationResult, feedback_on
-
-# The wait of a turn after a passing error. Pure.
-
-#: Hand-overs of an attempt that are forgiven, and the longest wait after one, in seconds.
-MOST_HAND_OVERS, _LONGEST_SECONDS = 8, 60.0
-
-
-def hand_over_delay(number: int) -> float:
-    """Seconds until an attempt runs again that its worker could not keep for the ``number``-th time, counted from 1.
-
-    1, 2, 4, ... and never more than 60: a worker that is overloaded gets no better by being asked at once.
-    """
-    return min(2.0 ** (number - 1), _LONGEST_SECONDS)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Delays:
-    """Delays in seconds.
-
-    Attributes:
-        first: the first one after a passing error; it doubles. left: the time until the turn's deadline.
-    """
-
-    first: float
-    left: float = math.inf
-
-
-def delay_after(completion: Completion, errors_before: int, delays: Delays) -> float | None:
-    """Seconds until a passing error is tried again; None when the service asks for more than the turn has left."""
-    if completion.kind is ErrorKind.SESSION_LOST:
-        return 0.0
-    asked = completion.retry_after
-    if asked >= delays.left:
-        return None
-    if completion.busy:  # the store holds back all turns of this service (pauses.lua), this one too
-        return 0.0
-    return asked or delays.first * 2**errors_before
-
+from worker.turns.transitions.after_judging import cannot_judge
+from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, delay_after, hand_over_delay
+from worker.turns.transitions.escalation import escalated
+from worker.turns.transitions.usage import Usage
 
 Facts = FieldChanges[AttemptFacts]
 _NO_FACTS: Facts = attempt_facts()
@@ -114,7 +75,7 @@ class _Ended:
             **changes,
         )
 
-    def fails(self, failing: Failing, decision: Facts = _NO_FACTS) -> Move:
+    def fails(self, failing: PendingFailure, decision: Facts = _NO_FACTS) -> Move:
         """The turn is given up."""
         next_link = Link(FAIL, self.link.attempt)
         return self.move(self.facts | decision, next=next_link, fields=progress(failing=failing))
@@ -127,7 +88,7 @@ class _Ended:
         elif not code:  # what is too long gets better by asking for less, whatever kind of error that is
             kind = ErrorKind.LIMIT if completion.fault is Fault.CONTEXT_LENGTH else completion.kind
             code = kind.value if kind else "error"
-        return self.fails(Failing(outcome=Outcome.ERROR, code=code, reason=reason))
+        return self.fails(PendingFailure(outcome=Outcome.ERROR, code=code, reason=reason))
 
 
 def after_run(
@@ -150,7 +111,7 @@ def after_run(
 ) -> Move:
     """Return what follows from an agent run.
 
-    ``sent`` is what the agent was really sent (``Sent.to_dict``) beyond ``prompt``; ``journal`` what it did with tools;
+    ``sent`` is what the agent was really sent (``SentInput.to_dict``) beyond ``prompt``; ``journal`` its use of tools;
     ``stop`` why the run was stopped; ``unsent`` its events that are not logged yet; ``strikes`` how often others may
     kill it; ``permit`` its nonce if it used up a yes; ``fallbacks`` for each fault of the service who takes over.
     """
@@ -386,7 +347,7 @@ def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
     fails, reason = attempt_facts(decision="fail"), completion.reason
     if completion.verdict is Verdict.REFUSED:  # to ask again would be paid for and bring the same
         why = completion.why or Why.REFUSED
-        return ended.fails(Failing(outcome=Outcome.REFUSED, code="refused", reason=reason, why=why.value), fails)
+        return ended.fails(PendingFailure(outcome=Outcome.REFUSED, code="refused", reason=reason, why=why.value), fails)
     this = Attempt(number=link.attempt, text=ended.result.text, answer="", complete=False, issues=())
     decision = decide([*judged(history), this], policy_of(turn))
     if isinstance(decision, Retry):
@@ -398,124 +359,10 @@ def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
             fields=progress(transients=0),
         )
     why = completion.why or Why.BROKE_OFF
-    move = ended.fails(Failing(outcome=Outcome.INCOMPLETE, code="incomplete", reason=reason, why=why.value), fails)
+    move = ended.fails(
+        PendingFailure(outcome=Outcome.INCOMPLETE, code="incomplete", reason=reason, why=why.value), fails
+    )
     if turn.request.phase is None:
         return move
     found = ValidationIssue(code="INCOMPLETE_RESPONSE", message=reason, fix_hint="")
     return escalated(turn, move, best=link.attempt, reason="incomplete", issues=[found]) or move
-
-
-# The move after verifying a phase: a pure function from the result to a move. No clock, no store, no file.
-#
-# A result counts once: it is recorded with its attempt by the commit that carries the lease's token, and a success is
-# sealed before its files are published. Two verifications of one attempt cannot both count.
-
-#: A verifier that cannot work, or gives no verdict, is asked so often for one attempt: the agent could not repair that.
-VERIFIER_TRIES = 3
-
-
-def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: VerificationResult, stop: str) -> Move:
-    """Return what follows; ``stop`` is why the verification was stopped, if it was."""
-    if result.ground is Ground.STOPPED:
-        return _stopped(turn, link, stop)
-    if result.ground is Ground.REFUSED:
-        return cannot_judge(link, "; ".join(result.errors))
-    issues = _issues(result)
-    facts = attempt_facts(verification=result.to_dict(), answer=record.text, issues=issues)
-    if result.success:
-        return Move(
-            attempt=link.attempt,
-            facts=facts | attempt_facts(decision="accept"),
-            events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
-            counters=judged_counters(turn, "accept"),
-            judged=True,
-            outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
-            answer=Answer(response=record.text),
-        )
-    if not result.judged and turn.unverified + 1 < VERIFIER_TRIES:
-        return Move(
-            attempt=link.attempt,
-            next=link,
-            fields=progress(unverified=turn.unverified + 1),
-            facts=facts,
-            delay_ms=1000 * 2**turn.unverified,
-        )
-    return _rejected(turn, link, record, result, facts, issues)
-
-
-def _rejected(
-    turn: Turn,
-    link: Link,
-    record: AttemptRecord,
-    result: VerificationResult,
-    facts: Facts,
-    issues: tuple[ValidationIssue, ...],
-) -> Move:
-    """Ask again while runs are left, else hand the turn on or give up."""
-    errors, usage = [issue for issue in issues if issue.is_error], Usage.of(record.usage)
-    rejected = AttemptRejected(attempt=link.attempt, issues=issues)
-    if link.attempt < turn.max_attempts and result.judged:
-        feedback, codes = feedback_on(result), sorted({issue.code for issue in issues})
-        return Move(
-            attempt=link.attempt,
-            state=TurnState.QUEUED,
-            next=again(turn, link.attempt + 1),
-            fields=progress(retries=turn.retries + 1, transients=0, unverified=0),
-            facts=facts | attempt_facts(decision="retry", feedback=feedback),
-            events=[rejected, retrying(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)],
-            counters=rejected_counters(turn, "retry", errors, usage),
-            judged=True,
-        )
-    reason = "rejected" if result.judged else "the verifier gave no verdict"
-    failing = Failing(code="phase_not_verified", reason=reason)
-    move = Move(
-        attempt=link.attempt,
-        next=Link(FAIL, link.attempt),
-        fields=progress(failing=failing, unverified=0, best=link.attempt),
-        facts=facts | attempt_facts(decision="fail"),
-        events=[rejected],
-        counters=rejected_counters(turn, "fail", errors, usage),
-        judged=True,
-    )
-    handed_on = replace(move, counters=rejected_counters(turn, "escalate", errors, usage))
-    return escalated(turn, handed_on, best=link.attempt, reason=reason, issues=issues) or move
-
-
-def _issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
-    """The issues of the gates, and the verifier's errors as issues."""
-    found = tuple(
-        replace(issue, validator=gate.gate.partition(":")[0]) for gate in result.gates.results for issue in gate.issues
-    )
-    verifiers = tuple(
-        ValidationIssue(code="NOT_VERIFIED", message=error, fix_hint="", validator="verifier")
-        for error in result.errors
-    )
-    return found if found and result.ground is Ground.GATES else found + verifiers
-
-
-def _stopped(turn: Turn, link: Link, stop: str) -> Move:
-    """Cancelled, out of time, or handed over to another worker: then the same attempt is verified again."""
-    if stop not in _CALLED_OFF:
-        lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
-        return Move(attempt=link.attempt, next=link, events=[lost], counters={"delivery.handed_over": 1})
-    outcome = _CALLED_OFF[stop]
-    return Move(attempt=link.attempt, outcome=outcome, answer=_called_off(turn, outcome))
-
-
-def not_affordable(turn: Turn, link: Link, spent: BudgetExceeded, unsent: Sequence[Body]) -> Move:
-    """A budget of the day is spent, so the agent is not run once more."""
-    what = words_of(spent.code, "de" if turn.request.locale == "de" else "en")
-    error = TurnError(code=spent.code, message=f"{what[0]} ({spent.kind})\n{what[1]}", reason=str(spent))
-    return Move(attempt=link.attempt, outcome=Outcome.EXPIRED, answer=Answer(error=error), events=[*unsent])
-
-
-def not_reached(turn: Turn, link: Link, before: str, outcome: str) -> Move:
-    """The phase before did not pass, so this one is not run."""
-    german = turn.request.locale == "de"
-    text = (
-        f"Nicht ausgeführt: die Phase davor ({before}) endete als {outcome}."
-        if german
-        else f"Not run: the phase before ({before}) ended as {outcome}."
-    )
-    error = TurnError(code="phase_not_reached", message=text)
-    return Move(attempt=link.attempt, outcome=Outcome.CANCELLED, answer=Answer(error=error))

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from api_client.contract.events import AttemptCompleted, AttemptNote, TurnParked
-from api_client.contract.messages import tool_refused, tool_unused
-from api_client.contract.policy import DecisionKind, InboxDecision
-from api_client.contract.record import AttemptFacts, FieldChanges
+from api_client.contract.attempt_record import AttemptFacts
+from api_client.contract.escalation import DecisionKind, InboxDecision
+from api_client.contract.event_kinds import AttemptCompleted, AttemptNote, TurnParked
+from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import Link
 from api_client.contract.tool_calls import ToolQuestion, WaitingCall
+from api_client.contract.tool_replies import tool_refused, tool_unused
 from api_client.contract.turn import Turn, TurnState
-from api_client.turns.record.encoding import Move, again, progress
+from api_client.turns.record.moves import Move, again, progress
 
 
 def asked(

@@ -1,159 +1,27 @@
-"""Running a gate's program: in its own session, with a cleaned environment, within limits, its whole tree ended.
-
-The guard of the agents starts it, so it dies with the worker and with its lease, as agents do.
-"""
+"""Running a gate's program: in its own session, with a cleaned environment, within limits."""
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import math
 import os
 import sys
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
-from api_client.contract.phases import Phase
-from api_client.contract.settings import Settings
 from worker.runners.base import Stop
-from worker.runners.claude.completion_gate import readable_entries
 from worker.runners.guard import box, processes
 from worker.runners.guard.agent_process import AgentProcess
-from worker.runners.guard.box import Bind, BoxError
+from worker.runners.guard.box import Bind
 from worker.runners.guard.footprint import Bounds, Footprint
-from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.processes import FAST_PYTHON, SOURCE_ROOT
 from worker.runners.guard.rlimits import CANNOT_RUN
 from worker.runners.guard.supervision import Ending, Supervision
-
-# The surroundings of gates' programs: the box that agents run in, or none, for whom that is allowed.
-#
-# A gate's program runs what an agent wrote. So it runs in a box wherever one can be made; where none can, only phases
-# that an operator submitted may run programs (docs/security.md).
-
-#: Gates that start programs of the phase's own: they run only when the gates before them found no error.
-RUNS_PROGRAMS = frozenset({"tests_pass", "command"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fence:
-    """The surroundings of gates.
-
-    Attributes:
-        mode: ``HELIX_BOX``: auto, off or required.
-        root: HELIX_ROOT: programs may read there what agents may read; None for nothing.
-        operator: an operator submitted the phase: its programs may run where no box can be made.
-        bounds: what its programs may use of the machine. obstacle: why no box can be made here; empty when one can.
-        shared: why a box here shares the machine's network; empty when it has its own.
-    """
-
-    mode: str = "auto"
-    root: Path | None = None
-    operator: bool = True
-    bounds: Bounds = field(default_factory=Bounds)
-    obstacle: str = field(default_factory=lambda: box.obstacle())
-    shared: str = field(default_factory=lambda: box.network_obstacle())
-
-    @classmethod
-    def of(cls, settings: Settings, *, operator: bool = True) -> Fence:
-        """The fence of an installation."""
-        return cls(mode=settings.box, root=settings.root, operator=operator, bounds=Bounds.of(settings))
-
-    def refusal(self, phase: Phase) -> str:
-        """Return why the gates of a phase may not run here; empty when they may."""
-        programs = [gate.type for gate in phase.quality_gates if gate.type in RUNS_PROGRAMS]
-        return self.refused(programs[0] if programs else "")
-
-    def refused(self, gate: str) -> str:
-        """Return why a gate may not run here, empty when it may; ``gate`` is the name of one that runs programs."""
-        problem = "HELIX_BOX=off" if self.mode == "off" else self.obstacle or self.shared
-        if not problem:
-            return ""
-        if self.mode == "required":
-            return f"HELIX_BOX=required, but {problem}"
-        if gate and not self.operator:
-            return (
-                "set up a box on this worker, or let an operator submit the phase: "
-                f"gate {gate} runs what an agent wrote, and {problem} (docs/security.md)"
-            )
-        return ""
-
-    @property
-    def boxed(self) -> bool:
-        """True when programs run in a box."""
-        return self.mode != "off" and not self.obstacle
-
-    def around(self, argv: Sequence[str], cwd: Path, own: Bind) -> list[str]:
-        """The command that runs ``argv`` behind the fence; ``own``, when writable, is its only writable place.
-
-        Raises ``BoxError``: a box is required, and none can be made.
-        """
-        if problem := self.refused(""):
-            raise BoxError(problem)
-        if not self.boxed:
-            return list(argv)
-        project = [Bind(path) for path in readable_entries(self.root)] if self.root else []
-        binds = box.nested(own, [*OUR_CODE, *project])
-        return box.boxed(argv, cwd, binds, cut=not self.shared, tmp_mb=self.bounds.tmp_mb)
-
-
-# Being asked to stop, as gates and verifier see it; and blocking work that stops when its coroutine is cancelled.
-
-T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Stopping:
-    """A stop request outside a turn: it comes when ``reason`` is set, and there is no lease that could end."""
-
-    reason: str = ""
-    lease_ends: float = math.inf
-
-
-class Stopped(Exception):
-    """The check was asked to stop, so there is nothing to report; the message is the reason. No process is left."""
-
-
-@dataclass(slots=True)
-class _Either:
-    """Stops for the outer request, or for our own."""
-
-    outer: Stop
-    own: str = ""
-
-    @property
-    def reason(self) -> str:
-        return self.own or self.outer.reason
-
-    @property
-    def lease_ends(self) -> float:
-        return self.outer.lease_ends
-
-    @property
-    def in_doubt(self) -> bool:
-        return not self.own and getattr(self.outer, "in_doubt", False)
-
-
-async def in_thread(work: Callable[[Stop], T], stop: Stop | None = None) -> T:
-    """Do blocking work in a thread; when this is cancelled, ask the work to stop and wait until it has.
-
-    The work looks at the stop request it gets, which looks at ``stop`` too.
-    """
-    either = _Either(stop or Stopping())
-    running = asyncio.ensure_future(asyncio.to_thread(work, either))
-    try:
-        return await asyncio.shield(running)
-    except asyncio.CancelledError:
-        either.own = "cancelled"
-        with contextlib.suppress(Exception):
-            await running
-        raise
-
+from worker.verification.gates.fence import Fence
+from worker.verification.gates.stop import CheckStopped, StopRequest
 
 #: The end of a program's output that is kept, in lines and in characters a line.
 TAIL_LINES, TAIL_WIDTH = 400, 1_000
@@ -243,7 +111,7 @@ def run_program(
         Stopped: ``stop`` asked it to end, its lease ended, or ``deadline`` came; its processes are gone.
         OSError: the machine is short of descriptors, memory or processes.
     """
-    limits, stop, bounds = limits or ProgramLimits(), stop or Stopping(), fence.bounds if fence else Bounds()
+    limits, stop, bounds = limits or ProgramLimits(), stop or StopRequest(), fence.bounds if fence else Bounds()
     if home is not None:
         home.mkdir(exist_ok=True)
     command = [*FAST_PYTHON, "worker.runners.guard.rlimits", str(limits.memory_mb), *argv]
@@ -271,7 +139,7 @@ def _supervised(
     *,
     fenced: bool,
 ) -> Ran:
-    """Watch a started program until it ended. Raises ``Stopped`` as ``run_program``."""
+    """Watch a started program until it ended. Raises ``CheckStopped`` as ``run_program``."""
     lines: deque[str] = deque(maxlen=tail)
     ends = time.monotonic() + limits.seconds
     times = _Times(deadline=min(deadline, ends), idle_seconds=limits.silence)
@@ -282,7 +150,7 @@ def _supervised(
     ending = Supervision(process, times, stop, hear, footprint).run()
     cause = ending.cause or ending.exit.cause
     if (cause and cause not in {"deadline", "idle", "limit"}) or (cause == "deadline" and deadline < ends):
-        raise Stopped(cause)
+        raise CheckStopped(cause)
     error = _not_started(ending, tuple(lines), boxed=fenced)
     return Ran(code=ending.exit.code, cause=cause, detail=ending.detail, error=error, lines=tuple(lines), limits=limits)
 

@@ -8,21 +8,21 @@ import pytest
 
 from api_client.contract.counters import counter
 from api_client.contract.turn import Turn, TurnRequest, TurnState
-from api_client.turns.record.encoding import Move, progress
+from api_client.turns.record.moves import Move, progress
 from worker.enforcement import examine, judge
 from worker.enforcement.rules import CodeBlocks, CommandRule, LlmJudge
-from worker.enforcement.rules.external import prompt, read_verdict, verdicts
-from worker.enforcement.validators import codes
-from worker.enforcement.validators.codes import (
+from worker.enforcement.rules.llm_judge import prompt, read_verdict, verdicts
+from worker.enforcement.validators import services
+from worker.enforcement.validators.services import (
     NOTHING_SPENT,
     CannotRun,
-    Ended,
     JudgingCost,
     JudgingProgram,
     ModelReply,
+    ProgramEnd,
     Question,
 )
-from worker.turns.transitions.after_judging import with_judging
+from worker.turns.transitions.usage import with_judging
 
 NONCE = "0123456789abcdef"
 
@@ -31,12 +31,12 @@ class Provided:
     """Answers as it is told, and keeps what it was asked."""
 
     def __init__(self) -> None:
-        self.ended = Ended(0)
+        self.ended = ProgramEnd(0)
         self.reply: Callable[[str], str] = lambda nonce: json.dumps({"nonce": nonce, "success": True})
         self.programs: list[JudgingProgram] = []
         self.questions: list[Question] = []
 
-    def run(self, program: JudgingProgram) -> Ended:
+    def run(self, program: JudgingProgram) -> ProgramEnd:
         self.programs.append(program)
         return self.ended
 
@@ -49,10 +49,10 @@ class Provided:
 @pytest.fixture
 def provided() -> Iterator[Provided]:
     made = Provided()
-    codes.provide(made)
+    services.provide(made)
     verdicts.clear()
     yield made
-    codes.provide(codes.NOTHING)
+    services.provide(services.NOTHING)
 
 
 def found(rule: CommandRule | LlmJudge | CodeBlocks, answer: str, **context: object) -> list[tuple[str, int, str]]:
@@ -62,15 +62,15 @@ def found(rule: CommandRule | LlmJudge | CodeBlocks, answer: str, **context: obj
 
 def test_a_program_accepts_by_its_exit_code(provided: Provided) -> None:
     rule = CommandRule(command=("check",), accepts=(0, 3))
-    provided.ended = Ended(3, ("1: bad",))
+    provided.ended = ProgramEnd(3, ("1: bad",))
     assert found(rule, "text") == []
-    provided.ended = Ended(1, ("it is bad",))
+    provided.ended = ProgramEnd(1, ("it is bad",))
     (issue,) = examine("text", [rule], {"locale": "en"})
     assert issue.message == "check rejects the answer (exit code 1): it is bad"
 
 
 def test_lines_that_a_program_names_become_issues_with_their_line_and_weight(provided: Provided) -> None:
-    provided.ended = Ended(
+    provided.ended = ProgramEnd(
         1, ("answer.md:2:5: error: wrong", "./answer.md:3: warning: odd", "other.md:1: not ours", "4: bare")
     )
     assert found(CommandRule(command=("check",)), "text") == [
@@ -81,7 +81,7 @@ def test_lines_that_a_program_names_become_issues_with_their_line_and_weight(pro
 
 
 def test_a_program_that_names_only_warnings_still_rejects(provided: Provided) -> None:
-    provided.ended = Ended(1, ("answer.md:3: warning: odd",))
+    provided.ended = ProgramEnd(1, ("answer.md:3: warning: odd",))
     assert [code for code, *_ in found(CommandRule(command=("check",)), "text")] == [
         "COMMAND_FOUND",
         "COMMAND_REJECTED",
@@ -96,7 +96,7 @@ def test_a_program_gets_the_answer_and_the_agents_files_and_not_the_marker(provi
 
 
 def test_each_block_of_a_language_is_judged_alone_and_lines_count_in_the_answer(provided: Provided) -> None:
-    provided.ended = Ended(1, ("block.py:1: error: bad",))
+    provided.ended = ProgramEnd(1, ("block.py:1: error: bad",))
     rule = CommandRule(command=("check",), fence="python", file="block.py")
     assert [line for _, line, _ in found(rule, "a\n\n```py\nx\n```\n\n```python\ny\n```\n```json\n{}\n```\n")] == [4, 8]
     assert [program.stdin for program in provided.programs] == ["x\n", "y\n"]
@@ -160,7 +160,7 @@ def test_no_answer_can_end_its_block_in_the_judges_prompt() -> None:
 
 
 def test_shell_blocks_are_read_in_one_run(provided: Provided) -> None:
-    provided.ended = Ended(0, ("./1.sh: line 1: syntax error near unexpected token `('", "./1.sh: line 1: `(('"))
+    provided.ended = ProgramEnd(0, ("./1.sh: line 1: syntax error near unexpected token `('", "./1.sh: line 1: `(('"))
     answer = "```sh\nls\n```\n\n```python\nx = (\n```\n\n```bash\n((\n```\n"
     rule = CodeBlocks(languages=("shell", "python"))
     assert [line for _, line, _ in found(rule, answer)] == [6, 10]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api_client.contract.record import AttemptRecord
+from api_client.contract.attempt_record import AttemptRecord
 from tests.claims import wordings
 from worker.enforcement.claims.journal import (
     Counts,
@@ -14,7 +14,7 @@ from worker.enforcement.claims.journal import (
     runs_tests,
 )
 from worker.enforcement.claims.statements import claims_in
-from worker.enforcement.policy import judge
+from worker.enforcement.judging import judge
 from worker.enforcement.rules import Claims
 
 EMPTY = Journal()

@@ -20,11 +20,11 @@ from click.testing import CliRunner
 
 from api_client.contract.settings import Settings
 from tests.fault.matrix import WHOLE
-from worker.cli.policy import validate
+from worker.cli.validate import validate
 from worker.enforcement import ResponseEnforcer
 from worker.enforcement.policies import Subject, choose, read_policy
 from worker.enforcement.rules import RULES
-from worker.enforcement.validators import codes
+from worker.enforcement.validators import services
 from worker.external import provide
 
 FAULTS = ("hangs", "raises", "eats memory")
@@ -92,10 +92,10 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Programs run without a box, and the judge is a scripted agent."""
     (tmp_path / "judge.yaml").write_text(JUDGE)
     settings = Settings(root=tmp_path, box="off", models={"judge": f"scripted:{tmp_path / 'judge.yaml'}"})
-    monkeypatch.setattr("worker.cli.policy.provide", lambda: provide(settings))
+    monkeypatch.setattr("worker.cli.validate.provide", lambda: provide(settings))
     provide(settings)
     yield
-    codes.provide(codes.NOTHING)
+    services.provide(services.NOTHING)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from tests.unit.enforcement.test_foreign_input import ALL, NOWHERE
 from worker.enforcement import ResponseValidator, decide, judge
 from worker.enforcement.child import MOST_CHARACTERS, in_place
 from worker.enforcement.documents.document import parse
-from worker.enforcement.policy import repair_attempt
+from worker.enforcement.repair import repair_attempt
 from worker.enforcement.rules import RULES
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\n"

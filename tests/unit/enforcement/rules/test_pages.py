@@ -10,13 +10,13 @@ import pytest
 from api_client.contract.declared import default_of, settable
 from api_client.contract.settings import Settings
 from worker.enforcement import examine
-from worker.enforcement.documents.splice import strip_marker
-from worker.enforcement.policies import AppliesTo, Chosen, Subject, choose, json_schema, read_policy
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.policies import AppliesTo, ChosenRules, Subject, choose, json_schema, read_policy
 from worker.enforcement.policies.policy_file import ENTRY
-from worker.enforcement.policy import repair_answer
+from worker.enforcement.repair import repair_answer
 from worker.enforcement.rules import RULES, Rule
-from worker.enforcement.rules.rule import RULE_CODES
-from worker.enforcement.validators import codes
+from worker.enforcement.rules.codes import RULE_CODES
+from worker.enforcement.validators import services
 from worker.external import provide
 
 ROOT = Path(__file__).parents[4]
@@ -37,7 +37,7 @@ def machine(tmp_path: Path) -> Iterator[None]:
     (tmp_path / "judge.yaml").write_text(JUDGE)
     provide(Settings(root=ROOT, box="off", models={"judge": f"scripted:{tmp_path / 'judge.yaml'}"}))
     yield
-    codes.provide(codes.NOTHING)
+    services.provide(services.NOTHING)
 
 
 def page(rule: str) -> str:
@@ -56,7 +56,7 @@ def answer(rule: str, word: str) -> str:
 REPAIRED = [rule for rule in RULES if "\nRepaired:\n" in page(rule)]
 
 
-def chosen(rule: str) -> Chosen:
+def chosen(rule: str) -> ChosenRules:
     return choose(read_policy(policy_of(rule)), Subject(), root=ROOT, locale="en")
 
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 import pytest
 
 from worker.enforcement import examine, repair_answer
+from worker.enforcement.rules.forbidden import REMOVED, ForbiddenRule
 from worker.enforcement.rules.secret_forms import decoded
-from worker.enforcement.rules.texts import REMOVED, Forbidden
 
-RULE = Forbidden(locale="en")
+RULE = ForbiddenRule(locale="en")
 
 
 def body(seed: int = 1, head: bytes = b"\x30\x82\x04\xa4\x02\x01\x00\x02\x82\x01\x01\x00", size: int = 1100) -> str:

@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 
 from tests.growth import assert_linear
 from worker.enforcement import examine
-from worker.enforcement.documents.document import _LANGUAGES, FUNCTION_WORDS, parse
-from worker.enforcement.policy import repair_answer
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.function_words import _LANGUAGES, FUNCTION_WORDS
+from worker.enforcement.repair import repair_answer
 from worker.enforcement.rules import (
     Citations,
     CodeBlocks,
-    Forbidden,
+    ForbiddenRule,
     JsonSchema,
     Language,
     Length,
@@ -63,10 +64,10 @@ WITHOUT_SCHEME = (
         (Length(max_words=3), "one two three four", ["ANSWER_OVER_LENGTH"]),
         (Regex(must=("^b$",)), "a\nb\nc", []),
         (Regex(must_not=("(?i)todo",)), "all done, TODO: rest", ["PATTERN_FOUND"]),
-        (Forbidden(words=("cat",)), "concatenate", []),
-        (Forbidden(words=("cat",)), "the Cat.", ["FORBIDDEN_WORD"]),
-        (Forbidden(words=("c++",)), "in C++ only", ["FORBIDDEN_WORD"]),
-        (Forbidden(), "AKIA is how such keys begin", []),
+        (ForbiddenRule(words=("cat",)), "concatenate", []),
+        (ForbiddenRule(words=("cat",)), "the Cat.", ["FORBIDDEN_WORD"]),
+        (ForbiddenRule(words=("c++",)), "in C++ only", ["FORBIDDEN_WORD"]),
+        (ForbiddenRule(), "AKIA is how such keys begin", []),
         (LinksRule(), "`https://a.example/x` and <https://b.example>", []),
         (LinksRule(), "```\nhttp://a.example\n```", []),
         (LinksRule(), "http://a.example", ["LINK_NOT_ALLOWED"]),
@@ -119,7 +120,7 @@ def test_a_rule_decides_its_corners(rule: Rule, answer: str, expected: list[str]
         (lambda: Length(max_words=-1), "must not be negative"),
         (lambda: Regex(), "at least one pattern"),
         (lambda: Regex(must=("(",)), "is not valid"),
-        (lambda: Forbidden(secrets=False), "nothing is left"),
+        (lambda: ForbiddenRule(secrets=False), "nothing is left"),
         (lambda: LinksRule(hosts=("https://a.example",)), "is not a host"),
         (lambda: LinksRule(schemes=()), "no link could be right"),
         (lambda: Language(expect="xx"), "expect must be one of"),
@@ -139,7 +140,7 @@ def test_an_option_that_cannot_work_is_refused(made: Any, words: str) -> None:
 
 def test_a_secret_is_removed_and_never_quoted() -> None:
     key = "sk-" + "a1B2" * 8
-    rule = Forbidden(name="no_secrets", locale="en")
+    rule = ForbiddenRule(name="no_secrets", locale="en")
     (issue,) = rule.validate(f"Use {key}.", {})
     assert key not in issue.message + issue.fix_hint
     repaired = repair_answer(f"Use {key}.", [rule], {"locale": "en"})
@@ -148,7 +149,7 @@ def test_a_secret_is_removed_and_never_quoted() -> None:
 
 
 def test_a_secret_in_an_agents_file_is_found_with_its_line() -> None:
-    (issue,) = Forbidden().validate("fine", {"files": {"notes.md": "one\nAKIAABCDEFGHIJKLMNOP\n"}})
+    (issue,) = ForbiddenRule().validate("fine", {"files": {"notes.md": "one\nAKIAABCDEFGHIJKLMNOP\n"}})
     assert (issue.file, issue.line) == ("notes.md", 2)
 
 
@@ -202,7 +203,7 @@ SHOWN = {
 
 
 LINEAR = [
-    Citations(root=Path("/nonexistent")), CodeBlocks(), Forbidden(words=("foo",)), Language(), Length(max_words=3),
+    Citations(root=Path("/nonexistent")), CodeBlocks(), ForbiddenRule(words=("foo",)), Language(), Length(max_words=3),
     LinksRule(hosts=("a.example",)), Structure(preset="adr-madr"),
 ]  # fmt: skip
 KILLERS = [

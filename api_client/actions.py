@@ -1,0 +1,130 @@
+"""Actions of operators: cancel, replay, drop one turn or all that a filter names. Each leaves an audit line."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import Any
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import BadRequest, NotFinished, SessionBusy, TurnNotFound
+from api_client.contract.turn import Outcome, TurnState, replay_id
+from api_client.contract.worker_order import WorkerOrder
+from api_client.index.search import FoundTurn, Search
+from api_client.index.selection import select
+
+#: action -> what it can be done to.
+ACTIONS = {"cancel": "unfinished turns", "replay": "finished turns", "drop": "dead letters"}
+_ONLY = {"cancel": "unfinished", "replay": "finished", "drop": "dead"}
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The result of one action. ``said`` is one of cancelled, stopping, replayed, dropped, or why it was not done.
+
+    ``before``: a replay like it was made earlier, so that nothing is new.
+    """
+
+    turn_id: str
+    done: bool
+    said: str
+    new_turn_id: str = ""
+    before: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The differences of a replay from its turn: another model, another last message; empty for the same."""
+
+    model: str = ""
+    prompt: str = ""
+
+    def __str__(self) -> str:
+        """The change as one reads it in the audit log: without the message."""
+        parts = [f"model={self.model}" if self.model else "", "message edited" if self.prompt else ""]
+        return ", ".join(filter(None, parts))
+
+
+_SAME = Change()
+
+
+async def chosen(client: TurnsClient, action: str, search: Search) -> list[FoundTurn]:
+    """The turns that match and that the action can be done to, oldest first. Raises as ``select``."""
+    return await select(client.lists, search, only=_ONLY[action])
+
+
+async def act(
+    client: TurnsClient,
+    action: str,
+    turn_id: str,
+    *,
+    by: str,
+    owner: str | None = None,
+    bulk: str = "",
+    detail: str = "",
+    change: Change = _SAME,
+) -> Done:
+    """Write the audit line, then act. Twice makes no difference to the turn.
+
+    Raises ``TurnNotFound``: no such turn, or not this owner's: nothing was written. ``NotFinished``: a replay of a turn
+    that goes on, a drop of a turn that is not a dead letter. ``BadRequest``: a replay that can never work.
+    """
+    before = await client.reader.get(turn_id, owner=owner)
+    detail = ", ".join(filter(None, (detail, str(change))))
+    async with client.audit.noted(action, by=by, turn_id=turn_id, bulk=bulk, detail=detail) as order:
+        if action == "cancel":
+            after = await client.canceller.cancel(turn_id, owner=owner)
+            if before.state is TurnState.FINISHED:
+                order.refused = f"was already finished: {before.outcome}"
+                return Done(turn_id, False, order.refused)
+            return Done(turn_id, True, after.outcome.value if after.outcome else "stopping")
+        if action == "replay":
+            known = bool(await client.lists.read([replay_id(turn_id, change.model, change.prompt)]))
+            new = await client.replay(turn_id, model=change.model, prompt=change.prompt)
+            if before.outcome is Outcome.DEAD:
+                await client.dead_letters.drop(turn_id)
+            return Done(turn_id, True, "replayed", new, before=known)
+        await client.dead_letters.drop(turn_id)
+        return Done(turn_id, True, "dropped")
+
+
+async def order_worker(client: TurnsClient, name: str, order: WorkerOrder, *, by: str, detail: str = "") -> str:
+    """Write the audit line with a worker's whole name, which is returned, and order it. Raises as ``Workers.order``."""
+    whole = await client.workers.find(name)
+    async with client.audit.noted(f"worker {order.value}", by=by, detail=" ".join(filter(None, (whole, detail)))):
+        return await client.workers.order(whole, order)
+
+
+async def act_on_all(
+    client: TurnsClient,
+    action: str,
+    turns: list[FoundTurn],
+    *,
+    by: str,
+    bulk: str,
+    detail: str,
+    owner: str | None = None,
+    change: Change = _SAME,
+) -> AsyncGenerator[Done]:
+    """Act on one turn after the other; one that changed meanwhile is passed over, and reported.
+
+    Killed half-way, it can simply be asked for again: what was done is no longer selected, or answers as before. Raises
+    ``StoreUnavailable``: the store went away; what was yielded is done.
+    """
+    for turn in turns:
+        try:
+            yield await act(client, action, turn.turn_id, by=by, owner=owner, bulk=bulk, detail=detail, change=change)
+        except (TurnNotFound, NotFinished, SessionBusy, BadRequest) as error:
+            yield Done(turn.turn_id, False, str(error))
+
+
+def counted(turns: list[FoundTurn]) -> list[dict[str, Any]]:
+    """Return how many of which outcome or state and model, the most first: what a dry run shows."""
+    found: dict[tuple[str, str], int] = {}
+    for turn in turns:
+        what = (turn.status, turn.model)
+        found[what] = found.get(what, 0) + 1
+    return [
+        {"status": status, "model": model, "turns": count}
+        for (status, model), count in sorted(found.items(), key=lambda item: (-item[1], item[0]))
+    ]

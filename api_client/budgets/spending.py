@@ -1,0 +1,209 @@
+"""Today's spending, in the store, so that all relays share it: set aside at the submit, charged at the end.
+
+A turn's record is the truth of what it cost. Reservations are settled from it before every new one, and before
+anybody looks; a relay that dies leaves them to the next. Nothing is charged twice: a reservation is settled as it was
+read. A turn is charged to the day it was submitted.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from api_client.budgets.budget import ASIDE, DAY_SECONDS, MICRO, Spent, day_of, limits_of, spent_of
+from api_client.contract.counters import label
+from api_client.contract.errors import BudgetExceeded
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.turn import TurnRequest, TurnState
+from api_client.store import Store
+from api_client.store.commands import Word, plain_script
+from api_client.store.module_log import ModuleLog
+
+log = ModuleLog(__name__)
+
+_RESERVE, _SETTLE = (plain_script(Path(__file__).with_name(f"{name}.lua")) for name in ("reserve", "settle"))
+#: Days are kept so long: a turn may end a week after it was submitted.
+_KEEP_MS = 35 * DAY_SECONDS * 1000
+#: A reservation whose turn is not there after this many seconds: its relay died before it could store the turn.
+_STORED_WITHIN_SECONDS = 60.0
+#: With more open reservations than this they are settled once a second only.
+_MANY = 500
+_FINISHED = TurnState.FINISHED.value.encode()
+#: When to come again while turns at work hold the rest of a budget.
+_AGAIN_SECONDS = 10.0
+#: Ends of a turn whose agent ran to an end: they show the price of a run, also where it is nothing.
+_TELLING = {b"passed", b"passed_after_retry", b"passed_by_fallback", b"failed", b"incomplete", b"refused"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A reservation as it was read; ``guessed``: no price was known."""
+
+    turn_id: str
+    text: str
+    day: int
+    at: float
+    amount: int
+    scopes: tuple[str, ...]
+    runs: int
+    guessed: bool
+
+
+class BudgetLedger:
+    """Budgets of an installation. Each method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._budgets = store.settings.budgets
+        self._keys = Keys(store.namespace)
+        self._settled_at = float("-inf")
+        self._days: dict[str, int] = {}
+        self._at_work: dict[tuple[int, str], int] = {}
+
+    async def reserve(self, requests: Mapping[str, TurnRequest], keys: Mapping[str, str]) -> bool:
+        """Set aside what turns may cost, for all of them or none; False where no budget is about them.
+
+        ``requests`` and ``keys`` are by turn id; a turn with an idempotency key that is stored already has its
+        reservation.
+
+        Raises ``BudgetExceeded``: a budget that they count for has no room.
+        """
+        if not self._budgets:
+            return False
+        turns = [
+            {"id": turn_id, "scopes": scopes, "model": label(request.model), **_most(request)}
+            for turn_id, request in requests.items()
+            if (scopes := limits_of(request, self._budgets))
+            and not await self._stored(turn_id, request, keys.get(turn_id, ""))
+        ]
+        if not turns:
+            return False
+        await self.settle()
+        return await self._set_aside(turns)
+
+    async def check(self, turn_id: str, request: TurnRequest, model: str) -> None:
+        """Raise ``BudgetExceeded`` where a turn's agent must not run once more: no budget of the turn has room for it.
+
+        What turns have really cost so far counts. A run beyond those that the submit set aside is set aside now, as
+        that of a new turn. ``model``: the one that would run.
+        """
+        scopes = limits_of(request, self._budgets)
+        if not scopes:
+            return
+        await self.settle()
+        if turn_id not in self._days:  # it was submitted before there were budgets, or just now
+            await self._set_aside([{"id": turn_id, "scopes": scopes, "model": label(request.model), **_most(request)}])
+        more = await self._set_more_aside(turn_id, label(request.model))
+        now = await self._store.clock_ms() / 1000
+        day = self._days.get(turn_id, day_of(now))
+        stored = await self._store.hash(self._keys.spending(day))
+        for scope, limit in {*scopes, *limits_of(replace(request, model=model), self._budgets)}:
+            total, aside = (int(stored.get(f"{before}{scope}".encode(), 0)) for before in ("", ASIDE))
+            spent = total - aside + self._at_work.get((day, scope), 0)
+            if spent >= limit or (more and total - more >= limit):
+                left = day + DAY_SECONDS
+                raise BudgetExceeded(
+                    scope, spent / MICRO, (total - more - spent) / MICRO, limit / MICRO, left, left - now
+                )
+
+    async def _set_more_aside(self, turn_id: str, model: str) -> int:
+        """Set one more run of a turn aside, where its reservation has none left. Returns how much that is."""
+        record = keys_of(self._store.namespace, turn_id).turn(turn_id)
+        while text := await self._store.send("HGET", self._keys.reservations, turn_id):
+            each = _read(turn_id, text.decode())
+            cost, attempt = await self._store.send("HMGET", record, "cost_used", "attempt")
+            price = int(await self._store.send("HGET", self._keys.prices, model) or 0)
+            used = int(cost or 0)
+            more = used + (price or used // max(1, int(attempt or 1))) - each.amount
+            if more <= 0 or await self._charge(each, each.amount + more, 0):
+                return max(0, more)
+        return 0
+
+    async def _set_aside(self, turns: list[dict[str, Any]]) -> bool:
+        now = await self._store.clock_ms() / 1000
+        day = day_of(now)
+        said = b""
+        with self._store.housekeeping("reservation"):
+            said, *details = await self._store.run(_RESERVE, self._names(day), [json.dumps(turns), day, _KEEP_MS])
+        if said in {b"", b"reserved"}:
+            return bool(said)
+        scope = details[0].decode()
+        spent, aside, ahead, limit = (int(amount) / MICRO for amount in details[1:])
+        log.warning("budget.exceeded", scope=scope, spent_usd=spent, set_aside_usd=aside, limit_usd=limit)
+        resets_at = day + DAY_SECONDS
+        # What turns at work hold comes back when they end.
+        seconds = resets_at - now if spent + ahead >= limit else _AGAIN_SECONDS
+        raise BudgetExceeded(scope, spent, aside, limit, resets_at, seconds)
+
+    async def _stored(self, turn_id: str, request: TurnRequest, key: str) -> bool:
+        keys = keys_of(self._store.namespace, turn_id)
+        known = [keys.turn(turn_id), *([keys.idempotency(request.owner, key)] if key else [])]
+        return bool(await self._store.send("EXISTS", *known))
+
+    def _names(self, day: int) -> list[str]:
+        return [self._keys.spending(day), self._keys.reservations, self._keys.prices]
+
+    async def release(self, turn_id: str) -> None:
+        """The turn was not stored: nothing is set aside for it any more."""
+        text = await self._store.send("HGET", self._keys.reservations, turn_id)
+        if text:
+            await self._charge(_read(turn_id, text.decode()), 0, "")
+
+    async def settle(self) -> None:
+        """Charge what turns have cost, in place of what was set aside for them."""
+        names = await self._store.hash(self._keys.reservations)
+        if not names:
+            self._days, self._at_work = {}, {}
+        if not names or (len(names) > _MANY and time.monotonic() - self._settled_at < 1.0):
+            return
+        self._settled_at = time.monotonic()
+        opened, pipe = list[_Open](), self._store.redis.pipeline(transaction=False)
+        for raw, text in names.items():
+            with self._store.housekeeping(f"settlement of {(turn_id := raw.decode())}"):
+                record = keys_of(self._store.namespace, turn_id).turn(turn_id)
+                opened.append(_read(turn_id, text.decode()))
+                pipe.hmget(record, "state", "cost_used", "attempt", "outcome")
+        records = await self._store.ask(pipe.execute(raise_on_error=False))
+        now = await self._store.clock_ms() / 1000
+        self._days, self._at_work = {each.turn_id: each.day for each in opened}, {}
+        for each, record in zip(opened, records, strict=True):
+            with self._store.housekeeping(f"settlement of {each.turn_id}"):
+                state, cost, attempt, outcome = record  # an error is none of four
+                used, runs = int(cost or 0), max(1, int(attempt or 1))
+                for scope in each.scopes if state != _FINISHED else ():
+                    self._at_work[each.day, scope] = self._at_work.get((each.day, scope), 0) + used
+                if state == _FINISHED:
+                    await self._charge(each, used, 1, -(-used // runs) if used or outcome in _TELLING else "")
+                elif state is None and now - each.at > _STORED_WITHIN_SECONDS:
+                    await self._charge(each, 0, "")
+                elif used > each.amount or (each.guessed and used):
+                    await self._charge(each, max(used, each.runs * used // runs), 0)
+
+    async def today(self) -> list[Spent]:
+        """Every budget and what was spent of it today, the most used first."""
+        if not self._budgets:
+            return []
+        await self.settle()
+        day = day_of(await self._store.clock_ms() / 1000)
+        stored = await self._store.hash(self._keys.spending(day))
+        return spent_of({raw.decode(): int(amount) for raw, amount in stored.items()}, self._budgets, day)
+
+    async def _charge(self, reserved: _Open, cost: int, ended: int | str, price: int | str = "") -> bool:
+        args: list[Word] = [reserved.turn_id, reserved.text, cost, ended, price]
+        return bool(await self._store.run(_SETTLE, self._names(reserved.day), args))
+
+
+def _most(request: TurnRequest) -> dict[str, int]:
+    """Give how often its agent may run, and what it may have spent before the last time: its own limit stops no run."""
+    more = request.escalation.runs if request.escalation and request.escalation.model else 0
+    return {"runs": request.max_attempts + more, "cap": int(request.cost_budget_usd * MICRO)}
+
+
+def _read(turn_id: str, text: str) -> _Open:
+    data: dict[str, Any] = json.loads(text)
+    amount, runs, scopes = int(data["amount"]), int(data["runs"]), tuple(data["scopes"])
+    return _Open(turn_id, text, int(data["day"]), float(data["at"]), amount, scopes, runs, bool(data.get("guessed")))

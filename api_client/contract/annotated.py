@@ -1,0 +1,28 @@
+"""The reader of a JSON value, by the annotation of its field: what does not fit is the type's empty value."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+
+def _number(value: Any) -> float:
+    return value if isinstance(value, int | float) and math.isfinite(value) else 0
+
+
+def _list(value: Any) -> list[Any] | tuple[Any, ...]:
+    return value if isinstance(value, list | tuple) else ()
+
+
+#: Annotation -> how a field is read.
+READ: dict[str, Callable[[Any], Any]] = {
+    "int": lambda value: int(_number(value)),
+    "float": lambda value: value if _number(value) else 0,
+    "str": lambda value: value if isinstance(value, str) else "",
+    "bool": bool,
+    "tuple[str, ...]": lambda value: tuple(map(str, _list(value))),
+    "dict[str, Any]": lambda value: value if isinstance(value, dict) else {},
+    "dict[str, Any] | None": lambda value: value if isinstance(value, dict) else None,
+    "list[Any] | None": lambda value: value if isinstance(value, list) else None,
+}

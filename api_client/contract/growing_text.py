@@ -1,0 +1,117 @@
+"""An answer that still grows, shown without what is, or may become, a step marker.
+
+A draft is not final: its end decides which markers count. So this hides them all, except in fences, code spans and
+quotes, where none counts. Where that was too much, the accepted answer puts it right.
+"""
+
+from __future__ import annotations
+
+import re
+
+from api_client.contract.marker import BEGINNING, PATTERN
+
+#: Over how many line ends, and how many characters it has at most.
+_MOST_LINE_ENDS, _MOST_CHARS = 8, 350
+_FENCE = re.compile(r"[ \t>]{0,32}(?:[-*+][ \t]{1,4})?(`{3,}|~{3,})(.*)")
+_QUOTE = re.compile(r" {0,3}>")
+
+
+class _Lines:
+    """The lines of a text, one after the other; lines that share a marker are one line with a line end in it."""
+
+    def __init__(self) -> None:
+        self._fence = ""
+        self.held = ""  # lines that end inside what may be a marker, with their line ends
+
+    def take(self, line: str) -> list[tuple[str, bool]]:
+        """One more line, without its end; returns the lines that are whole now, and whether each is code or a quote."""
+        line = self.held + line
+        if self._goes_on(line):
+            self.held = f"{line}\n"
+            return []
+        self.held = ""
+        return self._whole(line)
+
+    def _goes_on(self, line: str) -> bool:
+        if line.count("\n") >= _MOST_LINE_ENDS or fence_after(self._fence, line)[1]:
+            return False
+        tail = f"{line[-_MOST_CHARS:]}\n"
+        return any(found.end() == len(tail) for found in BEGINNING.finditer(tail))
+
+    def _whole(self, line: str) -> list[tuple[str, bool]]:
+        first, line_end, rest = line.partition("\n")
+        shared = any(found.start() < len(first) < found.end() for found in PATTERN.finditer(line))
+        self._fence, in_code = fence_after(self._fence, first)
+        if shared or not line_end:
+            return [(line, in_code)]
+        # It was no marker after all: the lines are what they are, each for itself.
+        return [(first, in_code), *(whole for other in rest.split("\n") for whole in self.take(other))]
+
+
+def fence_after(fence: str, line: str) -> tuple[str, bool]:
+    """The fence that is open after ``line`` ('' when none is), and whether the line itself is code or a quote."""
+    match = _FENCE.match(line)
+    if fence:
+        closes = match and match[1].startswith(fence) and not match[2].strip()
+        return ("" if closes else fence), True
+    opens = match and not (match[1][0] == "`" and "`" in match[2])
+    return (match[1], True) if match and opens else ("", _QUOTE.match(line) is not None)
+
+
+def _strip(line: str) -> str:
+    """The line without markers; one behind an odd number of back quotes is inside inline code."""
+    parts: list[str] = []
+    end = ticks = 0
+    for match in PATTERN.finditer(line):
+        ticks += line.count("`", end, match.start())
+        parts.append(line[end : match.start() if ticks % 2 == 0 else match.end()])
+        end = match.end()
+    return "".join([*parts, line[end:]])
+
+
+class VisibleText:
+    """A growing answer as its reader may see it: no marker, and nothing that could turn out to be the start of one.
+
+    The rest of a line behind a possible marker waits for the line's end, trailing white space for the text behind it:
+    whether they stay depends on what follows. It does not matter into which pieces the text is cut.
+    """
+
+    def __init__(self) -> None:
+        self._lines = _Lines()
+        self._line = ""  # the last line so far, raw
+        self._given = self._scanned = 0  # characters of it that are shown, and that hold no marker
+        self._begun = False  # a line is shown already, so the next one starts with a line end
+        self._space = ""
+
+    def feed(self, piece: str) -> str:
+        """Add a piece of the raw text; returns what the reader sees more."""
+        self._line += piece
+        *ended, self._line = self._line.split("\n") if "\n" in piece else [self._line]
+        parts = [self._closed(*whole) for line in ended for whole in self._lines.take(line)]
+        text = self._space + "".join(parts) + self._open_line()
+        seen = text.rstrip()
+        self._space = text[len(seen) :]
+        return seen
+
+    def _closed(self, line: str, in_code: bool) -> str:
+        shown = line if in_code else _strip(line)
+        more = self._shown(shown[self._given :]) if shown.strip() or not line.strip() else ""
+        self._given = self._scanned = 0
+        return more
+
+    def _open_line(self) -> str:
+        if self._lines.held:
+            return ""  # the line before it ends inside what may be a marker, and waits for this one
+        found = BEGINNING.search(self._line, self._scanned)
+        self._scanned = found.start() if found else len(self._line)
+        more = self._line[self._given : self._scanned]
+        if not (self._given or more.strip()):
+            return ""  # a line of white space and markers goes away as a whole
+        more = self._shown(more)
+        self._given = self._scanned
+        return more
+
+    def _shown(self, more: str) -> str:
+        line_end = "\n" if self._begun and not self._given else ""
+        self._begun = True
+        return line_end + more

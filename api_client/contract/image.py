@@ -1,0 +1,75 @@
+"""An image of a user's message: how it travels in a turn, and how a text names it.
+
+The relay reads it from the request, the worker writes it to the session's ``input/``, and the message names the file.
+The name is made from the content, so that an image that a chat sends again with each message keeps its name.
+"""
+
+from __future__ import annotations
+
+import binascii
+import hashlib
+import re
+from base64 import b64decode, b64encode
+from dataclasses import dataclass
+
+#: Most images of one message, and most bytes of one: what the Messages API of the Claude CLI takes.
+MAX_IMAGES, MAX_IMAGE_BYTES = 8, 5 * 2**20
+#: How a file begins -> its kind. What a client says about the kind is not asked: services refuse a wrong one.
+_BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif"}
+_MEDIA = {"png": "image/png", "jpg": "image/jpeg", "gif": "image/gif", "webp": "image/webp"}
+_DATA_URL = re.compile(r"data:[^,]{0,200};base64,")
+_PATH = re.compile(r"\binput/(image-[0-9a-f]{16}\.(?:png|jpg|gif|webp))")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image: the name of its file, and its content in base64."""
+
+    name: str
+    data: str
+
+    @property
+    def content(self) -> bytes:
+        """The bytes of the file."""
+        return b64decode(self.data)
+
+    @property
+    def path(self) -> str:
+        """Return where the agent finds it, relative to the session's folder."""
+        return f"input/{self.name}"
+
+
+def read_image(url: str) -> Image:
+    """The image in a ``data:`` address. Nothing is ever fetched from another address.
+
+    Raises ``ValueError``: the address has no base64 content, or the content is too large, or of another kind.
+    """
+    head = _DATA_URL.match(url)
+    if head is None:
+        raise ValueError("no data: address with base64")
+    if len(url) - head.end() > MAX_IMAGE_BYTES * 4 // 3 + 4:
+        raise ValueError("too large")
+    try:
+        content = b64decode(url[head.end() :], validate=True)
+    except binascii.Error as error:
+        raise ValueError("no base64") from error
+    return Image(f"image-{hashlib.sha256(content).hexdigest()[:16]}.{_kind(content)}", b64encode(content).decode())
+
+
+def data_url(name: str, content: bytes) -> str:
+    """The ``data:`` address of an image file."""
+    return f"data:{_MEDIA[name.rpartition('.')[2]]};base64,{b64encode(content).decode()}"
+
+
+def images_named(text: str) -> list[str]:
+    """The names of the image files that a text names, each once."""
+    return list(dict.fromkeys(_PATH.findall(text)))
+
+
+def _kind(content: bytes) -> str:
+    if content.startswith(b"RIFF") and content[8:12] == b"WEBP":
+        return "webp"
+    for beginning, kind in _BEGINNINGS.items():
+        if content.startswith(beginning):
+            return kind
+    raise ValueError("no PNG, JPEG, GIF or WebP")

@@ -1,0 +1,24 @@
+"""An enumeration of stored words to which a newer version may add."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Self
+
+
+class OpenEnum(StrEnum):
+    """A word that this version does not know stays what it is: it equals no member, and is shown as its text.
+
+    What callers send is checked against the members (``in list(...)``), never by making one.
+    """
+
+    @classmethod
+    def _missing_(cls, value: object) -> Self | None:
+        if not isinstance(value, str) or not value:
+            return None
+        unknown = str.__new__(cls, value)
+        unknown._name_, unknown._value_ = value, value
+        return unknown
+
+    def __reduce_ex__(self, _protocol: object) -> tuple[type[Self], tuple[str]]:
+        return type(self), (self._value_,)  # before 3.11.4 by its name, which an unknown word has not

@@ -1,0 +1,235 @@
+"""Kinds of the keys of phases.yaml: each problem is one sentence. Looks at values only."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import Any
+
+from api_client.contract.declared import Findings, Kind, Problem, each, nearest, noun_of, record, whole, yes
+from api_client.contract.errors import HelixError
+from api_client.contract.limits import MAX_ATTEMPTS
+
+MAX_PATHS, MAX_GATES = 200, 20
+#: Longest text of a phase, and largest ``config`` as JSON, in characters.
+MAX_TEXT, MAX_CONFIG = 20_000, 16_384
+#: Longest path in characters, and longest name in it in bytes: file systems take no more.
+MAX_PATH, MAX_NAME_BYTES = 1024, 255
+#: What the Claude CLI never lets an agent write, in lower case (docs/claude-cli.md): a phase that waits for it never
+#: ends well.
+CLOSED_TO_AGENTS = frozenset(
+    {".claude", ".claude.json", ".git", ".gitconfig", ".gitmodules", ".husky", ".idea", ".mcp.json", ".vscode"}
+    | {".bash_profile", ".bashrc", ".profile", ".ripgreprc", ".zprofile", ".zshrc"}
+)
+
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
+
+
+class PhaseError(HelixError):
+    """Phases that cannot be carried out; ``problems`` has everything that is wrong with them."""
+
+    code = "invalid_phases"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
+
+
+def spelled(value: object) -> str:
+    """An id as text: YAML reads ``id: 1`` as a number."""
+    number = isinstance(value, int) and not isinstance(value, bool)
+    return str(value) if number or isinstance(value, str) else ""
+
+
+def gate_entries(value: Any) -> list[Any]:
+    """A gate may be written as its name, a mapping, or a list of these."""
+    entries = value if isinstance(value, list) else [] if value is None else [value]
+    return [{"type": entry} if isinstance(entry, str) else entry for entry in entries]
+
+
+def _id(value: object) -> str:
+    if not _ID.fullmatch(spelled(value)):
+        raise ValueError("must be 1 to 64 letters, digits, dots, dashes or underscores, the first a letter or digit")
+    return spelled(value)
+
+
+def _type(value: object) -> str:
+    if not isinstance(value, str) or not _TYPE.fullmatch(value):
+        raise ValueError("must be a small word such as development, review or documentation")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"must be a text, not {noun_of(value)}")
+    if not value.strip():
+        raise ValueError("must not be empty")
+    if len(value) > MAX_TEXT:
+        raise ValueError(f"must have at most {MAX_TEXT} characters")
+    return value
+
+
+def _config(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise ValueError(f"must be a mapping with texts as keys, not {noun_of(value)}")
+    try:
+        length = len(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        raise ValueError("must hold only texts, numbers, true, false, null, lists and mappings") from None
+    found = Findings()
+    if length > MAX_CONFIG:
+        found.wrong(f"must have at most {MAX_CONFIG} characters as JSON")
+    if not isinstance(value.get("model", ""), str):
+        found.wrong("must be the name of a model of HELIX_MODELS", "model")
+    found.end()
+    return dict(value)
+
+
+def _seconds(value: object) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < float(value) <= 86_400 or not math.isfinite(float(value)):  # type: ignore[arg-type]
+        raise ValueError("must be a number of seconds, more than 0 and at most 86400")
+    return float(value)  # type: ignore[arg-type]
+
+
+def path_problem(value: object) -> str:
+    """Return why this is not a path below a folder; empty when it is one. Looks at the text only."""
+    if not isinstance(value, str):
+        return f"must be a path, not {noun_of(value)}"
+    if not value.strip() or len(value) > MAX_PATH or not value.isprintable():
+        return f"must be a path of 1 to {MAX_PATH} printable characters"
+    path = PurePosixPath(value)
+    if path.is_absolute() or value.startswith("~") or re.match(r"[A-Za-z]:[\\/]", value):
+        return f"must be a relative path, not {value!r}"
+    if ".." in path.parts or "\\" in value:
+        return f"must not leave its folder, as {value!r} does" if ".." in path.parts else "must use / between folders"
+    if not path.parts or value.endswith("/"):
+        return f"must name a file, not the folder {value!r}"
+    if too_long := [part for part in path.parts if len(part.encode()) > MAX_NAME_BYTES]:
+        return f"no file can have a name of {len(too_long[0].encode())} bytes; at most {MAX_NAME_BYTES}"
+    return ""
+
+
+def folder_problem(value: str) -> str:
+    """Give why phases cannot have this folder, relative to HELIX_ROOT; empty when they can. Looks at the text only."""
+    path = PurePosixPath(value)
+    if not value or path.is_absolute() or ".." in path.parts or "\\" in value or not value.isprintable():
+        return f"must be relative to HELIX_ROOT, not {value[:80]!r}"
+    if len(value) > MAX_PATH or any(len(part.encode()) > MAX_NAME_BYTES for part in path.parts):
+        return f"no folder can have this name: more than {MAX_PATH} characters, or {MAX_NAME_BYTES} bytes between two /"
+    if any(part.startswith(".") for part in path.parts):
+        return f"hidden folders are not for phases: {value[:80]!r}"
+    if path.parts[:1] == ("projects",):
+        return "projects/ holds the sessions' own folders and is not for phases"
+    return ""
+
+
+def _path(value: object) -> str:
+    if problem := path_problem(value):
+        raise ValueError(problem)
+    return str(value)
+
+
+def _output(value: object) -> str:
+    found = Findings()
+    path = found.read(_path, value) or (value if isinstance(value, str) else "")
+    if path.startswith("output/"):
+        found.wrong(f"paths count from the phase's output/ already: write {path[7:]!r}")
+    if closed := sorted(CLOSED_TO_AGENTS.intersection(part.lower() for part in PurePosixPath(path).parts)):
+        found.wrong(f"no agent may write {closed[0]!r}: programs of its user obey what is there")
+    found.end()
+    return path
+
+
+def _paths(kind: Kind) -> Kind:
+    """Paths that can be there together: a file cannot be a folder too, as ``a`` would beside ``a/b``."""
+    listed = each(kind, "paths", MAX_PATHS)
+
+    def read(value: Any) -> tuple[str, ...]:
+        found, seen = Findings(), list[PurePosixPath]()
+        for number, entry in enumerate(value if isinstance(value, list | tuple) else ()):
+            if path_problem(entry):
+                continue
+            path = PurePosixPath(entry)
+            near = next((other for other in seen if other in path.parents or path in other.parents), None)
+            if path in seen:
+                found.wrong(f"names {entry!r} twice", number)
+            elif near:
+                file, inside = sorted((str(path), str(near)), key=len)
+                found.wrong(f"{file!r} cannot be a file and the folder of {inside!r}", number)
+            seen.append(path)
+        result: tuple[str, ...] = found.read(listed, value)
+        found.end()
+        return result
+
+    return read
+
+
+def _command(value: object) -> object:
+    if isinstance(value, str):
+        return _text(value)
+    if not isinstance(value, list | tuple) or not value or not all(isinstance(word, str) for word in value):
+        raise ValueError("must be a list of words such as [make, test]; a line for the shell needs shell: true")
+    if not value[0].strip() or any("\0" in word for word in value):
+        raise ValueError("must begin with a program, and hold no NUL")
+    return value
+
+
+_TEXTS = each(_text, "texts", MAX_PATHS)
+_PROGRAM = {"command": _command, "shell": yes, "seconds": _seconds, "memory_mb": whole(64, 1_048_576, also=0)}
+_CRITERIA = {"criteria": _TEXTS}
+
+#: The gates there are, each with its options.
+GATES: Mapping[str, Mapping[str, Kind]] = {
+    "files_exist": {"files": _paths(_output), **_CRITERIA},
+    "syntax": {"ignore": _TEXTS, **_CRITERIA},
+    "tests_pass": _PROGRAM | _CRITERIA,
+    "adr_valid": {"files": _paths(_output), **_CRITERIA},
+    "command": {"name": _text} | _PROGRAM | _CRITERIA,
+}
+
+
+def _gate(entry: Any) -> Any:
+    if not isinstance(entry, Mapping):
+        raise ValueError(f"must be the name of a gate, or a mapping with its type, not {noun_of(entry)}")
+    found, kind = Findings(), entry.get("type")
+    if not isinstance(kind, str) or kind not in GATES:
+        there = ", ".join(GATES)
+        found.wrong(f"no gate {str(kind)[:80]!r}{nearest(str(kind), GATES)} (there are: {there})", "type")
+        found.end()
+    found.read(record({"type": _text, **GATES[str(kind)]}, blank=True), entry)
+    if kind == "command" and entry.get("command") is None:
+        found.wrong("the gate 'command' needs the command to run, such as [make, test]", "command")
+    if isinstance(entry.get("command"), str) != bool(entry.get("shell")) and entry.get("command") is not None:
+        found.wrong("a list of words runs without a shell; a text needs shell: true", "shell")
+    found.end()
+    return entry
+
+
+def _gates(value: Any) -> Any:
+    entries = gate_entries(value)
+    return each(_gate, "gates", MAX_GATES)(entries) if isinstance(value, list) else _gate(entries[0])
+
+
+#: One phase.
+PHASE = record(
+    {
+        "id": _id,
+        "name": _text,
+        "type": _type,
+        "description": _text,
+        "config": _config,
+        "input_files": _paths(_path),
+        "output_files": _paths(_output),
+        "quality_gate": _gates,
+        "verify_agent": yes,
+        "max_attempts": whole(1, MAX_ATTEMPTS),
+    },
+    ("id", "description"),
+    "a phase",
+    blank=True,
+)

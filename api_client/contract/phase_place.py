@@ -1,0 +1,106 @@
+"""The place of a directory's phases, and their session: each owner has a separate place.
+
+A caller without a key on this machine, such as the command line, has the folder itself:
+
+    DIRECTORY/phases/<id>/                        session: from the directory
+
+An owner with a key has a private place, which no agent of another owner may read:
+
+    projects/phases/<session>/<id>/               session: from the owner and the directory
+
+A record of the first version, of any owner, names the first kind of session and is finished there.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from api_client.contract.declared import Problem
+from api_client.contract.keys import session_digest
+from api_client.contract.owners import LOCAL_OWNER
+from api_client.contract.phase import Phase
+from api_client.contract.phase_checks import folder_problem
+from api_client.contract.turn import TurnRequest
+
+#: What the folder of phases is called; in input files it means the owner's own.
+PHASES = "phases"
+#: The private places, relative to HELIX_ROOT.
+PRIVATE = "projects/phases"
+_KINDS = {stat.S_IFDIR: "a folder", stat.S_IFREG: "a plain file", stat.S_IFLNK: "a link", stat.S_IFIFO: "a pipe"}
+
+
+def phase_session(directory: str, owner: str = LOCAL_OWNER) -> str:
+    """The session of an owner's phases in a directory: they run one at a time, in order."""
+    whose = directory if owner == LOCAL_OWNER else f"{owner}\n{directory}"
+    return f"phases-{session_digest(whose)}"
+
+
+def phases_folder(request: TurnRequest) -> PurePosixPath:
+    """The folder that holds a phase turn's phases, one folder for each id; relative to HELIX_ROOT."""
+    if request.session_id == phase_session(request.directory):
+        return PurePosixPath(request.directory) / PHASES
+    return PurePosixPath(PRIVATE) / phase_session(request.directory, request.owner)
+
+
+def input_file(root: Path, request: TurnRequest, path: str) -> Path:
+    """Locate an input file of a phase: in the directory, or among the owner's phases (``phases/ID/output/``)."""
+    first, *rest = PurePosixPath(path).parts
+    if first == PHASES:
+        return root.joinpath(phases_folder(request), *rest)
+    return root / request.directory / path
+
+
+def directory_problem(root: Path, directory: str) -> str:
+    """Return why phases cannot run in a directory; empty when they can. Links are not followed.
+
+    ``directory`` is relative to ``root``, which is HELIX_ROOT.
+    """
+    if problem := folder_problem(directory):
+        return problem
+    kind = kind_at(root, directory)
+    if kind == "a folder":
+        return ""
+    return f"there is no folder {directory[:80]!r} below HELIX_ROOT" if not kind else f"{directory[:80]!r} is {kind}"
+
+
+def input_problems(root: Path, phases: Sequence[Phase], requests: Sequence[TurnRequest]) -> list[Problem]:
+    """Name what cannot be an input file in its place: a folder, a link, a pipe. A missing one may come yet."""
+    return [
+        Problem(("phases", number, "input_files", place), problem)
+        for number, (phase, request) in enumerate(zip(phases, requests, strict=True))
+        for place, path in enumerate(phase.input_files)
+        if (problem := input_problem(root, request, path))
+    ]
+
+
+def input_problem(root: Path, request: TurnRequest, path: str) -> str:
+    """Return why what lies there can be no input file; empty when it is a plain file, or nothing."""
+    place = input_file(root, request, path)
+    if ".helix" in place.relative_to(root).parts:
+        return f"{path[:80]!r} is part of the installation, not of the project"
+    kind = kind_at(root, str(place.relative_to(root)))
+    return f"{path[:80]!r} is {kind}, not a plain file" if kind not in {"", "a plain file"} else ""
+
+
+def kind_at(root: Path, path: str) -> str:
+    """Return what lies at a path below ``root``: a plain file, a folder, or why it is neither; empty for nothing.
+
+    No link on the way is followed.
+    """
+    place, kind = root, "a folder"
+    for part in PurePosixPath(path).parts:
+        if kind != "a folder":
+            return ""
+        place /= part
+        try:
+            kind = _KINDS.get(stat.S_IFMT(os.lstat(place).st_mode), "a device or socket")
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            return f"unreadable ({error.strerror})"
+        if kind == "a link":
+            return kind
+    return kind

@@ -1,0 +1,40 @@
+"""The address of a Redis Cluster as store."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import unquote, urlsplit
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Some nodes of a cluster: ``redis+cluster://[user:password@]host:port,...[?option=...]``, ``rediss+`` by TLS.
+
+    Attributes:
+        nodes: to ask first; they name the others. url: the first one, with login and options, as redis-py spells it.
+    """
+
+    nodes: tuple[tuple[str, int], ...]
+    url: str
+    password: str = ""
+
+    @classmethod
+    def parse(cls, url: str) -> Cluster | None:
+        """The nodes an address names; None for an address of another kind.
+
+        Raises:
+            ValueError: it names no node, or a database: a cluster has one.
+        """
+        scheme, _, rest = url.partition("://")
+        if scheme.lower() not in {"redis+cluster", "rediss+cluster"}:
+            return None
+        # Not by urlsplit: newer releases of Python refuse hosts before one in brackets.
+        where, behind, options = re.split(r"([/?#]|$)", rest, maxsplit=1)
+        login, at, several = where.rpartition("@")
+        hosts = several.split(",")
+        first = urlsplit(f"{scheme[: -len('+cluster')]}://{login}{at}{hosts[0]}{behind}{options}")
+        nodes = tuple((node.hostname or "", node.port or 6379) for node in (urlsplit(f"//{host}") for host in hosts))
+        if not all(host for host, _ in nodes) or first.path not in {"", "/", "/0"}:
+            raise ValueError("must look like redis+cluster://host:6379,host:6379 (rediss+cluster:// for TLS)")
+        return cls(nodes, first.geturl(), unquote(login.partition(":")[2]))

@@ -1,0 +1,38 @@
+"""The address of a store behind Redis Sentinel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Sentinels:
+    """Sentinel's addresses and the master's name: ``sentinel://[:password@]host:port,.../master/db``."""
+
+    nodes: tuple[tuple[str, int], ...]
+    master: str
+    db: int = 0
+    password: str = ""
+
+    @classmethod
+    def parse(cls, url: str) -> Sentinels | None:
+        """The sentinels an address names; None for an address of another kind.
+
+        Raises:
+            ValueError: it names no node or no master.
+        """
+        scheme, _, rest = url.partition("://")
+        if scheme != "sentinel":
+            return None
+        where, _, which = rest.partition("/")
+        login, _, hosts = where.rpartition("@")
+        master, _, db = which.partition("/")
+        nodes = []
+        for node in hosts.split(","):
+            host, _, port = node.rpartition(":")
+            if not (host and port.isdecimal()):
+                raise ValueError("must look like sentinel://host:26379,host:26379/master-name/0")
+            nodes.append((host, int(port)))
+        if not master:
+            raise ValueError("must name the master: sentinel://host:26379,host:26379/master-name/0")
+        return cls(tuple(nodes), master, int(db or 0), login.partition(":")[2])

@@ -1,0 +1,216 @@
+"""From counters to figures. Pure: what ``contract.counters`` names is added up as ``stats`` describes it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, label, parse
+from api_client.contract.escalation import DecisionKind
+from api_client.contract.turn import Outcome
+from api_client.figures import Duration, PhaseRow, RetryRate, RuleRow, Share, Stats, TurnRow
+
+#: Durations that are counted: wait, agent, validation, recovery, turn.
+DURATIONS = tuple(name.removeprefix("time.") for name in COUNTERS if name.startswith("time."))
+
+_OF_RULES = {"validator", "code", "validator_model"}
+#: What a decision on a rejected answer adds to in a ``RuleRow``.
+_FOLLOWED = {"retry": "retried", "fallback": "fallback", "escalate": "escalated", "fail": "failed"}
+#: What a decision on a phase's attempt adds to in a ``PhaseRow``.
+_VERIFIED = {"accept": "passed", "retry": "asked_again", "escalate": "escalated", "fail": "failed"}
+_STAGES = {"1": "model", "2": "person"}
+#: Counters by model, and what they add to in a ``TurnRow``, as often as this.
+_USED = {
+    "attempt.ended": ("runs", 1),
+    "tokens.input": ("tokens", 1),
+    "tokens.output": ("tokens", 1),
+    "tokens.failed": ("failed_tokens", 1),
+    "cost.all": ("cost_usd", 1e-6),
+    "cost.failed": ("failed_cost_usd", 1e-6),
+}
+
+#: Counters as (name, labels, value).
+Parsed = Sequence[tuple[str, tuple[str, ...], int]]
+
+
+def stats_of(counters: Mapping[str, int], *, since: float, until: float, by: str = "") -> Stats:
+    """The figures in counters, whole or broken down by one of ``stats.BREAKDOWNS``."""
+    parsed = [(*parse(name), value) for name, value in counters.items()]
+    rows: list[Any] = []
+    if by in _OF_RULES:
+        rows = sorted(_rule_rows(parsed, by).values(), key=lambda row: (-row.rejected, -row.judged, row.name))
+    elif by:
+        rows = sorted(_turn_rows(parsed, by).values(), key=lambda row: (-row.turns, -row.runs, row.name))
+    outcomes = Counter({outcome.value: 0 for outcome in Outcome})
+    for name, labels, value in parsed:
+        if name == "turn.finished":
+            outcomes[labels[0]] += value
+    phases = PhaseRow()
+    for decision, count in _by_label(parsed, "phase.judged", _VERIFIED).items():
+        setattr(phases, decision, count)
+        phases.judged += count
+    return Stats(
+        since=since,
+        until=until,
+        by=by,
+        total=_turn_rows(parsed, "").get("total", TurnRow(name="total")),
+        submitted=counters.get("turn.submitted", 0),
+        started=counters.get("delivery.started", 0),
+        lost=sum(value for name, _, value in parsed if name == "delivery.lost"),
+        handed_over=counters.get("delivery.handed_over", 0),
+        rows=tuple(rows),
+        durations=durations_of(parsed),
+        outcomes=dict(outcomes),
+        phases=phases,
+        escalated=_by_label(parsed, "turn.escalated", _STAGES),
+        decided=_by_label(parsed, "turn.decided", {kind.value: kind.value for kind in DecisionKind}),
+    )
+
+
+def _by_label(parsed: Parsed, counter: str, names: Mapping[str, str]) -> dict[str, int]:
+    """A counter of one label, by what its labels are called; 0 for those that were not counted."""
+    found = dict.fromkeys(names.values(), 0)
+    for name, labels, value in parsed:
+        if name == counter and labels[0] in names:
+            found[names[labels[0]]] += value
+    return found
+
+
+def _turn_rows(parsed: Parsed, by: str) -> dict[str, TurnRow]:
+    """The rows by outcome, model, step, flow or policy; for "" the one row ``total``."""
+    rows: dict[str, TurnRow] = {}
+
+    def row(name: str) -> TurnRow:
+        return rows.setdefault(name, TurnRow(name=name))
+
+    for name, labels, value in parsed:
+        if by == "policy":
+            if name == "policy.finished":
+                label_values = dict(zip(COUNTERS[name].labels, labels, strict=True))
+                add_turns(row(label_values[by]), label_values, value)
+        elif name == "turn.finished":
+            label_values = dict(zip(COUNTERS[name].labels, labels, strict=True))
+            add_turns(row(label_values[by] if by else "total"), label_values, value)
+        elif by not in {"", "model"}:
+            continue
+        elif name == "attempt.judged":
+            row(labels[-1] if by else "total").rejected += value * (labels[0] != "accept")
+        elif name in _USED:
+            attribute, factor = _USED[name]
+            used = row(labels[-1] if by else "total")
+            setattr(used, attribute, getattr(used, attribute) + value * factor)
+    return rows
+
+
+def _named(name: str, labels: tuple[str, ...]) -> dict[str, str]:
+    """The labels of a counter by their names. What an older release counted may have fewer."""
+    entry = COUNTERS.get(name)
+    return dict(zip(entry.labels, labels, strict=False)) if entry else {}
+
+
+def add_turns(row: TurnRow, label_values: Mapping[str, str], turns: int) -> None:
+    """Add turns that ended with the same ``outcome`` and ``asked_again`` (0 or 1) to a row."""
+    outcome = label_values["outcome"]
+    row.turns += turns
+    row.asked_again += turns * (label_values["asked_again"] == "1")
+    row.passed += turns * outcome.startswith("passed")
+    row.repaired += turns * (outcome == Outcome.PASSED_BY_FALLBACK)
+    row.gave_up += turns * (outcome in {Outcome.FAILED, Outcome.REFUSED})
+    row.cancelled += turns * (outcome == Outcome.CANCELLED)
+    row.errors += turns * (outcome in {Outcome.INCOMPLETE, Outcome.ERROR, Outcome.EXPIRED, Outcome.DEAD})
+
+
+def _rule_rows(parsed: Parsed, by: str, names: Iterable[str] = ()) -> dict[str, RuleRow]:
+    """The rows by validator or code, or by validator and model; those of ``names`` in any case."""
+    each_model, of = by == "validator_model", by.partition("_")[0]
+    rows = {name: RuleRow(name=name) for name in names}
+    answers = verified = 0
+    for name, labels, value in parsed:
+        if name == "attempt.judged":
+            answers += value
+        verified += value * (name == "phase.judged")
+        if not name.startswith(f"{of}.") or (each_model and name == "validator.gave_up"):
+            continue  # that a turn was given up is not counted by model
+        called = f"{labels[0]} / {labels[-1]}" if each_model else labels[0]
+        row = rows.setdefault(called, RuleRow(name=called))
+        if name == f"{of}.judged":
+            row.judged += value
+        elif name == f"{of}.rejected":
+            row.rejected += value
+            attribute = _FOLLOWED[labels[1]]
+            setattr(row, attribute, getattr(row, attribute) + value)
+        elif name == f"{of}.gave_up":
+            row.gave_up += value
+    for row in rows.values():
+        # Gates and verifiers are not counted one by one: a phase's output is verified by all of them.
+        verified_by_it = verified if row.rejected else 0
+        row.judged = (row.judged or verified_by_it) if of == "validator" else answers
+    return rows
+
+
+def durations_of(parsed: Parsed) -> tuple[Duration, ...]:
+    """Every duration, over all its labels."""
+    sums: Counter[str] = Counter()
+    buckets: dict[str, Counter[str]] = {name: Counter() for name in DURATIONS}
+    for name, labels, value in parsed:
+        if not name.startswith("time."):
+            continue
+        duration, _, kind = name.removeprefix("time.").rpartition(".")
+        if kind == "ms":
+            sums[duration] += value
+        else:
+            buckets[duration][labels[-1]] += value
+    return tuple(
+        Duration(
+            name=name,
+            count=buckets[name].total(),
+            seconds=sums[name] / 1000,
+            buckets=tuple((seconds_of(bound), buckets[name][bound]) for bound in BOUNDS),
+        )
+        for name in DURATIONS
+    )
+
+
+#: The bounds as labels.
+BOUNDS = (*map(str, BOUNDS_MS), BEYOND)
+
+
+def seconds_of(bound: str) -> float:
+    """A bucket's upper bound in seconds."""
+    return math.inf if bound == BEYOND else int(bound) / 1000
+
+
+def retry_rate_of(
+    counters: Mapping[str, int],
+    *,
+    since_seconds: float,
+    start: float = 0.0,
+    by: str = "",
+    model: str = "",
+    sessions: Sequence[Share] = (),
+    names: Collection[str] = (),
+) -> RetryRate:
+    """Return how often agents were asked again, those of one ``model`` alone if it is named.
+
+    ``sessions`` are the rows where it is by session.
+    Validators and codes that rejected nothing have no row, but for ``names``: in a piece of a longer time, nothing
+    rejected is something to know.
+    """
+    parsed = [(*parse(name), value) for name, value in counters.items()]
+    if model:
+        parsed = [each for each in parsed if _named(each[0], each[1]).get("model") == label(model)]
+    total = _turn_rows(parsed, "").get("total", TurnRow(name="total"))
+    rows: Sequence[Share] = sessions
+    if by in _OF_RULES:
+        known = _rule_rows(parsed, by, names)
+        found = [row for row in known.values() if row.rejected or row.name in names]
+        rows = [Share(name=row.name, rejected=row.rejected, validated=row.judged) for row in found]
+    elif by and by != "session":
+        turns = [row for row in _turn_rows(parsed, by).values() if row.turns]
+        rows = [Share(name=row.name, rejected=row.asked_again, validated=row.turns) for row in turns]
+    rows = sorted(rows, key=lambda row: (-row.rejected, row.name))
+    return RetryRate(
+        start=start, since_seconds=since_seconds, turns=total.turns, retried=total.asked_again, rows=tuple(rows)
+    )

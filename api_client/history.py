@@ -1,0 +1,67 @@
+"""A turn's whole history: as one mapping for people and bug reports, and which workers died with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from api_client.client import TurnsClient
+from api_client.contract.event_kinds import AttemptLost, AttemptStarted
+from api_client.contract.events import Event
+from api_client.contract.process_exit import ProcessExit
+from api_client.workers.reports import exit_of
+
+FORMAT = "helix-turns.export/1"
+
+
+@dataclass(frozen=True, slots=True)
+class Death:
+    """A delivery that was lost with its worker.
+
+    Attributes:
+        worker: whose name ends with its host. during: what it did: running, validating.
+        at: when that was noticed, in seconds since the epoch. silent_seconds: how long nobody had heard of it.
+        cause: what the worker's supervisor saw: a signal, an exit code; empty when nobody saw it.
+        signal, exit_code: the same for programs; the code is minus the signal's number, None when nobody saw it.
+    """
+
+    delivery: int
+    worker: str
+    during: str
+    at: float
+    silent_seconds: float
+    cause: str = ""
+    signal: str = ""
+    exit_code: int | None = None
+
+
+def deaths(events: Iterable[Event], exits: Sequence[ProcessExit] = ()) -> list[Death]:
+    """Each lost delivery, oldest first; one that was handed over in peace does not count. Pure."""
+    workers: dict[int, str] = {}
+    found = []
+    for event in events:
+        match event.body:
+            case AttemptStarted() as started:
+                workers[started.delivery] = started.worker
+            case AttemptLost() as lost if lost.during != "shutdown":
+                worker = workers.get(lost.delivery, "")
+                silent = lost.silent_ms / 1000
+                seen = exit_of(exits, worker, heard=event.at - silent, noticed=event.at)
+                how = (str(seen), seen.signal, seen.code) if seen else ("", "", None)
+                found.append(Death(lost.delivery, worker, lost.during, event.at, silent, *how))
+    return found
+
+
+async def export(client: TurnsClient, turn_id: str, *, owner: str | None = None) -> dict[str, Any]:
+    """A turn's record, attempts and events, prompts and answers included. Raises as ``TurnReader.get``."""
+    turn = await client.reader.get(turn_id, owner=owner)
+    attempts = await client.reader.attempts(turn_id, owner=owner)
+    return {
+        "format": FORMAT,
+        "exported_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "turn": {**turn.to_dict(), "messages": list(turn.request.messages), "metadata": turn.request.metadata},
+        "attempts": [attempt.to_dict() for attempt in attempts],
+        "events": [event.to_dict() for event in await client.reader.events(turn_id)],
+    }

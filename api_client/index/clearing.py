@@ -1,0 +1,76 @@
+"""Clearing up the store: finished turns whose records, events or attempts were to be kept for a shorter time.
+
+Each finished turn's keys carry their end of life since they finished; this applies what is set now, and never
+prolongs anything. Unfinished and parked turns, and dead letters, have no end of life and get none here.
+"""
+
+from __future__ import annotations
+
+import time
+
+from api_client.contract.keys import keys_of
+from api_client.contract.turn import Outcome
+from api_client.index.lists import TurnLists
+from api_client.index.search import FoundTurn, Search
+from api_client.index.selection import _BATCH, select
+from api_client.policies.kept import clear_policies
+from api_client.store import Store
+
+
+async def clear(store: Store, *, dry_run: bool) -> dict[str, int]:
+    """Shorten the lives of what finished long ago; returns how many records, event logs, attempts and policies go.
+
+    May be killed and repeated: each command is independent. Raises as ``Store.ask``.
+    """
+    now, settings = time.time(), store.settings
+    lives = {
+        "records": settings.retention_seconds,
+        "events": settings.event_retention_seconds or settings.retention_seconds,
+        "attempts": settings.attempt_retention_seconds or settings.retention_seconds,
+    }
+    found = await select(TurnLists(store), Search(), only="finished")
+    over = dict.fromkeys(lives, 0)
+    for start in range(0, len(found), _BATCH):
+        batch = [turn for turn in found[start : start + _BATCH] if turn.status != Outcome.DEAD]
+        for what, gone in (await _shorten(store, batch, lives, now, dry_run)).items():
+            over[what] += gone
+    if not dry_run:
+        oldest = int((now - settings.retention_seconds) * 1000)
+        for keys in store.shards:
+            await store.ask(store.redis.zremrangebyscore(keys.finished, "-inf", oldest))
+    return over | {"policies": await clear_policies(store, dry_run=dry_run)}
+
+
+async def _shorten(
+    store: Store, turns: list[FoundTurn], lives: dict[str, float], now: float, dry_run: bool
+) -> dict[str, int]:
+    looks, ends = store.redis.pipeline(transaction=False), store.redis.pipeline(transaction=False)
+    order: list[str] = []
+    for turn in turns:
+        keys = keys_of(store.namespace, turn.turn_id)
+        named = (keys.turn(turn.turn_id), keys.log(turn.turn_id), keys.attempts(turn.turn_id))
+        for (what, life), key in zip(lives.items(), named, strict=True):
+            end = turn.finished_at / 1000 + min(life, lives["records"])
+            if end < now:
+                looks.exists(key)
+                order.append(what)
+            ends.pexpireat(key, int(end * 1000), lt=True)
+        ends.pexpireat(keys.texts(turn.turn_id), turn.finished_at + int(lives["records"] * 1000), lt=True)
+    there = await store.ask(looks.execute())
+    if not dry_run:
+        if lives["attempts"] < lives["records"]:
+            await _keep_answers(store, turns)
+        await store.ask(ends.execute())
+    gone = [what for what, is_there in zip(order, there, strict=True) if is_there]
+    return {what: gone.count(what) for what in lives}
+
+
+async def _keep_answers(store: Store, turns: list[FoundTurn]) -> None:
+    """Copy long answers out of the attempts, which go before the records."""
+    looks = store.redis.pipeline(transaction=False)
+    for turn in turns:
+        looks.hget(keys_of(store.namespace, turn.turn_id).turn(turn.turn_id), "response_in")
+    for turn, place in zip(turns, await store.ask(looks.execute()), strict=True):
+        keys = keys_of(store.namespace, turn.turn_id)
+        if place and (text := await store.ask(store.redis.hget(keys.attempts(turn.turn_id), place))) is not None:
+            await store.ask(store.redis.hset(keys.texts(turn.turn_id), "response", text))

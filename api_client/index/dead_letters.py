@@ -1,0 +1,42 @@
+"""Dead letters: turns that took down their workers too often. They stay until an operator drops them."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from api_client.contract.errors import NotFinished, TurnNotFound
+from api_client.contract.turn import Turn
+from api_client.store import Store
+from api_client.turns.reader import TurnReader
+
+_DROP = Path(__file__).with_name("lua") / "drop.lua"
+
+
+class DeadLetters:
+    """The dead letter list. Every method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store, reader: TurnReader) -> None:
+        self._store = store
+        self._redis, self._ask = store.redis, store.ask
+        self._reader = reader
+        self._drop = store.command(_DROP)
+
+    async def all(self) -> list[Turn]:
+        """All of them, oldest first."""
+        found: list[Turn] = []
+        for keys in self._store.shards:
+            for turn_id in await self._ask(self._redis.zrange(keys.dead, 0, -1)):
+                with suppress(TurnNotFound):  # dropped meanwhile
+                    found.append(await self._reader.get(turn_id.decode()))
+        return sorted(found, key=lambda turn: turn.finished_at)
+
+    async def drop(self, turn_id: str) -> None:
+        """Take a turn off the list; it is then kept as long as any finished turn. Idempotent.
+
+        Raises ``NotFinished``: it is not among them. ``TurnNotFound``: there is no such turn.
+        """
+        turn = await self._reader.get(turn_id)
+        [said] = await self._store.change(self._drop, turn_id, turn.request.session_id, {"owner": turn.request.owner})
+        if said == b"alive":
+            raise NotFinished(turn_id, "is not a dead letter")

@@ -1,0 +1,34 @@
+"""A turn as one line of a list: what it is, without its texts. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api_client.contract.turn import Turn
+from api_client.workers.reason import Wait
+
+_PROMPT = 200
+
+
+def line_of(turn: Turn, wait: Wait | None = None, *, public: bool = False) -> dict[str, Any]:
+    """A JSON-ready mapping; ``prompt`` is the beginning of the message, ``waits`` why the turn does not run."""
+    return {
+        "turn_id": turn.turn_id,
+        "session_id": turn.request.session_id,
+        "model": turn.request.model,
+        "flow": turn.flow,
+        "owner": turn.request.owner,
+        "state": turn.state.value,
+        "outcome": turn.outcome.value if turn.outcome else None,
+        "attempt": turn.attempt,
+        "max_attempts": turn.max_attempts,
+        "deliveries": turn.delivery,
+        "workers_lost": turn.strikes,
+        "created_at": turn.created_at,
+        "finished_at": turn.finished_at,
+        "worker": turn.worker,
+        "error": turn.error.code if turn.error else "",
+        "replay_of": turn.replay_of,
+        "waits": wait.to_dict(public=public) if wait else None,
+        "prompt": " ".join(turn.request.prompt[: _PROMPT * 2].split())[:_PROMPT],
+    }

@@ -1,0 +1,270 @@
+"""Reading many turns at once: unfinished ones, finished ones page by page, dead letters."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import replace
+
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.record import decode_attempts, decode_turn
+from api_client.contract.turn import Turn, shard_of
+from api_client.index.search import (
+    _BATCH,
+    _FIELDS,
+    _FIRST,
+    _LUA,
+    _SCANNED,
+    _TEXTS,
+    LOOK_AT_MOST,
+    LOOK_SECONDS,
+    STATUSES,
+    Cursor,
+    FoundTurn,
+    Page,
+    Search,
+)
+from api_client.store import Store
+
+_Batches = AsyncGenerator[tuple[list[Cursor], Cursor]]
+
+
+class TurnLists:
+    """Lists of turns. Each method raises ``StoreUnavailable`` when the store does not answer.
+
+    The turns in them come without their answers (``response``), which may be long.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._redis, self._ask = store.redis, store.ask
+        self._shards = store.shards
+        self._namespace = store.namespace
+        self._select = store.redis.register_script((_LUA / "select.lua").read_text())
+
+    async def unfinished(self, search: Search) -> list[FoundTurn]:
+        """Every unfinished turn that matches, oldest first; of more than ``LOOK_AT_MOST`` those looked after first."""
+        found: list[FoundTurn] = []
+        for keys in self._shards:
+            ids = [raw.decode() for raw in await self._ask(self._redis.zrange(keys.due, 0, LOOK_AT_MOST - 1))]
+            for start in range(0, len(ids), _BATCH):
+                found += await self._matching(keys, ids[start : start + _BATCH], search)
+        known = {*STATUSES["unfinished"]}  # due may still name one that finished this moment
+        return sorted((each for each in found if each.status in known), key=lambda each: each.created_at)
+
+    async def page(
+        self, search: Search, *, after: Cursor | None = None, count: int = 50, seconds: float = LOOK_SECONDS
+    ) -> Page:
+        """The next ``count`` turns that match, behind the place ``after``; it looks for about ``seconds``."""
+        until, found = time.monotonic() + seconds, list[Turn]()
+        parts = search.parts
+        if after:
+            parts = parts[parts.index(after.part) :] if after.part in parts else ()
+        for part in parts:
+            begin = after if after and after.part == part else None
+            batches = self._unfinished_batches(search, begin) if part == "u" else self._finished(search, begin)
+            async with aclosing(batches):
+                async for batch, last in batches:
+                    rest = batch
+                    while rest:
+                        room = count - len(found)
+                        looked_at, rest = (rest, []) if search.text else (rest[:room], rest[room:])
+                        places = {place.turn_id: place for place in looked_at}
+                        turns = [turn for turn in await self.read(places) if not search.text or search.says(turn)]
+                        found += turns[:room]
+                        if len(found) == count:
+                            return Page(turns=tuple(found), next=places[found[-1].turn_id])
+                    if last and time.monotonic() > until:
+                        return Page(turns=tuple(found), next=last)
+        return Page(turns=tuple(found), next=None)
+
+    async def _unfinished_batches(self, search: Search, after: Cursor | None) -> _Batches:
+        """Unfinished turns that match, in order, with the place where each batch ends."""
+        found = [
+            Cursor("u", each.created_at, each.turn_id)
+            for each in await self.unfinished(search)
+            if search.in_time(each.created_at / 1000)
+        ]
+        found.sort(key=_order, reverse=search.sort != "oldest")
+        rest = [place for place in found if after is None or _behind(place, after, search)]
+        for start in range(0, len(rest), _TEXTS):
+            batch = rest[start : start + _TEXTS]
+            yield batch, batch[-1]
+
+    async def _finished(self, search: Search, after: Cursor | None) -> _Batches:
+        """Finished turns that match, in order, with the place where each batch ends."""
+        async with aclosing(self._batches(search, after)) as batches:
+            async for batch in batches:
+                matching = {each.turn_id for each in await self._match(batch, search)}
+                places = [place for place in batch if place.turn_id in matching]
+                for start in range(0, len(places), _TEXTS):
+                    part = places[start : start + _TEXTS]
+                    yield part, part[-1]
+                yield [], batch[-1]
+
+    async def find(self, text: str, *, owner: str = "") -> list[str]:
+        """The ids of turns that begin with ``text``, two at most; with ``owner`` of this owner's turns only."""
+        found: list[str] = []
+        for keys in self._shards:
+            for name in (keys.due, keys.finished, keys.dead):
+                cursor = 0
+                while True:
+                    cursor, ids = await self._ask(self._redis.zscan(name, cursor, match=f"{text}*", count=_SCANNED))
+                    matching = await self._matching(keys, [raw.decode() for raw, _ in ids], Search(owner=owner))
+                    found = [*dict.fromkeys([*found, *(each.turn_id for each in matching)])]
+                    if len(found) > 1:
+                        return found[:2]
+                    if not cursor:
+                        break
+        return found
+
+    async def newest_finished(self, search: Search, *, since: float, at_most: int) -> list[FoundTurn]:
+        """Return what finished after ``since`` (seconds since the epoch), newest first, without the records."""
+        found: list[FoundTurn] = []
+        async with aclosing(self._batches(replace(search, since=since), None)) as batches:
+            async for batch in batches:
+                found += await self._match(batch, search)
+                if len(found) >= at_most:
+                    break
+        return found[:at_most]
+
+    async def dead(self, count: int) -> tuple[int, list[Turn]]:
+        """Return how many dead letters there are, and the newest ``count`` of them."""
+        return await self._first([keys.dead for keys in self._shards], count, newest=True)
+
+    async def dead_letters(self, search: Search) -> list[FoundTurn]:
+        """Every dead letter that matches; one that was dropped is not among them."""
+        found: list[FoundTurn] = []
+        for keys in self._shards:
+            ids = [raw.decode() for raw in await self._ask(self._redis.zrange(keys.dead, 0, -1))]
+            for start in range(0, len(ids), _BATCH):
+                found += await self._matching(keys, ids[start : start + _BATCH], search)
+        return found
+
+    async def is_dead_letter(self, turn_id: str) -> bool:
+        """Return whether a turn is on the dead letter list; one that was dropped or replayed is not."""
+        return await self._ask(self._redis.zscore(keys_of(self._namespace, turn_id).dead, turn_id)) is not None
+
+    async def parked(self, count: int) -> tuple[int, list[Turn]]:
+        """Return how many turns wait for a person, and the ``count`` that wait longest."""
+        return await self._first([keys.inbox for keys in self._shards], count, newest=False)
+
+    async def _first(self, sets: list[str], count: int, *, newest: bool) -> tuple[int, list[Turn]]:
+        total, first = 0, []
+        for name in sets:
+            total += await self._ask(self._redis.zcard(name))
+            first += await self._ask(self._redis.zrange(name, 0, count - 1, desc=newest, withscores=True))
+        first.sort(key=lambda each: each[1], reverse=newest)
+        return total, await self.read(raw.decode() for raw, _ in first[:count])
+
+    async def read(self, turn_ids: Iterable[str]) -> list[Turn]:
+        """The turns with these ids, in this order; without those that are gone."""
+        pipe = self._redis.pipeline(transaction=False)
+        for turn_id in turn_ids:
+            keys = keys_of(self._namespace, turn_id)
+            pipe.hmget(keys.turn(turn_id), _FIELDS)
+            pipe.hget(keys.texts(turn_id), "request")
+        turns = []
+        found = await self._ask(pipe.execute())
+        for values, request in zip(found[::2], found[1::2], strict=True):
+            stored = {name.encode(): value for name, value in zip(_FIELDS, values, strict=True) if value is not None}
+            if request is not None:  # a long one, apart from the record
+                stored[b"request"] = request
+            with suppress(ValueError):  # gone, or damaged: `turns show` says which
+                turns.append(decode_turn(stored))
+        return turns
+
+    async def attempts(self, turns: Sequence[Turn]) -> list[list[AttemptRecord]]:
+        """The attempts of each turn, oldest first, read at once; none where retention has removed them."""
+        pipe = self._redis.pipeline(transaction=False)
+        for turn in turns:
+            pipe.hgetall(keys_of(self._namespace, turn.turn_id).attempts(turn.turn_id))
+        found = await self._ask(pipe.execute())
+        return [decode_attempts(each, turn.request.prompt) for turn, each in zip(turns, found, strict=True)]
+
+    async def attempt_starts(self, turns: Iterable[Turn]) -> dict[str, float]:
+        """When the present attempt of each turn began, in seconds since the epoch; 0 when it has not."""
+        turns = list(turns)
+        pipe = self._redis.pipeline(transaction=False)
+        for turn in turns:
+            pipe.hget(keys_of(self._namespace, turn.turn_id).attempts(turn.turn_id), f"{turn.attempt}:started_at")
+        found = await self._ask(pipe.execute())
+        return {turn.turn_id: int(at or 0) / 1000 for turn, at in zip(turns, found, strict=True)}
+
+    async def _batches(self, search: Search, after: Cursor | None) -> AsyncGenerator[list[Cursor]]:
+        """Finished turns within the search's time, in its order, over all shards, behind ``after``."""
+        oldest = search.sort == "oldest"
+        low, high = str(int(search.since * 1000)), f"({int(search.until * 1000)}" if search.until else "+inf"
+        if after:
+            low, high = (str(after.at), high) if oldest else (low, str(after.at))
+        last, same = after, [0] * len(self._shards)  # of each shard: members of last's millisecond that were given
+        size = _FIRST
+        while True:
+            found: list[tuple[Cursor, int]] = []
+            more = False
+            for shard, keys in enumerate(self._shards):
+                (begin, end), most = ((low, high) if oldest else (high, low)), size + same[shard]
+                read = self._redis.zrange(
+                    keys.finished, begin, end, desc=not oldest, byscore=True, withscores=True, offset=0, num=most
+                )
+                members = [(Cursor("f", int(score), raw.decode()), shard) for raw, score in await self._ask(read)]
+                more = more or len(members) == most
+                found += [each for each in members if last is None or _behind(each[0], last, search)]
+            found.sort(key=lambda each: _order(each[0]), reverse=not oldest)
+            batch = found[:size]
+            if batch:
+                yield [place for place, _ in batch]
+            if not more and len(found) <= size:
+                return
+            if not batch:  # all in one millisecond, and given before
+                same = [number + size for number in same]
+                continue
+            at = batch[-1][0].at
+            given = Counter(shard for place, shard in batch if place.at == at)
+            same = [given[shard] + (number if last and last.at == at else 0) for shard, number in enumerate(same)]
+            last = batch[-1][0]
+            low, high = (str(at), high) if oldest else (low, str(at))
+            size = min(2 * size, _BATCH)
+
+    async def _match(self, places: list[Cursor], search: Search) -> list[FoundTurn]:
+        if len(self._shards) == 1:
+            return await self._matching(self._shards[0], [place.turn_id for place in places], search)
+        by_shard: dict[int, list[str]] = {}
+        for place in places:
+            by_shard.setdefault(shard_of(place.turn_id), []).append(place.turn_id)
+        found: dict[str, FoundTurn] = {}
+        for shard, ids in by_shard.items():
+            matching = await self._matching(Keys(self._namespace, shard), ids, search)
+            found |= {each.turn_id: each for each in matching}
+        return [found[place.turn_id] for place in places if place.turn_id in found]
+
+    async def _matching(self, keys: Keys, ids: list[str], search: Search) -> list[FoundTurn]:
+        if not ids:
+            return []
+        read = [keys.turn(turn_id) for turn_id in ids]
+        if search.rule:
+            read += [keys.attempts(turn_id) for turn_id in ids]
+        lost = "1" if search.lost else ""
+        wanted = [search.owner, search.session_id, search.model, lost, search.rule, search.flow, *search.words]
+        answer = await self._ask(self._select(keys=read, args=wanted))
+        return [
+            FoundTurn(
+                ids[place - 1],
+                status.decode(),
+                int(created),
+                int(finished),
+                int(strikes),
+                model.decode("utf-8", "replace"),
+            )
+            for place, status, created, finished, strikes, model in answer
+        ]
+
+
+def _order(place: Cursor) -> tuple[int, str]:
+    return place.at, place.turn_id
+
+
+def _behind(place: Cursor, other: Cursor, search: Search) -> bool:
+    return _order(place) > _order(other) if (search.sort == "oldest") else _order(place) < _order(other)

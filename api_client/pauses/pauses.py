@@ -1,0 +1,106 @@
+"""Setting, ending and reading pauses.
+
+They are in the store, so all hosts obey them, and need nobody to be there. Each shard has them all; a breaker or a
+limit belongs to the shard whose turns met it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from api_client.contract.errors import BadRequest
+from api_client.pauses.pause import (
+    _LONGEST_REASON,
+    _LONGEST_SECONDS,
+    BREAKER,
+    LIMIT,
+    WHATS,
+    Pause,
+    check_place,
+    read_pauses,
+)
+from api_client.store import Store
+from api_client.store.audit import Audit
+from api_client.store.module_log import ModuleLog
+
+log = ModuleLog(__name__)
+
+_CHANGE = Path(__file__).with_name("change.lua")
+
+
+class Pauses:
+    """The pauses of an installation. Each method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store, audit: Audit) -> None:
+        self._store = store
+        self._audit = audit
+        self._change = store.redis.register_script(_CHANGE.read_text())
+
+    async def pause(self, pause: Pause, *, seconds: float = 0.0) -> Pause:
+        """Pause something from now on, for ``seconds``, or until ``pause.until``, or until somebody resumes it.
+
+        Agents at work finish. Again: the new reason and end count. Returns the pause as it is stored. Raises
+        ``BadRequest``: what cannot be paused; names the field.
+        """
+        now = await self._store.clock_ms() / 1000
+        pause = replace(pause, since=now, until=now + seconds if seconds else pause.until)
+        check_place(pause.what, pause.name, self._store.settings)
+        if len(pause.reason) > _LONGEST_REASON or not pause.reason.isprintable():
+            raise BadRequest(f"reason must be one line of at most {_LONGEST_REASON} characters", param="reason")
+        if pause.until and not now < pause.until <= now + _LONGEST_SECONDS:
+            raise BadRequest("until must be in the future, and within a year", param="until")
+        async with self._audit.noted("pause", by=pause.by, detail=f"{pause.title}: {pause.reason}"):
+            await self._write({pause.field: pause.stored()})
+        log.info("pause.began", what=pause.what, name=pause.name, until=pause.until, reason=pause.reason)
+        return pause
+
+    async def resume(self, what: str, name: str = "", *, by: str) -> bool:
+        """End a pause or a limit now; of a model also its open breaker, and the limit of its service.
+
+        False when there was none. Raises as ``pause``.
+        """
+        if what in {"model", LIMIT}:  # one that is no longer in the settings may still be paused
+            check_place("owner", name, self._store.settings)
+        else:
+            check_place(what, name, self._store.settings)
+        ends = [Pause(what=each, name=name) for each in ((what, BREAKER, "errors") if what == "model" else (what,))]
+        if what == "model":
+            ends.append(Pause(what=LIMIT, name=self._store.settings.upstream_of(name)))
+        async with self._audit.noted("resume", by=by, detail=f"{what} {name}".rstrip()) as order:
+            ended = await self._write({each.field: "" for each in ends})
+            order.refused = "" if ended else "it was not paused"
+        if ended:
+            log.info("pause.ended", what=what, name=name)
+        return ended
+
+    async def resume_all(self, *, by: str) -> list[Pause]:
+        """End every pause, and close every breaker; returns what was paused."""
+        found = await self.in_force()
+        for pause in found:
+            await self.resume("model" if pause.what == BREAKER else pause.what, pause.name, by=by)
+        return found
+
+    async def in_force(self) -> list[Pause]:
+        """The active pauses, the breakers that are open or probing, and the limits of services."""
+        now = await self._store.clock_ms() / 1000
+        pipe = self._store.redis.pipeline(transaction=False)
+        for keys in self._store.shards:
+            pipe.hgetall(keys.pauses)
+        found: dict[str, Pause] = {}
+        for stored in await self._store.ask(pipe.execute()):
+            found |= {pause.field: pause for pause in read_pauses(stored, now)}
+        order = [*WHATS, BREAKER, LIMIT]
+        return sorted(found.values(), key=lambda pause: (order.index(pause.what), pause.name))
+
+    async def held(self) -> int:
+        """Return how many turns wait for a pause to end."""
+        return sum([await self._store.ask(self._store.redis.zcard(keys.held)) for keys in self._store.shards])
+
+    async def _write(self, changes: dict[str, str]) -> bool:
+        words = [word for pair in changes.items() for word in pair]
+        before = [
+            await self._store.ask(self._change(keys=[keys.pauses, keys.held, keys.due], args=words))
+            for keys in self._store.shards
+        ]
+        return any(before)

@@ -1,0 +1,82 @@
+"""The session templates of the settings: which one a turn gets, and its hash, by which workers find it in the store."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.session_paths import NONE, SHIPPED, shipped
+from api_client.contract.settings import Settings
+from api_client.store.module_log import ModuleLog
+
+log = ModuleLog(__name__)
+
+#: Longest template, in bytes.
+MAX_BYTES = 65_536
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A template. ``hash``: 16 hexadecimal digits of its text, or ``none`` for no template, which has no text."""
+
+    hash: str
+    text: str
+
+    @classmethod
+    def of_text(cls, text: str) -> Prompt:
+        """The template of this text."""
+        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], text)
+
+
+class Prompts:
+    """Reads templates, again when they change. A file that cannot be read any more keeps its last text."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._seen: dict[str, tuple[tuple[int, ...], Prompt]] = {}
+        self._shipped = {name: Prompt.of_text(shipped(name)) for name in SHIPPED}
+
+    def of(self, model: str, flow: str, locale: str) -> Prompt:
+        """The template of a turn of this model and flow version; where they name none, ours in the turn's language.
+
+        Raises ``SettingsError``: its file was never readable.
+        """
+        named = self._settings.template_of(model, flow)
+        if named == NONE:
+            return Prompt(NONE, "")
+        return self._shipped.get(named or locale) or (self._read(named) if named else self._shipped["en"])
+
+    def check(self) -> None:
+        """Read the template of each model and flow version.
+
+        Raises ``SettingsError``: with a line for each that cannot be read.
+        """
+        problems: dict[str, None] = {}
+        for model in self._settings.models:
+            for flow in self._settings.flow_version:
+                try:
+                    self.of(model, flow, "en")
+                except SettingsError as error:
+                    problems |= dict.fromkeys(error.problems)
+        if problems:
+            raise SettingsError(list(problems))
+
+    def _read(self, path: str) -> Prompt:
+        seen = self._seen.get(path)
+        try:
+            stat = Path(path).stat()
+            stamp = (stat.st_mtime_ns, stat.st_ctime_ns, stat.st_size, stat.st_ino)
+            if seen and seen[0] == stamp:
+                return seen[1]
+            if stat.st_size > MAX_BYTES:
+                raise ValueError(f"longer than {MAX_BYTES} bytes")
+            prompt = Prompt.of_text(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            if seen is None:
+                raise SettingsError([f"prompt_template {path}: cannot be read ({error})"]) from None
+            log.exception("prompt.unreadable", path=path, kept=seen[1].hash)
+            return seen[1]
+        self._seen[path] = stamp, prompt
+        return prompt

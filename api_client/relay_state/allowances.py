@@ -1,0 +1,118 @@
+"""The limits of submits of an owner: turns a minute, bytes that are stored, turns that have not ended.
+
+It lives in the store, so that several relays share it. Rate and bytes are buckets that empty by what is submitted and
+fill again evenly: one number each, the time at which the bucket will be full again (the generic cell rate algorithm).
+The unfinished turns are a set of their ids; only when it is full is it asked which of them have ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.turn import TurnState
+from api_client.store import Store
+from api_client.store.commands import plain_script
+
+_ADMIT = plain_script(Path(__file__).with_name("admit.lua"))
+_MINUTE_MS = 60_000
+#: An id whose turn is not there may be about to be stored; after so long its relay has died, or it joined another.
+_STORED_WITHIN_MS = 60_000
+#: The longest deadline, and a day.
+_NOTED_MS = 8 * 86_400_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerLimits:
+    """The limits of an owner; 0: no limit.
+
+    Attributes:
+        per_minute: turns a minute, and at once.
+        unfinished: turns that have not ended.
+        stored_bytes: bytes of requests within HELIX_RETENTION_SECONDS; half of them at once.
+        requests: requests in progress at a relay, streams included.
+    """
+
+    per_minute: int = 0
+    unfinished: int = 0
+    stored_bytes: int = 0
+    requests: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NoAllowance:
+    """Which limit leaves no room (``rate``, ``bytes`` or ``unfinished``), and the seconds until it may."""
+
+    limit: str
+    seconds: float
+
+
+class Allowances:
+    """The limits of submits of all owners. Each method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._keys = Keys(store.namespace)
+        self._keep_ms = store.settings.retention_seconds * 1000
+
+    async def take(
+        self,
+        owner: str,
+        limits: OwnerLimits,
+        turn_ids: Sequence[str] = (),
+        *,
+        count: int = 1,
+        size: int = 0,
+        cost: float = 1.0,
+    ) -> NoAllowance | None:
+        """Let the owner submit ``count`` turns of ``size`` bytes together; ``cost`` is what they take of the rate.
+
+        Turns whose ids are known are noted as unfinished at once; for others use ``note`` when they are stored.
+        """
+        refusal = None
+        with self._store.housekeeping("allowance"):
+            refusal = await self._take(owner, limits, turn_ids, count, size, cost)
+            if refusal and refusal.limit == "unfinished":
+                await self._forget_ended(owner)  # if nothing is left to forget, another may just have done so
+                refusal = await self._take(owner, limits, turn_ids, count, size, cost)
+        return refusal
+
+    async def note(self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str]) -> None:
+        """Turns of the owner were stored."""
+        if limits.unfinished and turn_ids:
+            at = await self._store.clock_ms()
+            key = self._keys.unfinished(owner)
+            await self._store.ask(self._store.redis.zadd(key, dict.fromkeys(turn_ids, at)))
+            await self._store.ask(self._store.redis.pexpire(key, _NOTED_MS))
+
+    async def _take(
+        self, owner: str, limits: OwnerLimits, turn_ids: Sequence[str], count: int, size: int, cost: float
+    ) -> NoAllowance | None:
+        keys = [self._keys.rate(owner), self._keys.stored(owner), self._keys.unfinished(owner)]
+        rate = [cost * _MINUTE_MS / limits.per_minute, _MINUTE_MS] if limits.per_minute else [0, 0]
+        # Half of it at once and half as time passes is never more than all of it within the time turns are kept.
+        stored = [2 * size * self._keep_ms / limits.stored_bytes, self._keep_ms] if limits.stored_bytes else [0, 0]
+        args = [*rate, *stored, limits.unfinished, count, _NOTED_MS, *turn_ids]
+        said, number = await self._store.run(_ADMIT, keys, args)
+        if said == b"admitted":
+            return None
+        return NoAllowance(said.decode(), 1.0 if said == b"unfinished" else int(number) / 1000)
+
+    async def _forget_ended(self, owner: str) -> None:
+        """Take ended turns out of the owner's unfinished ones."""
+        ask, redis, key = self._store.ask, self._store.redis, self._keys.unfinished(owner)
+        now = await self._store.clock_ms()
+        noted = {raw.decode(): at for raw, at in await ask(redis.zrange(key, 0, -1, withscores=True))}
+        pipe = redis.pipeline(transaction=False)
+        for turn_id in noted:
+            pipe.hget(keys_of(self._store.namespace, turn_id).turn(turn_id), "state")
+        states = dict(zip(noted, await ask(pipe.execute()), strict=True)) if noted else {}
+        ended = [
+            turn_id
+            for turn_id, state in states.items()
+            if state == TurnState.FINISHED.value.encode() or (not state and now - noted[turn_id] > _STORED_WITHIN_MS)
+        ]
+        if ended:
+            await ask(redis.zrem(key, *ended))

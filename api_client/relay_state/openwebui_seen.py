@@ -1,0 +1,56 @@
+"""The last requests of Open WebUI, so that ``turns openwebui check`` can name its wrong settings."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from api_client.contract.keys import Keys
+from api_client.store import Store
+
+#: A relay writes the same sight once in this many seconds.
+_EVERY_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenRequest:
+    """Features of one request of Open WebUI.
+
+    Attributes:
+        task: the header that tells background requests from messages, also when it is empty.
+        chat, message, user: the chat's id, the message's, the user's.
+        tools: how many tools it sent; they are never called.
+    """
+
+    task: bool
+    chat: bool
+    message: bool
+    user: bool
+    tools: int
+
+
+class OpenWebUISeen:
+    """The last request seen, in the store."""
+
+    def __init__(self, store: Store) -> None:
+        self._redis, self._ask = store.redis, store.ask
+        self._key = Keys(store.namespace).openwebui_seen
+        self._last: tuple[SeenRequest | None, float] = (None, 0.0)
+
+    async def note(self, seen: SeenRequest) -> None:
+        """Keep what was seen. Raises ``StoreUnavailable`` when the store does not answer."""
+        last, at = self._last
+        if seen == last and time.monotonic() - at < _EVERY_SECONDS:
+            return
+        fields: dict[Any, Any] = {name: int(value) for name, value in asdict(seen).items()}
+        await self._ask(self._redis.hset(self._key, mapping=fields | {"at": int(time.time())}))
+        self._last = (seen, time.monotonic())
+
+    async def last(self) -> tuple[SeenRequest, float] | None:
+        """The last one and its time in seconds since the epoch; None when there was none."""
+        found = {name.decode(): int(value) for name, value in (await self._ask(self._redis.hgetall(self._key))).items()}
+        if not found:
+            return None
+        had = {name: bool(found.get(name)) for name in ("task", "chat", "message", "user")}
+        return SeenRequest(**had, tools=found.get("tools", 0)), float(found.get("at", 0))

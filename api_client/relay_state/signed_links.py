@@ -1,0 +1,46 @@
+"""Links that open one thing for their holder, for a while. Their key is in the store and in no link."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Sequence
+
+from api_client.contract.keys import Keys
+from api_client.store import Store
+
+_KEY_BYTES = 32
+
+
+class SignedLinks:
+    """Signs links and checks them. Each method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store) -> None:
+        self._redis, self._ask = store.redis, store.ask
+        self._name = Keys(store.namespace).link_key
+
+    async def sign(self, *what: str, until: int) -> str:
+        """The signature of a link to ``what`` that holds until this second since the epoch."""
+        return _signature(await self._key(), what, until)
+
+    async def holds(self, signature: str, *what: str, until: int) -> bool:
+        """True for the signature of a link to exactly this that has not expired."""
+        return await self.made(signature, *what, until=until) and time.time() < until
+
+    async def made(self, signature: str, *what: str, until: int) -> bool:
+        """True for the signature of a link to exactly this, expired or not."""
+        right = _signature(await self._key(), what, until)
+        return hmac.compare_digest(right.encode(), signature.encode("utf-8", "surrogatepass"))
+
+    async def _key(self) -> bytes:
+        """The installation's key, made when there is none yet."""
+        fresh = secrets.token_bytes(_KEY_BYTES)
+        return await self._ask(self._redis.set(self._name, fresh, nx=True, get=True)) or fresh
+
+
+def _signature(key: bytes, what: Sequence[str], until: int) -> str:
+    said = "\0".join([*what, str(until)]).encode("utf-8", "surrogatepass")
+    return base64.urlsafe_b64encode(hmac.new(key, said, hashlib.sha256).digest()).rstrip(b"=").decode()

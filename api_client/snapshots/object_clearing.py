@@ -1,0 +1,87 @@
+"""Objects that nobody needs any more: found and removed by ``turns gc``.
+
+An object counts as needed while the current snapshot of its session needs it, or one before did within the grace; and
+for the grace after its upload: its uploader may still be about to store the move that makes it current.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from api_client.contract.keys import Keys
+from api_client.snapshots import Snapshot
+from api_client.snapshots.objects import FilesLost, Objects, StoredObject, snapshot_at
+from api_client.store import Store
+
+#: Unless it is at work, or was since.
+_FORGET = """
+if redis.call('EXISTS', KEYS[2]) == 0 and redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
+  redis.call('HDEL', KEYS[1], ARGV[1])
+end
+"""
+
+
+@dataclass(slots=True)
+class ClearedObjects:
+    """What was removed, or would be: objects, and their bytes. ``problems``: what was left alone, and why."""
+
+    objects: int
+    size: int
+    problems: list[str]
+
+
+def unneeded(found: Iterable[StoredObject], current: Snapshot, *, now: float, grace: float) -> Iterator[StoredObject]:
+    """The objects of a session that nobody needs. Pure; times in seconds."""
+    manifest, pointer = current.manifest, current.pointer
+    needed = manifest.packs | {name for name, since in manifest.retired.items() if now - since < grace}
+    for each in found:
+        if each.name not in needed and not (pointer and each.name == pointer.name) and now - each.at > grace:
+            yield each
+
+
+async def clear_objects(
+    store: Store, objects: Objects, *, now: float, session_seconds: float, dry_run: bool
+) -> ClearedObjects:
+    """Remove what nobody needs; with ``dry_run`` only count it.
+
+    Sessions without a new snapshot for ``session_seconds`` are forgotten, unless they are at work (0: never): their
+    objects go when their grace is over. Raises ``FilesUnavailable``: the object store stays away. ``StoreUnavailable``:
+    the store does.
+    """
+    cleared = ClearedObjects(0, 0, [])
+    grace = store.settings.files_grace_seconds
+    found: dict[str, list[StoredObject]] = defaultdict(list)
+    # Listed before the pointers are read: what becomes current meanwhile is not in the list, or within its grace.
+    for each in await asyncio.to_thread(lambda: list(objects.all())):
+        found[each.name.partition("/")[0]].append(each)
+    times = {each.name: each.at for each_of in found.values() for each in each_of}
+    pointers: dict[str, str] = {}
+    for shard in range(store.settings.shards):
+        keys = Keys(store.namespace, shard)
+        for name, stored in (await store.hash(keys.files)).items():
+            session, text = name.decode(), stored.decode()
+            pointers[session] = text
+            old = session_seconds and now - times.get(text.partition(" ")[0], now) > session_seconds
+            if old and not dry_run:
+                await store.send("EVAL", _FORGET, 2, keys.files, keys.session_named(session), session, text)
+    if found and not pointers:
+        cleared.problems.append("the store knows no session of the object store: is it the right one? Nothing removed")
+        return cleared
+    for session, each_of in found.items():
+        newest = pointers.get(session, "").partition(" ")[0]
+        if all(each.name == newest or now - each.at <= grace for each in each_of):
+            continue
+        try:
+            current = await asyncio.to_thread(snapshot_at, objects, pointers.get(session, ""))
+        except FilesLost as error:
+            cleared.problems.append(str(error))
+            continue
+        for each in unneeded(each_of, current, now=now, grace=grace):
+            if not dry_run:
+                await asyncio.to_thread(objects.remove, each.name)
+            cleared.objects += 1
+            cleared.size += each.size
+    return cleared

@@ -1,0 +1,193 @@
+"""The object store: names and contents.
+
+Only this package imports ``obstore`` (the extra ``s3``), when it is used. Nothing is written twice under one name, so
+it needs no conditional write, and any service that speaks S3 will do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import secrets
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from api_client.contract.errors import HelixError, SettingsError
+from api_client.contract.keys import Keys, session_digest, shard_for
+from api_client.contract.settings import Settings
+from api_client.snapshots import Pointer, Snapshot, SnapshotManifest, StoredFile, digest_of
+from api_client.store import Store
+
+T = TypeVar("T")
+
+#: How long a request is tried again, and one may take, in seconds; where somebody waits for a page, and to look.
+_PATIENCE, _ANSWER = 20.0, 60.0
+SHORT_PATIENCE = 3.0
+#: Below its bucket and prefix: objects that say whether the store takes any.
+_PROBES = "probes"
+
+
+class FilesUnavailable(HelixError):
+    """The object store does not answer, or refuses: another time it may work."""
+
+    code = "files_unavailable"
+
+
+class FilesLost(HelixError):
+    """The object store does not have what the store points to, or something else under its name."""
+
+    code = "session_lost"
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object: its name, its size in bytes, and when it was stored, in seconds since the epoch."""
+
+    name: str
+    size: int
+    at: float
+
+
+class Objects:
+    """The objects of one namespace. Each method blocks, and may be called from any thread.
+
+    Raises ``FilesUnavailable``: the store stayed away for ``patience`` seconds, or refuses.
+    """
+
+    def __init__(self, settings: Settings, patience: float = _PATIENCE) -> None:
+        """Raises ``SettingsError``: it cannot be set up so. ``ImportError``: obstore is not installed."""
+        import obstore
+        from obstore.store import S3Store
+
+        self._api: Any = obstore
+        place = urlsplit(settings.files)
+        config: dict[str, Any] = {"region": settings.files_region} if settings.files_region else {}
+        if settings.files_endpoint:
+            config |= {"endpoint": settings.files_endpoint, "virtual_hosted_style_request": False}
+        kind, _, key = settings.files_encryption.partition(" ")
+        if kind != "none":
+            config |= {"server_side_encryption": kind} | ({"sse_kms_key_id": key} if key else {})
+        plain = settings.files_endpoint.startswith("http://")
+        try:
+            self._store: Any = S3Store(
+                place.netloc,
+                prefix="/".join(filter(None, (place.path.strip("/"), settings.namespace))),
+                client_options={"allow_http": plain, "timeout": timedelta(seconds=min(_ANSWER, 3 * patience))},
+                retry_config={"max_retries": 20, "retry_timeout": timedelta(seconds=patience)},
+                **config,
+            )
+        except obstore.exceptions.BaseError as error:
+            raise SettingsError([f"HELIX_FILES: {error}"]) from None
+
+    def put(self, name: str, content: bytes) -> None:
+        """Store an object: by one request, so that there is all of it or none."""
+        self._asked(lambda: self._api.put(self._store, name, content, use_multipart=False))
+
+    def parts(self, name: str, places: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Parts of an object, each from where and how long; near ones come in one request.
+
+        Raises ``FilesLost``: there is no such object.
+        """
+        starts, lengths = [at for at, _ in places], [length for _, length in places]
+        found = self._asked(lambda: self._api.get_ranges(self._store, name, starts=starts, lengths=lengths))
+        return [bytes(each) for each in found]
+
+    def all(self) -> Iterator[StoredObject]:
+        """Every object."""
+        listed = iter(self._api.list(self._store))
+        while (chunk := self._asked(lambda: next(listed, None))) is not None:
+            for each in chunk:
+                yield StoredObject(each["path"], each["size"], each["last_modified"].timestamp())
+
+    def remove(self, name: str) -> None:
+        """Remove an object; one that is gone is left so."""
+        self._asked(lambda: self._api.delete(self._store, name))
+
+    def probe(self) -> float:
+        """Store, read and remove an object. Returns the store's time of it, in seconds since the epoch."""
+        name, content = f"{_PROBES}/{secrets.token_hex(8)}", b"may be removed"
+        self.put(name, content)
+        try:
+            stored: float = self._asked(lambda: self._api.head(self._store, name))["last_modified"].timestamp()
+            if self.parts(name, [(0, len(content))]) != [content]:
+                raise FilesUnavailable("the object store does not return what it was given")
+        finally:
+            self.remove(name)
+        return stored
+
+    def _asked(self, ask: Callable[[], T]) -> T:
+        try:
+            return ask()
+        except FileNotFoundError as error:
+            raise FilesLost(f"not in the object store: {_said(error)}") from None
+        except (self._api.exceptions.BaseError, OSError) as error:
+            raise FilesUnavailable(f"the object store: {_said(error)}") from None
+
+
+def _said(error: Exception) -> str:
+    """The service's own code and words, where it sent some; else what the client says."""
+    text = str(error)
+    found = (re.search(rf"<{name}>([^<]*)</{name}>", text) for name in ("Code", "Message"))
+    return ": ".join(each[1] for each in found if each)[:300] or text.partition("\n")[0][:300]
+
+
+def snapshot_at(objects: Objects, text: str) -> Snapshot:
+    """The snapshot that a pointer of the store names; one without files for an empty text.
+
+    Raises ``FilesLost``: it is not there, or is another. ``FilesUnavailable``: the object store stays away.
+    """
+    if not text:
+        return Snapshot()
+    try:
+        pointer = Pointer.parse(text)
+        [end] = objects.parts(pointer.name, [(pointer.at, pointer.length)])
+        if digest_of(end) != pointer.digest:
+            raise ValueError("its manifest is another")
+        return Snapshot(pointer, SnapshotManifest.from_bytes(end))
+    except ValueError as error:
+        raise FilesLost(f"the session's snapshot {text[:200]!r} cannot be read: {error}") from None
+
+
+def contents(objects: Objects, pack: str, files: list[StoredFile]) -> list[bytes]:
+    """The contents of files of one object. Raises as ``snapshot_at``."""
+    found = []
+    pieces = objects.parts(pack, [(each.at, each.length) for each in files])
+    for each, piece in zip(files, pieces, strict=True):
+        try:
+            content = zlib.decompressobj().decompress(piece, each.size + 1)
+        except zlib.error:
+            content = b""
+        if digest_of(content) != each.digest:
+            raise FilesLost(f"the object {pack} does not hold what its snapshot says")
+        found.append(content)
+    return found
+
+
+class SnapshotReader:
+    """Reads sessions' current snapshots, where ``HELIX_FILES`` keeps them."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._settings: Settings = store.settings
+        self._objects: Objects | None = None
+
+    async def of(self, session_id: str) -> Snapshot | None:
+        """The current snapshot of a session; None where sessions are in a shared folder.
+
+        Raises ``FilesLost``, ``FilesUnavailable``: as ``snapshot_at``. ``StoreUnavailable``: the store does not answer.
+        """
+        if not self._settings.files:
+            return None
+        keys = Keys(self._settings.namespace, shard_for(session_id, self._settings.shards))
+        text = await self._store.send("HGET", keys.files, session_digest(session_id))
+        return await asyncio.to_thread(snapshot_at, self.objects, text.decode() if text else "")
+
+    @property
+    def objects(self) -> Objects:
+        """The object store. Raises ``SettingsError``: it cannot be set up so."""
+        self._objects = self._objects or Objects(self._settings, SHORT_PATIENCE)
+        return self._objects

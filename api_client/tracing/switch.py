@@ -1,0 +1,43 @@
+"""The switch of traces: on where OpenTelemetry is installed and its own variables name a receiver."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+
+_INSTALL = 'pip install ".[otel]" in the checkout'
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+
+
+def endpoint(environ: Mapping[str, str]) -> str:
+    """The receiver the standard's variables name; empty when they name none, or switch traces off."""
+    off = environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    exporters = environ.get("OTEL_TRACES_EXPORTER", "").replace(" ", "").split(",")
+    if off or not {"", "otlp"} & set(exporters):
+        return ""
+    return _first(environ, _ENDPOINTS)
+
+
+def why_off(environ: Mapping[str, str]) -> str:
+    """Return why nothing is sent, and what to do about it; empty when turns are sent."""
+    if not endpoint(environ):
+        return "no receiver: set OTEL_EXPORTER_OTLP_ENDPOINT=http://host:4318 (docs/operations.md)"
+    protocol = _first(environ, _PROTOCOLS)
+    if protocol not in ("", "http/protobuf"):
+        return f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: only http/protobuf is spoken here, port 4318 of most receivers"
+    if not _installed():
+        return f"OpenTelemetry is not installed: {_INSTALL}"
+    return ""
+
+
+def _installed() -> bool:
+    try:
+        names = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
+        return all(importlib.util.find_spec(name) for name in names)
+    except ModuleNotFoundError:  # of a package above
+        return False
+
+
+def _first(environ: Mapping[str, str], names: tuple[str, ...]) -> str:
+    return next((value for name in names if (value := environ.get(name, "").strip())), "")

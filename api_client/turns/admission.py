@@ -1,0 +1,108 @@
+"""Refusals before anything is written: requests that can never work."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import replace
+
+from api_client.contract.errors import BadRequest
+from api_client.contract.escalation import Escalation, check_escalation
+from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS
+from api_client.contract.offered import BUILT_IN, askable, installed_validators, not_offered
+from api_client.contract.phase import Phase
+from api_client.contract.policy import Action
+from api_client.contract.settings import Settings
+from api_client.contract.turn import TurnRequest
+
+#: Fields of a request in which a caller's own texts can be, and what no text of them may have in it.
+_FIELDS = ("messages", "session_id", "owner", "locale", "metadata", "key", "directory", "phase", "after", "traceparent")
+_HALF = re.compile("[\ud800-\udfff]")
+_LONGEST_ID = 255
+
+
+def escalation_of(settings: Settings) -> Escalation:
+    """The escalation of a turn that asks for one and says no more."""
+    return Escalation(
+        model=settings.escalation_model,
+        runs=settings.escalation_runs,
+        human=settings.escalation_human == "yes",
+        timeout_seconds=settings.escalation_timeout_seconds,
+        default=settings.escalation_default,
+    )
+
+
+def completed(request: TurnRequest, settings: Settings) -> TurnRequest:
+    """The request with what it leaves to the settings: the escalation, where its policy orders one."""
+    for order in request.policy.values() if not request.escalation else ():
+        if "escalate" in order:
+            return replace(request, escalation=escalation_of(settings.of_model(request.model)))
+    return request
+
+
+def check(request: TurnRequest, settings: Settings) -> None:
+    """Refuse what can never work, before anything is written.
+
+    Raises ``BadRequest``: names the field. ``PhaseError``: names everything that is wrong with the phase.
+    """
+    if request.model not in settings.models:
+        known = ", ".join(settings.models)
+        raise BadRequest(f"unknown model {request.model[:80]!r}; known: {known}", param="model", code="model_not_found")
+    _check_texts(request)
+    if not request.messages or request.messages[-1].get("role") != "user":
+        raise BadRequest("the last message must be the user's", param="messages")
+    if not request.messages[-1]["content"].strip():
+        raise BadRequest("the last message is empty", param="messages")
+    if not 1 <= request.max_attempts <= MAX_ATTEMPTS:
+        raise BadRequest(f"max_attempts must be from 1 to {MAX_ATTEMPTS}", param="max_attempts")
+    if not 0 < request.deadline_seconds <= MAX_DEADLINE_SECONDS:
+        raise BadRequest(
+            f"deadline_seconds must be above 0 and at most {MAX_DEADLINE_SECONDS:g}", param="deadline_seconds"
+        )
+    if request.token_budget < 0 or not 0 <= request.cost_budget_usd <= MAX_COST_USD:
+        raise BadRequest(f"budgets must be at least 0 and at most {MAX_COST_USD:.15g} dollars", param="token_budget")
+    if request.applied is None and request.validators != settings.validators:  # those of a policy were checked by it
+        _check_validators(request.validators, settings)
+    if request.policy:
+        _check_policy(request)
+    if request.phase is not None:
+        Phase.from_dict(request.phase)
+    if request.escalation is not None:
+        check_escalation(request.escalation, settings.models)
+    if not request.session_id or len(request.session_id) > _LONGEST_ID:
+        raise BadRequest(f"session_id must have 1 to {_LONGEST_ID} characters", param="session_id")
+
+
+def _check_texts(request: TurnRequest) -> None:
+    """Refuse half a surrogate pair: Python keeps it in a text, and no store takes it."""
+    for name in _FIELDS:
+        value = getattr(request, name)
+        if value and not _can_be_stored(value):
+            raise BadRequest(f"{name}: half a surrogate pair cannot be stored", param=name)
+
+
+def _can_be_stored(value: object) -> bool:
+    if isinstance(value, str):
+        return value.isascii() or not _HALF.search(value)
+    if isinstance(value, dict):
+        return all(map(_can_be_stored, (*value, *value.values())))
+    return not isinstance(value, tuple | list) or all(map(_can_be_stored, value))
+
+
+def _check_validators(names: Collection[str], settings: Settings) -> None:
+    for name in names:
+        # Installed packages are asked only for a name that we and the settings lack.
+        if not (name in BUILT_IN or name in settings.validators or name in installed_validators()):
+            message = not_offered(name, askable(settings.validators))
+            raise BadRequest(message, param="validators", code="unknown_validator")
+
+
+def _check_policy(request: TurnRequest) -> None:
+    for validator, order in request.policy.items():
+        if validator not in request.validators:
+            active = ", ".join(request.validators) or "none"
+            message = f"policy: {validator[:80]!r} is not an active validator; active: {active}"
+            raise BadRequest(message, param="policy")
+        if not order or (wrong := [action for action in order if action not in list(Action)]):
+            named = f"not {wrong[0][:80]!r}" if order else "not nothing"
+            raise BadRequest(f"policy: must order some of {', '.join(Action)}, {named}", param=f"policy.{validator}")

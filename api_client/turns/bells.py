@@ -1,0 +1,161 @@
+"""The bells of all turns that a client follows: pub/sub channels over one connection, shared by all readers.
+
+A bell is only a hint: a reader that hears nothing, or too much, reads the log (``stream.py``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from api_client.store import Store
+from api_client.store.connection import Subscription
+
+#: Heard instead of an event: some may have been missed, so the log is to be read.
+LOOK: Final = b""
+#: Events kept for a reader that is slow; beyond that it reads the log.
+_MOST = 256
+_CONFIRM_SECONDS = 2.0
+
+
+@dataclass(slots=True, eq=False)
+class Ear:
+    """One reader's place at a channel."""
+
+    _heard: deque[bytes] = field(default_factory=deque)
+    _rung: asyncio.Event = field(default_factory=asyncio.Event)
+    _lost: Exception | None = None
+
+    async def next(self, seconds: float) -> bytes | None:
+        """Return what was heard next: an event, or ``LOOK``; None when nothing was within ``seconds``.
+
+        Raises ``RedisError``, ``OSError``: the connection was lost, and what was rung meanwhile too.
+        """
+        if not self._heard and self._lost is None:
+            self._rung.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._rung.wait()
+        if self._heard:
+            return self._heard.popleft()
+        if self._lost is not None:
+            raise self._lost
+        return None
+
+    def hear(self, data: bytes) -> None:
+        """Hand an event over."""
+        if len(self._heard) >= _MOST:
+            self._heard.clear()
+            data = LOOK
+        self._heard.append(data)
+        self._rung.set()
+
+    def lose(self, error: Exception) -> None:
+        """The connection was lost."""
+        self._lost = error
+        self._rung.set()
+
+
+@dataclass(slots=True, eq=False)
+class _Channel:
+    ears: set[Ear] = field(default_factory=set)
+    confirmed: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Bells:
+    """One client's subscriptions, over one connection. It is opened for the first reader."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._channels: dict[bytes, _Channel] = {}
+        self._line: Subscription | None = None
+        self._opening: asyncio.Task[Subscription] | None = None
+
+    @asynccontextmanager
+    async def listen(self, name: str) -> AsyncIterator[Ear]:
+        """Hear a channel; from the beginning of the block on no event of it is missed silently.
+
+        Raises ``RedisError``, ``OSError``: the store does not answer.
+        """
+        line = self._line
+        if line is None or not line.usable:
+            line = await self._opened()
+            if line is not self._line:
+                raise RedisConnectionError("the connection was lost")
+        key, ear = name.encode(), Ear()
+        channel = self._channels.get(key)
+        if channel is None:
+            channel = self._channels[key] = _Channel()
+            line.subscribe(key)
+        channel.ears.add(ear)
+        try:
+            if not channel.confirmed.is_set():
+                await self._confirmed(channel, line)
+            yield ear
+        finally:
+            self._leave(key, channel, ear)
+
+    async def close(self) -> None:
+        """Close the connection; readers that still listen hear that it was lost."""
+        if self._opening and not self._opening.done():
+            await asyncio.wait([self._opening])
+        self.lost(RedisConnectionError("the client was closed"))
+
+    async def _opened(self) -> Subscription:
+        """A new connection. All who need one wait for the same; who goes away does not end it for the others."""
+        if self._opening is None or self._opening.done() or self._opening.get_loop() is not asyncio.get_running_loop():
+            self._opening = asyncio.create_task(self._open(), name="bells")
+        return await asyncio.shield(self._opening)
+
+    async def _open(self) -> Subscription:
+        made = await self._store.listen(self)
+        self.lost(RedisConnectionError("another connection was made"))  # the earlier one was of a loop that has ended
+        self._line = made
+        return made
+
+    async def _confirmed(self, channel: _Channel, line: Subscription) -> None:
+        asked_at = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(_CONFIRM_SECONDS):
+                await channel.confirmed.wait()
+        except TimeoutError:
+            error = RedisConnectionError("the subscription was not confirmed")
+            if line is self._line and line.heard_at <= asked_at:
+                self.lost(error)
+            raise error from None
+
+    def _leave(self, key: bytes, channel: _Channel, ear: Ear) -> None:
+        channel.ears.discard(ear)
+        if channel.ears or self._channels.get(key) is not channel:
+            return
+        del self._channels[key]
+        if self._line is not None and self._line.usable:
+            self._line.unsubscribe(key)
+
+    def subscribed(self, channel: bytes) -> None:
+        """A channel is listened to."""
+        if found := self._channels.get(channel):
+            found.confirmed.set()
+
+    def heard(self, channel: bytes, data: bytes) -> None:
+        """Hand an event to the readers of its channel."""
+        if found := self._channels.get(channel):
+            for ear in found.ears:
+                ear.hear(data)
+
+    def lost(self, error: Exception) -> None:
+        """The connection was lost, or is given up: say why to everybody who listens."""
+        channels, self._channels = self._channels, {}
+        line, self._line = self._line, None
+        if line is not None:
+            line.end()
+        for channel in channels.values():
+            channel.confirmed.set()
+            for ear in channel.ears:
+                ear.lose(error)

@@ -1,0 +1,39 @@
+"""Calling turns off, in whatever state they are."""
+
+from __future__ import annotations
+
+from api_client.broker.announcer import Announcer
+from api_client.contract.turn import Turn, TurnState
+from api_client.store import Store
+from api_client.store.commands import CANCEL
+from api_client.store.module_log import ModuleLog
+from api_client.turns.reader import TurnReader
+from api_client.turns.turn_line import TurnLine
+
+log = ModuleLog(__name__)
+
+
+class Canceller:
+    """Calls turns off, and lines up the turn that leads the session then."""
+
+    def __init__(self, store: Store, reader: TurnReader, announcer: Announcer) -> None:
+        self._store = store
+        self._reader = reader
+        self._line = TurnLine(store, announcer)
+        self._cancel = store.command(CANCEL)
+
+    async def cancel(self, turn_id: str, *, owner: str | None = None) -> Turn:
+        """Call the turn off, whatever it is doing; returns its record. Idempotent; a finished turn stays as it is.
+
+        Raises ``TurnNotFound``: no such turn, or not this owner's. ``StoreUnavailable``: the store does not answer.
+        """
+        turn = await self._reader.get(turn_id, owner=owner)
+        if turn.state is not TurnState.FINISHED:
+            session_id = turn.request.session_id
+            said, head = await self._store.change(
+                self._cancel, turn_id, session_id, {"owner": turn.request.owner, "reason": "cancelled"}
+            )
+            log.info("turn.cancel_asked", turn_id=turn_id, state=said.decode())
+            if head:
+                await self._line.up(head.decode(), session_id, turn.created_at)
+        return await self._reader.get(turn_id, owner=owner)

@@ -1,0 +1,82 @@
+"""From the phases of a phases.yaml to the requests of their turns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+from api_client.contract.errors import BadRequest
+from api_client.contract.escalation import Escalation
+from api_client.contract.owners import LOCAL_OWNER
+from api_client.contract.phase import Phase
+from api_client.contract.phase_checks import folder_problem
+from api_client.contract.phase_place import phase_session
+from api_client.contract.question_language import spoken
+from api_client.contract.settings import Settings
+from api_client.contract.turn import SlotShare, TurnRequest
+from api_client.turns.admission import escalation_of
+
+
+def folder_of(directory: str) -> str:
+    """The folder of a phases.yaml as it is stored, relative to HELIX_ROOT.
+
+    Raises ``BadRequest``: phases cannot have it, by its name alone.
+    """
+    if problem := folder_problem(directory):
+        raise BadRequest(f"directory: {problem}", param="directory")
+    return str(PurePosixPath(directory))
+
+
+def granted(settings: Settings, directory: str, holder: str) -> bool:
+    """True when HELIX_PHASE_DIRECTORIES grants the folder, or one around it, to the keys of this owner."""
+    path = PurePosixPath(directory)
+    grants = (entry.partition("=") for entry in settings.phase_directories)
+    return any(path.is_relative_to(folder.strip()) and owner.strip() in {"*", holder} for folder, _, owner in grants)
+
+
+def requests_of(
+    phases: Sequence[Phase],
+    settings: Settings,
+    *,
+    directory: str,
+    model: str = "",
+    owner: str = LOCAL_OWNER,
+    locale: str = "",
+    deadline_seconds: float = 0.0,
+    escalation: Escalation | None = None,
+    traceparent: str = "",
+    operator: bool = False,
+    key: str = "",
+    share: SlotShare | None = None,
+) -> list[TurnRequest]:
+    """One request per phase; which turn each comes ``after`` is known only when that turn is stored.
+
+    ``deadline_seconds`` counts for each phase from its own first start. ``operator``: the caller has an operator's
+    right, so that gates may run programs also on a worker without a box. Raises ``BadRequest``: phases cannot have the
+    folder, by its name alone.
+    """
+    folder, share = folder_of(directory), share or SlotShare()
+    return [
+        share.given(
+            TurnRequest(
+                model=phase.model or model or next(iter(settings.models)),
+                messages=({"role": "user", "content": phase.description},),
+                session_id=phase_session(folder, owner),
+                owner=owner,
+                validators=(),
+                locale=locale or spoken([phase.description]) or settings.locale,
+                max_attempts=phase.max_attempts,
+                deadline_seconds=deadline_seconds or settings.deadline_seconds,
+                token_budget=settings.token_budget,
+                cost_budget_usd=settings.cost_budget_usd,
+                escalation=escalation or escalation_of(settings),
+                phase=phase.to_dict(),
+                directory=folder,
+                traceparent=traceparent,
+                operator=operator,
+                key=key,
+                metadata={"phase": f"{number} of {len(phases)}"},
+            )
+        )
+        for number, phase in enumerate(phases, 1)
+    ]

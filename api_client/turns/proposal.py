@@ -1,0 +1,29 @@
+"""Facts for a decision on a parked turn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.issue import issues_data
+from api_client.contract.phase_place import phases_folder
+from api_client.contract.session_paths import delivery_name
+from api_client.contract.turn import Turn
+
+
+def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
+    """Return the proposal to decide on: the attempt an approval accepts, its text, issues, and folder of files.
+
+    ``files`` is relative to HELIX_ROOT and empty where there are none; ``edit`` accepts what lies there by then.
+    """
+    records = {record.number: record for record in attempts}
+    best = records.get(turn.best or turn.attempt)
+    if best is None or turn.question:
+        return {"proposal": None}
+    issues = issues_data(best.remaining or best.issues)
+    text = best.mended or best.answer or best.text
+    files = ""
+    if turn.request.phase is not None:
+        delivery = delivery_name(turn.turn_id, best.number, best.last_delivery)
+        files = str(phases_folder(turn.request) / turn.request.phase["id"] / "attempts" / delivery / "output")
+    return {"proposal": {"attempt": best.number, "text": text, "issues": issues, "files": files}}

@@ -1,0 +1,51 @@
+"""An accepted answer on its way into the session's folder, as the turn's record keeps it until the commit.
+
+It is sealed before the first file is written: a worker that takes the turn over publishes and commits the same,
+without judging again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from api_client.contract.events import body_of
+from api_client.turns.record.encoding import decode, encode
+from api_client.turns.record.moves import Move
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AcceptedAnswer:
+    """The values to publish and commit.
+
+    Attributes:
+        move: the move that ends the turn.
+        delivery: the folder's name of the accepted delivery.
+        mended: files of earlier deliveries and of the fallback, by name; they stand for those this delivery wrote.
+    """
+
+    move: Move
+    delivery: str
+    mended: dict[str, str] = field(default_factory=dict)
+
+    def to_json(self, stored: Mapping[str, str]) -> str:
+        """As the record keeps it; ``stored`` are the facts of its attempt, as for ``encode``."""
+        data = {"move": encode(self.move, stored).to_dict(), "delivery": self.delivery, "mended": self.mended}
+        texts = self.move.texts.events  # JSON already
+        events = ", ".join(f'["{kind}", {said}]' for kind, said in zip(texts[::2], texts[1::2], strict=True))
+        return f'{{"events": [{events}], {json.dumps(data)[1:]}'
+
+    @classmethod
+    def from_json(cls, text: str, stored: Callable[[int], Mapping[str, str]]) -> AcceptedAnswer:
+        """Read it again; ``stored`` returns the facts of an attempt, by its number.
+
+        Raises ``ValueError``: the text is not one.
+        """
+        data = json.loads(text)
+        events = [body_of(kind, facts) for kind, facts in data["events"]]
+        move = data["move"]
+        if isinstance(move, str):  # a record of version 1
+            move = json.loads(move)
+        found = decode(move, events, stored(int(move["attempt"])))
+        return cls(move=found, delivery=data["delivery"], mended=data["mended"])

@@ -1,0 +1,128 @@
+"""Putting off turns whose announcements still wait, so that announcing again never piles up messages."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from redis.asyncio import Redis
+from redis.exceptions import RedisError
+
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.settings import Settings
+from api_client.store.connecting import open_store
+from api_client.store.module_log import ModuleLog
+from api_client.turns.record.announced import FIELDS, AnnouncedTurn, Head, announced, look_again_at
+
+log = ModuleLog(__name__)
+
+_LUA = Path(__file__).with_name("lua") / "put_off.lua"
+
+
+class Backlog:
+    """The turns that are due, beside the messages that wait in Celery's queues."""
+
+    def __init__(self, settings: Settings, store: Redis) -> None:
+        self._settings = settings
+        self._store = store
+        self._broker = store
+        if settings.broker_url != settings.store_url:
+            broker = replace(settings, store_url=settings.broker_url)
+            self._broker = open_store(broker)
+        self._announce_ms = int(settings.announce_seconds * 1000)
+        self._script = store.register_script(_LUA.read_text())
+
+    async def empty(self, shards: Sequence[Keys]) -> bool:
+        """Return whether nothing is to be done: there is no unfinished turn, and all that was counted is folded.
+
+        Raises ``RedisError``: the store does not answer.
+        """
+        pipe = self._store.pipeline(transaction=False)
+        for keys in shards:
+            pipe.exists(keys.due, keys.pending)
+        return not any(await pipe.execute())
+
+    async def due(self, keys: Keys, now: int, limit: int) -> list[tuple[str, float]]:
+        """Turns that somebody must look at, with their scores, the longest waiting first. ``now`` in ms.
+
+        Raises ``RedisError``: the store does not answer.
+        """
+        found: list[Any] = await self._store.zrangebyscore(keys.due, "-inf", now, 0, limit, withscores=True)
+        return [(turn_id.decode(), score) for turn_id, score in found]
+
+    async def put_off(self, keys: Keys, due: Sequence[tuple[str, float]], now: int) -> set[str]:
+        """Put off the turns of a shard whose announcements still wait in their queues; returns the others' ids.
+
+        Raises ``RedisError``: the store does not answer.
+        """
+        others = {turn_id for turn_id, _ in due}
+        turns = [turn for turn in await self._announced(keys, due) if turn]
+        if not turns:
+            return others
+        try:
+            heads = await self._heads({turn.queue for turn in turns})
+        except RedisError as error:
+            log.info("backlog.broker_away", error=type(error).__name__)
+            return others
+        names = [keys.due]
+        words: list[Any] = []
+        for turn in turns:
+            later = look_again_at(turn, heads[turn.queue], now, self._announce_ms)
+            if later is not None:
+                names.append(keys.turn(turn.turn_id))
+                words += [turn.turn_id, turn.score, later, turn.at]
+                others.discard(turn.turn_id)
+        if words:
+            await self._script(keys=names, args=words)
+        return others
+
+    async def _announced(self, keys: Keys, due: Iterable[tuple[str, float]]) -> list[AnnouncedTurn | None]:
+        """Return what the records say, in order; None for any other turn, and for a damaged record."""
+        asked = list(due)
+        pipe = self._store.pipeline(transaction=False)
+        for turn_id, _ in asked:
+            pipe.hmget(keys.turn(turn_id), FIELDS)
+        found = await pipe.execute(raise_on_error=False)
+        return [self._read(turn_id, score, each) for (turn_id, score), each in zip(asked, found, strict=True)]
+
+    def _read(self, turn_id: str, score: float, found: Any) -> AnnouncedTurn | None:
+        if isinstance(found, RedisError):
+            return None  # a damaged record: the reaper logs it
+        record = {name: value.decode("utf-8", "replace") for name, value in zip(FIELDS, found, strict=True) if value}
+        try:
+            return announced(turn_id, score, record, self._announce_ms)
+        except ValueError:
+            return None
+
+    async def _heads(self, queues: Iterable[str]) -> dict[str, Head | None]:
+        """The head of each queue; None where it is empty."""
+        prefix, names = f"{self._settings.namespace}:celery:", sorted(queues)
+        pipe = self._broker.pipeline(transaction=False)
+        for name in names:
+            pipe.lindex(prefix + name, -1)
+        return {name: await self._head(raw) for name, raw in zip(names, await pipe.execute(), strict=True)}
+
+    async def _head(self, raw: bytes | None) -> Head | None:
+        if raw is None:
+            return None
+        turn_id = _turn_of(raw)
+        try:
+            keys = keys_of(self._settings.namespace, turn_id)
+        except ValueError:
+            return Head(None)
+        score: Any = await self._store.zscore(keys.due, turn_id)
+        [turn] = await self._announced(keys, [(turn_id, score)]) if score is not None else [None]
+        return Head(turn.at if turn else None)
+
+
+def _turn_of(raw: bytes) -> str:
+    """The turn a Celery message names; empty for a probe, or a foreign message."""
+    try:
+        _, kwargs, _ = json.loads(base64.b64decode(json.loads(raw)["body"]))
+        return str(kwargs["turn_id"])
+    except (ValueError, KeyError, TypeError):
+        return ""

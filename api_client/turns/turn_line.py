@@ -1,0 +1,45 @@
+"""The line of turns that never ran, as those who submit and cancel see it."""
+
+from __future__ import annotations
+
+from api_client.broker import Stamp, announcement
+from api_client.broker.announcer import Announcer
+from api_client.contract.keys import keys_of
+from api_client.contract.tasks import Link
+from api_client.store import Store
+from api_client.store.commands import LINE_UP, RELEASE, ReleaseReply, line_script, queue_in, release_keys
+
+
+class TurnLine:
+    """Has turns start when their owner's turn has come. Each method may raise ``StoreUnavailable``."""
+
+    def __init__(self, store: Store, announcer: Announcer) -> None:
+        self._store = store
+        self._announcer = announcer
+        self._line_up = store.command(LINE_UP)
+        self._release = line_script(RELEASE, store.settings)
+
+    async def up(self, turn_id: str, session_id: str, since: float = 0.0) -> None:
+        """Line up a turn that leads its session now. One that has run before, or is gone, is left to the reapers.
+
+        ``since``: when the turn before it came, in seconds since the epoch: the session has waited since then.
+        """
+        key = keys_of(self._store.namespace, turn_id).turn(turn_id)
+        if not (link := await self._store.ask(self._store.redis.hget(key, "next"))):
+            return
+        values: dict[str, str | bytes | int] = {"message": "", "channel": "", "event": "", "since": int(since * 1000)}
+        if self._store.has_queues:
+            made = announcement(self._store.settings, Link.parse(link.decode()), turn_id, session_id, Stamp())
+            values |= {"message": made.message, "channel": made.channel, "event": made.event}
+        [said] = await self._store.change(self._line_up, turn_id, session_id, values)
+        if said == b"announce":
+            await self._announcer.announce(Link.parse(link.decode()), turn_id, session_id)
+        elif not self._store.has_queues:
+            await self.release(turn_id)
+
+    async def release(self, turn_id: str) -> None:
+        """Announce the turns of this one's shard that may go now."""
+        keys = release_keys(keys_of(self._store.namespace, turn_id), queue_in(self._store.settings))
+        found = ReleaseReply.read(await self._store.run(self._release, keys, ["", ""]))
+        for link, each, session_id in found.left:
+            await self._announcer.announce(link, each, session_id)

@@ -1,0 +1,198 @@
+"""Reading the messages of a request: roles, texts, sizes, and each one's content: a text, or a list of parts.
+
+Images and files become text, or are refused. A chat sends its whole history with each message. So what cannot be read
+is refused in a new message only; in an earlier one it is left out with a note to the agent: else one image would end
+the chat for good.
+"""
+
+from __future__ import annotations
+
+import binascii
+import re
+import unicodedata
+from base64 import b64decode
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from api_client.contract.error_codes import sentence
+from api_client.contract.image import MAX_IMAGES, Image, read_image
+from api_client.web.errors import ApiError, Problems, bad_request, shown
+from api_client.web.words import say
+
+_IMAGES, _FILES = frozenset({"image_url", "input_image"}), frozenset({"file", "input_file"})
+#: Files whose content is text, by the media type in their ``data:`` address.
+_TEXT_FILE = re.compile(
+    r"data:(?:text/[\w.+-]{1,80}|application/(?:json|(?:x-)?ya?ml|xml))(?:;[^,;]{0,80}){0,4};base64,"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConversationRules:
+    """What a conversation may be.
+
+    Attributes:
+        roles, messages, chars: the roles in it, how many messages at most, characters of each.
+        text: types of its parts that are texts. vision: the model reads images. locale: the language of our words.
+        go_on: what the user says after the assistant's last text (Open WebUI's Continue); empty: none may end with it.
+    """
+
+    roles: tuple[str, ...]
+    messages: int
+    chars: int
+    text: tuple[str, ...] = ("text",)
+    vision: bool = False
+    locale: str = "en"
+    go_on: str = ""
+
+
+#: A text and the images that belong to it: the text names each image's file.
+_Content: TypeAlias = "tuple[str, tuple[Image, ...]]"
+#: A conversation, oldest first, each message with role and text.
+Messages: TypeAlias = tuple[dict[str, str], ...]
+
+
+def _content(content: Any, name: str, rules: ConversationRules, problems: Problems, *, new: bool) -> _Content:
+    """The content of the field ``name``; ``new``: it is part of what is asked now, not of an earlier message.
+
+    Raises ``ApiError``: 400 with the name of the field that is wrong.
+    """
+    if content is None:
+        raise bad_request(f"{name}: is missing", param=name, code="missing_required_parameter")
+    if not isinstance(content, list):
+        # Not what came: it may be a user's text in the wrong wrapping.
+        raise bad_request(f"{name}: must be a text or a list of parts", param=name, code="invalid_type")
+    texts: list[str] = []
+    images: dict[Image, None] = {}
+    for index, part in enumerate(content):
+        with problems:
+            text, found = _part(part, f"{name}[{index}]", rules, new)
+            texts.append(text)
+            images |= dict.fromkeys(found)
+    if new and len(images) > MAX_IMAGES:
+        raise bad_request(f"{name}: {sentence('image_unreadable', 'en')}", param=name, code="image_unreadable")
+    return "\n".join(texts), tuple(images)
+
+
+def _part(part: Any, name: str, rules: ConversationRules, new: bool) -> _Content:
+    given = part.get("type") if isinstance(part, dict) else None
+    kind = given if isinstance(given, str) else ""
+    if kind in rules.text:
+        text = part.get("text")
+        if isinstance(text, str):
+            return text, ()
+        raise bad_request(f"{name}.text: must be a text; got {shown(text)}", param=f"{name}.text", code="invalid_type")
+    if kind in _IMAGES:
+        given = part.get("image_url")  # chat completions wrap it in an object, responses do not
+        url = given.get("url") if isinstance(given, dict) else given
+        try:
+            image = read_image(url if isinstance(url, str) else "") if rules.vision else None
+        except ValueError:
+            if new:
+                message = f"{name}: {sentence('image_unreadable', 'en')}"
+                raise bad_request(message, param=name, code="image_unreadable") from None
+            image = None
+        if image is not None:
+            return say("image_here", rules.locale, path=image.path), (image,)
+        if new:
+            raise bad_request(f"{name}: {sentence('image_not_read', 'en')}", param=name, code="image_not_read")
+        return say("image_left_out", rules.locale), ()
+    if kind in _FILES and (text := _text_of(part)) is not None:
+        return text, ()
+    if not new:
+        return say("part_left_out", rules.locale), ()
+    got = shown(part) if not isinstance(part, dict) else f"type {shown(given)}"
+    message = f"{name}: only parts of type {' or '.join(rules.text)}, images and text files are supported; got {got}"
+    raise bad_request(message, param=name, code="unsupported_content")
+
+
+def _text_of(part: Mapping[str, Any]) -> str | None:
+    """The text of a text file, behind its name; None for any other file."""
+    wrapped = part.get("file")
+    file = wrapped if isinstance(wrapped, dict) else part
+    data = file.get("file_data")
+    if not isinstance(data, str) or not (head := _TEXT_FILE.match(data)):
+        return None
+    try:
+        text = b64decode(data[head.end() :], validate=True).decode("utf-8-sig")
+    except (binascii.Error, UnicodeDecodeError):
+        return None
+    return f"{file.get('filename') or 'file'}:\n\n{text}" if "\0" not in text else None
+
+
+MAX_TEXT_CHARS = 4 * 2**20
+_PIECE_CHARS = 4_096
+_INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf"})
+
+
+def read_conversation(
+    raw: Any, field: str, rules: ConversationRules, problems: Problems
+) -> tuple[Messages, tuple[Image, ...]]:
+    """The conversation in the list ``raw``, which the caller calls ``field``, and the images of its new part.
+
+    Its last message is the user's. ``problems`` takes the faults of each message.
+    """
+    if not isinstance(raw, list) or not raw:
+        code = "missing_required_parameter" if raw is None else "invalid_value"
+        problems.add(bad_request(f"{field}: must be a list of at least one; got {shown(raw)}", param=field, code=code))
+        return (), ()
+    if len(raw) > rules.messages:
+        message = f"{field}: at most {rules.messages} are allowed; got {len(raw)}"
+        problems.add(bad_request(message, param=field, code="too_many_messages"))
+        return (), ()
+    messages: list[dict[str, str]] = []
+    images: dict[Image, None] = {}
+    size = 0
+    for index, given in enumerate(raw):
+        with problems:
+            said, found = _message(given, f"{field}[{index}]", rules, problems, last=index == len(raw) - 1)
+            messages.append(said)
+            # A question that failed is before this one without an answer; its images were perhaps never stored.
+            images = {} if said["role"] == "assistant" else images | dict.fromkeys(found)
+            size += len(said["content"])
+    if size > MAX_TEXT_CHARS:
+        problems.add(_too_long(field, size, MAX_TEXT_CHARS))
+    if rules.go_on and messages and messages[-1]["role"] == "assistant":
+        messages.append({"role": "user", "content": rules.go_on})
+    return tuple(messages), tuple(images)[-MAX_IMAGES:]
+
+
+def _message(
+    raw: Any, name: str, rules: ConversationRules, problems: Problems, *, last: bool
+) -> tuple[dict[str, str], tuple[Image, ...]]:
+    if not isinstance(raw, dict):
+        raise bad_request(f"{name}: must be an object; got {shown(raw)}", param=name, code="invalid_type")
+    role, given = raw.get("role"), raw.get("content")
+    if not isinstance(role, str) or role not in rules.roles:
+        message = f"{name}.role: must be one of {', '.join(rules.roles)}; got {shown(role)}"
+        problems.add(bad_request(message, param=f"{name}.role"))
+        role = "user"
+    if given is None and role == "assistant" and isinstance(raw.get("tool_calls"), list):
+        given = ""  # a call of a tool by another model, earlier in this chat
+    known, images = len(problems.found), tuple[Image, ...]()
+    if not isinstance(given, str):
+        given, images = _content(given, f"{name}.content", rules, problems, new=last)
+    # An answer that was delivered may come back in the history, so only the whole conversation bounds it.
+    most = MAX_TEXT_CHARS if role == "assistant" else rules.chars
+    if len(given) > most:
+        raise _too_long(f"{name}.content", len(given), most)
+    if last and role != "user" and not (rules.go_on and role == "assistant"):
+        message = f"{name}.role: the last message must be the user's; got {shown(role)}"
+        raise bad_request(message, param=f"{name}.role", code="last_message_not_user")
+    if last and role == "user" and len(problems.found) == known and not _says_something(given):
+        raise bad_request(f"{name}.content: says nothing", param=f"{name}.content", code="empty_message")
+    return {"role": role, "content": given}, images
+
+
+def _says_something(text: str) -> bool:
+    """True if a letter is not white space, a control, or of no width. By pieces, since it may be a million spaces."""
+    for start in range(0, len(text), _PIECE_CHARS):
+        for letter in set(text[start : start + _PIECE_CHARS]):
+            if unicodedata.category(letter) not in _INVISIBLE:
+                return True
+    return False
+
+
+def _too_long(name: str, size: int, limit: int) -> ApiError:
+    message = f"{name}: {size} characters, but at most {limit} are allowed"
+    return bad_request(message, param=name, code="content_too_long")

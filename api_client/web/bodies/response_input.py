@@ -1,0 +1,73 @@
+"""Reading the body of ``/v1/responses``: the part of OpenAI's Responses API that a turn can keep its word on.
+
+What would change the answer's meaning if it were ignored (tools, a stored conversation, a schema) is refused by name;
+what only tunes a model (temperature, reasoning effort, ...) means nothing to an agent and is ignored.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from starlette.datastructures import Headers
+
+from api_client.contract.settings import Settings
+from api_client.policies import CallersPolicy
+from api_client.web.bodies.ask import Ask, AskedBy, ask_for
+from api_client.web.bodies.models import ResponseBody, read
+from api_client.web.errors import ApiError, bad_request, shown
+from api_client.web.language import spoken_in
+
+#: Fields that may be there only when they ask for nothing, and what to do instead.
+_REFUSED = {
+    "previous_response_id": "send the whole conversation in input",
+    "conversation": "send the whole conversation in input, and name it by the field session_id",
+    "prompt": "send the text itself in input",
+    "tools": "the agent brings its own tools",
+    "stream_mode": "a response shows the accepted answer only",
+}
+#: Notes in the turn's metadata, from which the response is made again when it is read later.
+BACKGROUND, METADATA, INSTRUCTIONS = "background", "metadata", "instructions"
+
+
+def read_response_ask(
+    body: Mapping[str, Any], headers: Headers, settings: Settings, owner: str, policy: CallersPolicy | None = None
+) -> Ask:
+    """Read a turn from the body of a response, as ``read_ask``.
+
+    Raises ``ApiError``: 400 with the field's name, or 404 for an unknown model; it lists all that is wrong.
+    """
+    by = AskedBy(headers, settings, owner, policy)
+    problems = by.problems
+    for name, instead in _REFUSED.items():
+        if body.get(name) not in (None, [], "validated"):
+            problems.add(_unsupported(name, instead))
+    if body.get("store") is False:
+        problems.add(_unsupported("store", "every turn is stored, for HELIX_RETENTION_SECONDS after its end"))
+    wished = read(ResponseBody, {name: body[name] for name in body if name != "stream_mode"}, problems)
+    chosen = (wished.text or {}).get("format")
+    if not (chosen is None or isinstance(chosen, dict)):
+        message = f"text.format: must be an object; got {shown(chosen)}"
+        problems.add(bad_request(message, param="text.format", code="invalid_type"))
+    elif chosen and chosen.get("type") != "text":
+        problems.add(_unsupported("text.format", "only the type text is supported"))
+    if wished.instructions and len(wished.instructions) > (most := settings.max_message_chars):
+        message = f"instructions: {len(wished.instructions)} characters, but at most {most} are allowed"
+        problems.add(bad_request(message, param="instructions", code="content_too_long"))
+    said = [{"role": "user", "content": wished.input}] if isinstance(wished.input, str) else wished.input
+    for index, item in enumerate(said if isinstance(said, list) else ()):
+        kind = item.get("type", "message") if isinstance(item, dict) else "message"
+        if kind != "message":
+            name = f"input[{index}].type"
+            problems.add(bad_request(f"{name}: only messages are supported; got {shown(kind)}", param=name))
+    notes = {
+        BACKGROUND: "true" if wished.background else "",
+        METADATA: json.dumps(wished.metadata or {}, ensure_ascii=False),
+        INSTRUCTIONS: "true" if wished.instructions is not None else "",
+    }
+    return ask_for(wished, said, spoken_in(body), by, system=wished.instructions, notes=notes)
+
+
+def _unsupported(field: str, instead: str) -> ApiError:
+    return bad_request(f"{field}: is not supported here; {instead}", param=field, code="unsupported_parameter")

@@ -1,0 +1,94 @@
+"""The origin of a request: another site's page, or a proxy. SignIns and proxies say so in headers."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.requests import Request
+
+from api_client.contract.settings.store_addresses import is_loopback
+from api_client.web.errors import ApiError, shown_text
+from api_client.web.relay.relay import relay_of
+
+_OWN_SITES = frozenset({"same-origin", "none"})
+#: Headers that a proxy adds, or a service that signs people in before it: whole names, and beginnings of names.
+_PROXY_HEADERS = frozenset(
+    {"forwarded", "via", "true-client-ip", "x-client-ip", "x-real-ip", "x-cluster-client-ip", "cdn-loop", "x-user-ip"}
+    | {
+        "x-original-forwarded-for",
+        "x-proxyuser-ip",
+        "x-amzn-trace-id",
+        "do-connecting-ip",
+        "x-remote-user",
+        "remote-user",
+    }
+)
+_PROXY_PREFIXES = (
+    *(
+        "x-forwarded-",
+        "cf-",
+        "fastly-",
+        "fly-",
+        "x-envoy-",
+        "x-appengine-",
+        "x-goog-iap-",
+        "x-goog-authenticated-user-",
+    ),
+    *("tailscale-", "ngrok-", "x-azure-", "x-ms-client-principal", "x-ms-token-", "x-amzn-oidc-", "cloudfront-"),
+    *("x-vercel-", "x-nf-", "x-pomerium-", "x-auth-request-", "x-authentik-", "x-akamai-", "akamai-", "teleport-"),
+)
+
+
+def require_own_site(request: Request) -> None:
+    """Refuse what a page of another site sent. Programs send none of these headers.
+
+    Raises ``ApiError``: 403 ``cross_site``.
+    """
+    site = request.headers.get("sec-fetch-site")
+    origins = request.headers.getlist("origin")
+    if site is not None and site not in _OWN_SITES:
+        raise _cross_site(f"Sec-Fetch-Site is {shown_text(site, 20)}")
+    for origin in origins if site != "same-origin" else ():
+        if not _is_ours(origin, request):
+            raise _cross_site(f"Origin is {shown_text(origins[0])}")
+
+
+def _is_ours(origin: str, request: Request) -> bool:
+    """Return whether an ``Origin`` is the address that the request went to, or the pages' public one."""
+    public = relay_of(request).settings.public_url
+    try:
+        host = urlsplit(origin).netloc.lower()
+        return bool(host) and host in {request.headers.get("host", "").lower(), urlsplit(public).netloc.lower()}
+    except ValueError:
+        return False
+
+
+def _cross_site(why: str) -> ApiError:
+    return ApiError(403, f"another site's page sent this ({why}): send it from here", code="cross_site")
+
+
+def require_local(request: Request) -> None:
+    """Let this machine in, and nobody who shows to come from elsewhere.
+
+    Raises ``ApiError``: 403 ``loopback_only``, with what showed it.
+    """
+    if why := _why_foreign(request.headers, request.client.host if request.client else ""):
+        message = (
+            f"no API key is configured, so only this machine is served, and {why}: make a key with "
+            "`turns keys create NAME` and send it as 'Authorization: Bearer KEY'"
+        )
+        raise ApiError(403, message, code="loopback_only")
+
+
+def _why_foreign(headers: Headers, address: str) -> str:
+    for name in headers:
+        if name in _PROXY_HEADERS or name.startswith(_PROXY_PREFIXES):
+            return f"this came through a proxy (header {shown_text(name, 40)})"
+    if not is_loopback(address):
+        return "this came from another machine"
+    try:
+        host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
+    except ValueError:
+        host = ""
+    return "" if is_loopback(host) else "this asked for it by another name (header Host)"

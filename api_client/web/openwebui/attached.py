@@ -1,0 +1,135 @@
+"""What we put around an answer in a chat, and the answer without it when the chat sends it back."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from api_client.contract.tool_calls import ToolQuestion
+from api_client.contract.turn import Outcome, Turn
+from api_client.turns.turn_files import LinkedFile
+from api_client.web.words import say
+
+#: Markdown that is drawn as nothing: the lines behind it are ours, up to the first other one.
+_MARK = "[//]: # (helix-files)"
+_ATTACHED = re.compile(r"\n{0,2}" + re.escape(_MARK) + r"\n(?:\n|(?:- \[|!\[)[^\n]*(?:\n|\Z))*")
+#: As ``_MARK``, for one question: a link, which is in front of the answer or between drafts.
+_ASKING = "[//]: # (helix-question)"
+_ASKED = re.compile(
+    r"\n{0,2}" + re.escape(_ASKING) + r"\n\n\*\*[^\n]*\n\n(`{3,})text\n.*?\n\1\n\n[^\n]*\n{0,2}", re.DOTALL
+)
+#: Characters of a line in a block of code, beyond which a chat shows a part of it only; what a call is cut into.
+_LINE, _PART = 100, re.compile(r"⟦[^⟧]*⟧|[^⟦]{1,100}")
+_GOES_ON = "⟦…⟧"
+#: As ``_MARK``, for the one or two lines of a note.
+_NOTE = "[//]: # (helix-note)"
+_NOTED = re.compile(r"\n{0,2}" + re.escape(_NOTE) + r"\n\n\*[^\n]*\*(?:  \n\*[^\n]*\*)?(?:\n|\Z)")
+_SPECIAL = re.compile(r"([\\`*_{}\[\]()<>#!|&~])")
+_FORMULA = re.compile(r"[()\[\]$\\]")
+_KILO = 1024
+_MOST_FILES = 20
+#: The rules that a note has words for; of any other it gives the name.
+_RULES = frozenset({
+    "adr_structure", "citations", "claims", "code", "file_existence", "forbidden", "language", "length", "links",
+    "step_marker", "structure",
+})  # fmt: skip
+_CENT, _DOLLAR = 10_000, 1_000_000
+
+
+def attached(files: Iterable[LinkedFile], address: str) -> str:
+    """The links below an answer with files: images are drawn, all are linked. Empty without any.
+
+    ``address`` is the relay's, as people reach it, without a slash at its end.
+    """
+    shown = list(files)[:_MOST_FILES]
+    if not shown:
+        return ""
+    images = [f"![{_escaped(each.file.path)}]({address}{each.link})\n" for each in shown if each.file.is_image]
+    links = [f"- [{_name(each)}]({address}{each.link}) ({_size(each.file.size)})\n" for each in shown]
+    return "".join(["\n\n", _MARK, "\n\n", *images, "\n" if images else "", *links])
+
+
+def detached(text: str) -> str:
+    """The answer as it was before anything was added to it."""
+    text = _NOTED.sub("", text) if _NOTE in text else text
+    text = _ASKED.sub("", text) if _ASKING in text else text
+    return _ATTACHED.sub("", text) if _MARK in text else text
+
+
+def noted(turn: Turn, locale: str) -> str:
+    """The two lines below an accepted answer: what it was checked for, and what the whole turn cost."""
+    names = [say(f"rule_{name}", locale) if name in _RULES else _escaped(name) for name in turn.request.validators]
+    if turn.outcome is Outcome.PASSED_BY_HUMAN:
+        checks = say("accepted_by_person", locale)
+    elif not names:
+        checks = say("note_unchecked", locale)
+    else:
+        checks = say("note_checked", locale, what=", ".join(names))
+    runs = turn.attempt
+    if turn.outcome is Outcome.PASSED_BY_FALLBACK:
+        checks += say("note_repaired", locale)
+    elif turn.outcome is Outcome.PASSED_AFTER_RETRY:
+        checks += say("note_again", locale, count=turn.retries + 1)
+    costs = [say("note_run" if runs == 1 else "note_runs", locale, count=runs)]
+    if turn.tokens_used:
+        costs.append(say("note_tokens", locale, count=_number(turn.tokens_used, locale)))
+    if turn.cost_used:
+        small = turn.cost_used < _CENT
+        amount = _number(max(turn.cost_used, _CENT) / _DOLLAR, locale)
+        costs.append(say("note_less_than" if small else "note_money", locale, amount=amount))
+    checks += f"; {say('note_unused', locale, count=turn.unused)}" if turn.unused else ""
+    return f"\n\n{_NOTE}\n\n*{checks}*  \n*{say('note_cost', locale, what=', '.join(costs))}*\n"
+
+
+def unused_noted(turn: Turn, locale: str) -> str:
+    """The line below an answer that says how many calls a person allowed and the agent never made; empty for none."""
+    return f"\n\n{_NOTE}\n\n*{say('note_unused', locale, count=turn.unused)}*\n" if turn.unused else ""
+
+
+def _number(value: float, locale: str) -> str:
+    text = f"{value:,}" if isinstance(value, int) else f"{value:,.2f}"
+    return text.translate({ord(","): ".", ord("."): ","}) if locale == "de" else text
+
+
+def asking(question: ToolQuestion, link: str, locale: str) -> str:
+    """The text in a chat that asks about a tool call: all of it, as code; ``link`` is the address that answers."""
+    call = "\n".join(map(_broken, question.text.split("\n")))
+    fence = _fence(call, 3)
+    said = f"**{say('may_it', locale)}**\n\n{fence}text\n{call}\n{fence}\n\n[{say('yes_or_no', locale)}]({link})"
+    return f"\n\n{_ASKING}\n\n{said}\n\n"
+
+
+def _broken(line: str) -> str:
+    """A line as several, each but the last with a sign that it goes on."""
+    lines = [""]
+    for part in _PART.findall(line):
+        if lines[-1] and len(lines[-1]) + len(part) > _LINE:
+            lines.append("")
+        lines[-1] += part
+    return f"{_GOES_ON}\n".join(lines)
+
+
+def _fence(text: str, least: int) -> str:
+    """Back quotes that no row of them in the text ends."""
+    return "`" * max(least, *(len(row) + 1 for row in re.findall("`+", text)), 0)
+
+
+def _name(each: LinkedFile) -> str:
+    """A file's name; as code where Open WebUI would draw an escaped bracket of it as the begin of a formula."""
+    name = " ".join(each.file.path.split())
+    if not _FORMULA.search(name):
+        return _escaped(name)
+    ticks = _fence(name, 1)
+    return f"{ticks} {name} {ticks}" if "`" in name else f"{ticks}{name}{ticks}"
+
+
+def _escaped(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+
+
+def _size(size: int) -> str:
+    for unit in ("B", "kB", "MB"):
+        if size < _KILO:
+            return f"{size} {unit}"
+        size = -(-size // _KILO)
+    return f"{size} GB"

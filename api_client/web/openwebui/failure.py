@@ -1,0 +1,81 @@
+"""The failure text for a user of a chat: one plain paragraph, because Open WebUI shows a box of text.
+
+What happened, what was wrong with the last answer, what to do now; names for administrators come last. Programs get
+the form of ADR-038 instead (``streaming.reply``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from api_client.contract.error_codes import ERROR_CODES, sentence, words_of
+from api_client.contract.event_kinds import TurnFinished
+from api_client.contract.issue import ValidationIssue, error_codes
+from api_client.contract.turn_error import TurnError
+from api_client.web.words import say
+
+#: Most different faults that are named.
+_MOST = 6
+#: Endings for which asking again helps, or asking differently; every other has its advice in the table of codes.
+_ADVICE = {"failed": "ask_differently", "incomplete": "ask_again", "expired": "ask_less", "cancelled": "ask_again"}
+
+
+def failure_text(end: TurnFinished, locale: str, turn_id: str) -> str:
+    """The text for a turn that ended without an answer.
+
+    ``locale``: of the text; the issues have the turn's. The turn is named, not linked: its page wants a sign-in.
+    """
+    error, outcome = end.error or TurnError(), end.outcome
+    code = error.code
+    issues = [issue for issue in error.issues if issue.is_error]
+    kind = code if code in ERROR_CODES else outcome if outcome in ERROR_CODES else "error"
+    happened, advice = words_of(kind, locale)
+    if kind == "failed":
+        happened = say("failed_all" if end.attempts > 1 else "failed", locale, attempts=end.attempts)
+    details = _found(issues, locale) if outcome == "failed" else ""
+    if kind in {"incomplete", "rejected", "refused"}:
+        details = _last_reason(error.message)
+        if kind == "refused":  # that the model did is said already
+            details = re.sub(r"\A(?:The model refused|Es sagte)(?:: |\.\Z)", "", details)
+    if kind in _ADVICE:
+        advice = say(_ADVICE[kind], locale)
+    return " ".join(filter(None, [happened, details, advice, _names(issues, turn_id)]))
+
+
+def lost_text(code: str, locale: str, turn_id: str) -> str:
+    """The text for a stream that ends before its turn (``stream_lost``, ``turn_parked``): how to get the answer."""
+    if code not in {"stream_lost", "turn_parked"}:
+        return sentence(code, locale)
+    return f"{words_of(code, locale)[0]} {say(f'{code}_advice', locale)} {_names((), turn_id)}"
+
+
+def _found(issues: Sequence[ValidationIssue], locale: str) -> str:
+    """Each fault once, with where it was found, or how often."""
+    places: dict[str, list[str]] = {}
+    for issue in issues:
+        places.setdefault(issue.message.strip().rstrip("."), []).append(issue.adr or issue.file)
+    faults = [_with_places(message, where) for message, where in places.items() if message]
+    if not faults:
+        return ""
+    more = [say("and_more", locale, count=len(faults) - _MOST)] if len(faults) > _MOST else []
+    return say("found", locale, faults="; ".join([*faults[:_MOST], *more]))
+
+
+def _with_places(message: str, where: list[str]) -> str:
+    named = [name for name in dict.fromkeys(where) if name and name not in message]
+    if named:
+        return f"{message} ({', '.join(named)})"
+    return f"{message} ({len(where)}×)" if len(where) > 1 else message
+
+
+def _last_reason(message: str) -> str:
+    """The reason that a turn's own message gives in its last list entry."""
+    reasons = [line.removeprefix("- ").strip() for line in message.splitlines() if line.startswith("- ")]
+    return f"{reasons[-1][:1].upper()}{reasons[-1][1:].rstrip('.: ')}." if reasons else ""
+
+
+def _names(issues: Sequence[ValidationIssue], turn_id: str) -> str:
+    """Return what an administrator asks for: the codes, and the turn."""
+    codes = filter(None, error_codes(issues))
+    return f"({', '.join([*codes, turn_id])})"

@@ -1,0 +1,149 @@
+"""The YAML headers of an answer, each inside a fence: Markdown takes the text above a line of dashes for a heading.
+
+``fenced`` puts two lines around a header; ``unfenced`` takes exactly these away again, from what a chat sends back.
+Four back quotes: no agent writes such a fence. Any header at the beginning counts; further down only that of a
+further ADR, behind an empty line and outside of code.
+"""
+
+from __future__ import annotations
+
+import re
+
+from api_client.contract.growing_text import fence_after
+
+_TICKS = "````"
+_OPEN, _CLOSE = f"{_TICKS}yaml\n", f"\n{_TICKS}"
+_KEY = r"[A-Za-z_][\w-]{0,60}[ \t]{0,9}:"
+_RULE = re.compile(r"---[ \t]{0,9}\r?")
+_BEGIN = re.compile(rf"\s{{0,99}}(?={_RULE.pattern}\n{_KEY})")
+#: What may still become the beginning of a header when more text comes.
+_MAYBE = re.compile(r"\s{0,99}(?:-{1,3}|---[ \t]{0,9}\r?(?:\n(?:[A-Za-z_][\w-]{0,60}[ \t]{0,9})?)?)?\Z")
+_CLOSING = re.compile(rf"\n{_RULE.pattern}(?=\n|\Z)")
+_FENCED = re.compile(rf"\s{{0,99}}(?={_OPEN}---)")
+_FENCE_END = re.compile(rf"\n{_RULE.pattern}(\n{_TICKS})(?=\n|\Z)")
+#: How the header of a further ADR begins, behind its line of dashes.
+_ADR = "adr_id:"
+_GAP = r"\n[ \t]{0,99}\r?\n"
+_EMPTY_LINE = re.compile(_GAP)
+_FURTHER = re.compile(rf"{_GAP}(?={_RULE.pattern}\n{_ADR})")
+_FURTHER_FENCED = re.compile(rf"{_GAP}(?={_OPEN}{_RULE.pattern}\n{_ADR})")
+_FURTHER_BEGIN = re.compile(rf"{_RULE.pattern}\n{_ADR}")
+_FURTHER_MAYBE = re.compile(
+    r"(?:-{1,3}|---[ \t]{0,9}\r?(?:\n(?:" + "|".join(_ADR[:size] for size in range(len(_ADR) - 1, 0, -1)) + r")?)?)\Z"
+)
+#: Represents the closing line of a header: not empty, no fence.
+_RULE_LINE = "---"
+_CODE = re.compile(r"^[ \t>]{0,32}(?:[-*+][ \t]{1,4})?(?:`{3,}|~{3,}).*$", re.MULTILINE)
+#: Of a line so much is read to see whether it is empty, or a fence.
+_LINE_CHARS = 200
+
+
+def fenced(text: str) -> str:
+    """The text with each of its YAML headers inside a fence."""
+    shown, done = [], 0
+    for start, end in _headers(text):
+        shown += [text[done:start], _OPEN, text[start:end], _CLOSE]
+        done = end
+    return "".join([*shown, text[done:]])
+
+
+def _headers(text: str) -> list[tuple[int, int]]:
+    """Return where the headers stand: from the first line of dashes to the end of the second."""
+    begin = _BEGIN.match(text)
+    first = _closed(text, begin.end()) if begin else None
+    found, done, code = ([first], first[1], "") if first else ([], 0, "")
+    fences = _CODE.finditer(text, done)
+    fence = next(fences, None)
+    for gap in _FURTHER.finditer(text, done) if _ADR in text else ():
+        while fence and fence.start() < gap.end():
+            if fence.start() >= done:
+                code = fence_after(code, fence[0][:_LINE_CHARS])[0]
+            fence = next(fences, None)
+        header = _closed(text, gap.end()) if not code and gap.end() >= done else None
+        if header and not _EMPTY_LINE.search(text, *header):
+            found.append(header)
+            done = header[1]
+    return found
+
+
+def _closed(text: str, start: int) -> tuple[int, int] | None:
+    """The header that begins at ``start``; None when it does not end, or would end the fence."""
+    end = _CLOSING.search(text, start)
+    return (start, end.end()) if end and _TICKS not in text[start : end.end()] else None
+
+
+def unfenced(text: str) -> str:
+    """The text that ``fenced`` was given; also of one that was stopped inside a header."""
+    kept: list[str] = []
+    done, begin = 0, _FENCED.match(text) or _FURTHER_FENCED.search(text)
+    while begin:
+        kept.append(text[done : begin.end()])
+        done = begin.end() + len(_OPEN)
+        if end := _FENCE_END.search(text, done):
+            kept.append(text[done : end.start(1)])
+            done = end.end(1)
+        begin = _FURTHER_FENCED.search(text, done)
+    return "".join([*kept, text[done:]])
+
+
+class GrowingHeader:
+    """A text that comes in pieces, each header fenced as soon as it is known to be one."""
+
+    def __init__(self) -> None:
+        self._held = ""  # what may become the beginning of a header
+        self._inside = self._begun = False
+        self._line = ""  # the beginning of the last line so far; inside a header that line whole
+        self._code, self._empty = "", False  # the fence that is open; the line before is empty
+
+    def feed(self, piece: str) -> str:
+        """Add a piece; returns what the reader sees more."""
+        if self._inside:
+            return self._through(piece)
+        if self._begun:
+            return self._on(piece)
+        self._held += piece
+        if begin := _BEGIN.match(self._held):
+            self._begun, text = True, self._held
+            return text[: begin.end()] + self._opened(text[begin.end() :])
+        if _MAYBE.match(self._held):
+            return ""
+        self._begun, text, self._held = True, self._held, ""
+        return self._on(text)
+
+    def _opened(self, text: str) -> str:
+        self._inside, self._held, self._line = True, "", ""
+        return _OPEN + self._through(text)
+
+    def _through(self, piece: str) -> str:
+        """Header text; behind its closing line, which ends with this piece or within it, the fence closes."""
+        text = self._line + piece
+        end = _CLOSED.search(text)
+        if end is None:
+            self._line = text[max(text.rfind("\n"), 0) :]
+            return piece
+        shown = text[len(self._line) : end.end(1)] + _CLOSE
+        self._inside, self._line, self._empty = False, _RULE_LINE, False
+        return shown + self._on(text[end.end(1) :])
+
+    def _on(self, piece: str) -> str:
+        """Text behind a header, or of an answer without one: held back where a further header may begin."""
+        shown: list[str] = []
+        text, self._held = self._held + piece, ""
+        while text:
+            if not self._line and self._empty and not self._code:
+                if _FURTHER_BEGIN.match(text):
+                    return "".join([*shown, self._opened(text)])
+                if _FURTHER_MAYBE.match(text):
+                    self._held = text
+                    break
+            line, end, text = text.partition("\n")
+            shown.append(line + end)
+            self._line = (self._line + line)[:_LINE_CHARS]
+            if end:
+                self._empty = not self._line.strip()
+                self._code, self._line = fence_after(self._code, self._line)[0], ""
+        return "".join(shown)
+
+
+#: The closing line with its end: before that, more of the line may come.
+_CLOSED = re.compile(rf"(\n{_RULE.pattern})\n")

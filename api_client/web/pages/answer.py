@@ -1,0 +1,84 @@
+"""Yes or no by a link in a chat: a page that asks, and its form, which answers once.
+
+Reading the page changes nothing, because chats and mail programs read the links that they show.
+"""
+
+from __future__ import annotations
+
+import time
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api_client.contract.errors import BadRequest, NotParked
+from api_client.contract.escalation import DEFAULTS, DecisionKind
+from api_client.pauses.pause import clock_time
+from api_client.store.audit import HOLDER
+from api_client.web.identity.access import needs_key
+from api_client.web.identity.origin import require_local
+from api_client.web.pages.render import page, page_router
+from api_client.web.pages.visitor import form_of
+from api_client.web.relay.question_links import LinkedQuestion, asked_by
+from api_client.web.relay.relay import RelayOf
+from api_client.web.words import say
+
+router = page_router()
+
+
+@router.get("/answer/{turn_id}")
+async def ask(
+    request: Request, turn_id: str, relay: RelayOf, parked: str = "", until: str = "", signature: str = ""
+) -> Response:
+    """Ask, or say that nobody is asked any more."""
+    if not needs_key(relay):
+        require_local(request)
+    asked = await asked_by(relay, turn_id, parked, until, signature)
+    return _shown(asked, "" if asked.waits else _over(asked))
+
+
+@router.post("/answer/{turn_id}")
+async def answer(
+    request: Request, turn_id: str, relay: RelayOf, parked: str = "", until: str = "", signature: str = ""
+) -> Response:
+    """Answer, and say so; who comes second reads what the first one said."""
+    if not needs_key(relay):
+        require_local(request)
+    form = await form_of(request)
+    asked, kind = await asked_by(relay, turn_id, parked, until, signature), form.get("decision", "")
+    if kind not in DEFAULTS:
+        raise BadRequest("a tool call is answered by approve or reject", param="decision")
+    audit = relay.client.audit
+    try:
+        if not asked.waits:
+            async with audit.noted(kind, by=HOLDER, turn_id=turn_id, detail="link"):
+                raise NotParked(turn_id, "the question waits for no answer any more")
+        await relay.client.inbox.decide(
+            turn_id,
+            kind,
+            by=HOLDER,
+            note=form.get("note", "").replace("\r\n", "\n"),
+            owner=asked.turn.request.owner,
+            parked_at=asked.parked_ms / 1000,
+            how="link",
+        )
+    except NotParked:
+        return _shown(asked, _over(await asked_by(relay, turn_id, parked, until, signature)), 409)
+    return _shown(asked, say(f"said_{kind}", asked.turn.request.locale))
+
+
+def _over(asked: LinkedQuestion) -> str:
+    """The words for a question that nobody can answer any more."""
+    turn, locale = asked.turn, asked.turn.request.locale
+    decision = turn.decision
+    if decision is None or decision.timed_out or round(turn.parked_at * 1000) != asked.parked_ms:
+        return say("waits_no_more", locale)
+    word = say("yes" if decision.kind is DecisionKind.APPROVE else "no", locale)
+    who = say("link_holder", locale) if decision.by == HOLDER else decision.who
+    return say("said_before", locale, what=word, who=who)
+
+
+def _shown(asked: LinkedQuestion, said: str, status: int = 200) -> Response:
+    """The page: the question and its form, or what is said instead of them."""
+    turn, locale = asked.turn, asked.turn.request.locale
+    until = clock_time(asked.until, time.time())
+    return page("answer.html", status, say=say, locale=locale, turn=turn, said=said, until=until)

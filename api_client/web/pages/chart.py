@@ -1,0 +1,96 @@
+"""Figures over time as rectangles, in per cent of the picture: the templates only write them down. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from api_client.figures import RuleRow, Slice
+
+#: How turns end, from below to above: the tone of the layer (``render.tone``) -> its outcomes.
+LAYERS = {
+    "good": ("passed",),
+    "again": ("passed_after_retry",),
+    "repaired": ("passed_by_fallback", "passed_by_human"),
+    "bad": ("failed", "incomplete", "refused", "error", "expired", "dead"),
+    "quiet": ("cancelled",),
+}
+_TONE_WORDS = {
+    "good": "passed at once",
+    "again": "passed after retry",
+    "repaired": "repaired by code, or accepted by a person",
+    "bad": "not passed",
+    "quiet": "cancelled",
+}
+#: Share of a slot's width that is its bar.
+_FILLED = 0.78
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """A rectangle, in per cent. ``layer`` names its colour, ``title`` is what it tells when asked."""
+
+    x: str
+    y: str
+    width: str
+    height: str
+    layer: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Bars over time, and the value the full height represents."""
+
+    boxes: tuple[Box, ...]
+    top: float
+
+
+def outcome_columns(pieces: Sequence[Slice]) -> Columns:
+    """Finished turns over time, stacked by how they ended."""
+    counts = [
+        {tone: sum(piece.stats.outcomes.get(o, 0) for o in outcomes) for tone, outcomes in LAYERS.items()}
+        for piece in pieces
+    ]
+    top = _round_up(max((sum(count.values()) for count in counts), default=0))
+    boxes = []
+    for place, count in enumerate(counts):
+        below = 0
+        for tone, number in count.items():
+            if number:
+                boxes.append(_box(place, len(pieces), below / top, number / top, tone, f"{number} {_TONE_WORDS[tone]}"))
+            below += number
+    return Columns(tuple(boxes), top)
+
+
+def rate_columns(pieces: Sequence[Slice], validator: str) -> Columns:
+    """Rejected ÷ judged answers over time, for one rule. The full height is 100 %."""
+    boxes = []
+    for place, piece in enumerate(pieces):
+        row = next((r for r in piece.stats.rows if isinstance(r, RuleRow) and r.name == validator), None)
+        if row and row.judged:
+            height = max(min(1.0, row.rejected / row.judged), 0.04)
+            tone = "rate" if row.rejected else "none"
+            boxes.append(_box(place, len(pieces), 0, height, tone, f"{row.rejected} of {row.judged}"))
+    return Columns(tuple(boxes), 1.0)
+
+
+def _box(place: int, places: int, bottom: float, height: float, layer: str, title: str) -> Box:
+    width = 100 / places
+    return Box(
+        x=f"{(place + (1 - _FILLED) / 2) * width:.3f}%",
+        y=f"{100 * (1 - bottom - height):.2f}%",
+        width=f"{width * _FILLED:.3f}%",
+        height=f"{100 * height:.2f}%",
+        layer=layer,
+        title=title,
+    )
+
+
+def _round_up(value: float) -> float:
+    """The next of 4, 8, 10, 20, 40, 80, 100 ...: tops whose quarters read well."""
+    if value <= 4:
+        return 4
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1, 2, 4, 8, 10) if step * power >= value)

@@ -1,0 +1,75 @@
+"""The changes of an attempt against the one before: lines, and the words within changed lines. Pure."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+
+#: Unchanged lines shown around a change.
+_AROUND = 2
+#: Comparing takes time that grows with the square of the length; longer texts are not compared in a page.
+_MOST_LINES, _MOST_WORDS = 2000, 200
+_WORDS = re.compile(r"\s+|\w+|[^\w\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class DiffLine:
+    """A line: ``same``, ``added``, ``removed``, or ``gap`` (unchanged lines left out; the text says how many).
+
+    ``parts`` are the line's pieces, each with whether it is what changed.
+    """
+
+    kind: str
+    parts: tuple[tuple[str, bool], ...]
+
+
+def compare(before: str, after: str) -> list[DiffLine] | None:
+    """The changes with what is around them; empty when nothing changed, None when the texts are too long."""
+    old, new = before.splitlines(), after.splitlines()
+    if max(len(old), len(new)) > _MOST_LINES:
+        return None
+    lines: list[DiffLine] = []
+    position = 0
+    groups = difflib.SequenceMatcher(None, old, new, autojunk=False).get_grouped_opcodes(_AROUND)
+    for group in groups:
+        lines += _gap(group[0][1] - position)
+        for tag, i1, i2, j1, j2 in group:
+            if tag == "equal":
+                lines += [DiffLine("same", ((line, False),)) for line in old[i1:i2]]
+            else:
+                lines += _changed(old[i1:i2], new[j1:j2])
+            position = i2
+    return lines + _gap(len(old) - position) if lines else []
+
+
+def _gap(count: int) -> list[DiffLine]:
+    return [DiffLine("gap", ((f"{count} unchanged {'line' if count == 1 else 'lines'}", False),))] if count > 0 else []
+
+
+def _changed(old: list[str], new: list[str]) -> list[DiffLine]:
+    removed, added = [], []
+    for index in range(max(len(old), len(new))):
+        if index < len(old) and index < len(new):
+            before, after = _words(old[index], new[index])
+            removed.append(DiffLine("removed", before))
+            added.append(DiffLine("added", after))
+        elif index < len(old):
+            removed.append(DiffLine("removed", ((old[index], False),)))
+        else:
+            added.append(DiffLine("added", ((new[index], False),)))
+    return removed + added
+
+
+def _words(old: str, new: str) -> tuple[tuple[tuple[str, bool], ...], tuple[tuple[str, bool], ...]]:
+    before, after = _WORDS.findall(old), _WORDS.findall(new)
+    if max(len(before), len(after)) > _MOST_WORDS:
+        return ((old, False),), ((new, False),)
+    matcher = difflib.SequenceMatcher(None, before, after, autojunk=False)
+    if matcher.ratio() < 0.4:  # another line altogether: marking single words would only confuse
+        return ((old, False),), ((new, False),)
+    left, right = [], []
+    for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+        left.append(("".join(before[i1:i2]), tag != "equal"))
+        right.append(("".join(after[j1:j2]), tag != "equal"))
+    return tuple(part for part in left if part[0]), tuple(part for part in right if part[0])

@@ -1,0 +1,36 @@
+"""An event in one line of a page: the facts of its data, without the long texts that stand elsewhere. Pure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from api_client.contract.events import Event
+from api_client.contract.issue import error_codes, read_issues
+
+#: Shown in the attempts, or not worth a line.
+_ELSEWHERE = {"feedback", "response", "step_source", "fixed"}
+_LONGEST = 160
+
+
+def summary(event: Event) -> str:
+    """Return what the event's data says."""
+    return " · ".join(filter(None, (_fact(name, value) for name, value in event.data.items())))
+
+
+def _fact(name: str, value: Any) -> str:
+    if name == "text" and value:
+        return str(value)[:_LONGEST]
+    if name in _ELSEWHERE or value in ("", [], {}, None):
+        return ""
+    match name, value:
+        case "issues", list():
+            return ", ".join(error_codes(read_issues(value))) or "warnings only"
+        case "error", dict():
+            return str(value.get("code", ""))
+        case _, bool():
+            return name if value else f"not {name}"
+        case _, list():
+            return f"{name.replace('_', ' ')} {', '.join(map(str, value))}"[:_LONGEST]
+        case (("reason" | "outcome" | "verdict" | "name" | "detail" | "during" | "step"), _):
+            return str(value).replace("_", " ")[:_LONGEST] if name == "outcome" else str(value)[:_LONGEST]
+    return f"{name.replace('_', ' ')} {value}"[:_LONGEST]

@@ -1,0 +1,46 @@
+"""Links to a turn's files: each opens one file, without a key, until it expires."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from urllib.parse import quote
+
+from api_client.turns.turn_files import LinkedFile, files_of, kept_files
+from api_client.web.errors import ApiError
+from api_client.web.relay.relay import Relay
+
+#: The kind of link: a signature of one kind of link opens no other.
+_FILE = "file"
+
+
+async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
+    """The turn's files, each with a link. Raises as ``TurnReader.get``."""
+    turn = await relay.client.reader.get(turn_id, owner=owner)
+    if not turn.success:
+        return []
+    attempts = await relay.client.reader.attempts(turn_id, owner=owner)
+    kept = await kept_files(relay.client.snapshots, turn)
+    until = int(time.time() + relay.settings.link_seconds)
+    found = []
+    for file in await asyncio.to_thread(files_of, relay.settings, turn, attempts, kept):
+        signature = await relay.client.links.sign(_FILE, turn_id, file.path, until=until)
+        link = f"/files/{turn_id}/{quote(file.path)}?until={until}&signature={signature}"
+        found.append(LinkedFile(file, link, until))
+    return found
+
+
+async def require_link(relay: Relay, turn_id: str, path: str, until: str, signature: str) -> None:
+    """Let the holder of a link through.
+
+    Raises ``ApiError``: 403 ``link_invalid``: it belongs to another file, was changed, or has expired.
+    """
+    number = whole(until)
+    if not await relay.client.links.holds(signature, _FILE, turn_id, path, until=number):
+        message = "this link has expired, or this relay did not make it"
+        raise ApiError(403, message, param="signature", code="link_invalid")
+
+
+def whole(text: str) -> int:
+    """The whole number that a parameter of an address is; 0 for anything else."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 15 else 0

@@ -1,0 +1,68 @@
+"""Wrong keys, by address: after ten in a minute there is one every six seconds.
+
+A key that an address has sent before does not count: a client with an old key is answered as ever, and so is one
+whose address somebody else has too. What is remembered is bounded. Addresses that find no room share one place, and
+so slow each other down.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from api_client.web.errors import ApiError
+from api_client.web.relay.network import network_of
+
+_MOST_AT_ONCE, _SECONDS_EACH = 10, 6.0
+_MOST_ADDRESSES, _MOST_KNOWN = 1_024, 8_192
+_OTHERS = ""
+
+
+class Guesses:
+    """The wrong keys of all addresses; ``clock`` in seconds. IPv6 addresses count by their network of 64 bits."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._full: dict[str, float] = {}  # when an address may again be wrong as often as at first
+        self._known: dict[tuple[str, str], None] = {}  # addresses, and the hashes of keys that they have sent
+
+    def require(self, address: str, key_hash: str = "") -> None:
+        """Let the address try a key; without its hash it counts as a new one.
+
+        Raises ``ApiError``: 429 ``too_many_guesses``.
+        """
+        if key_hash and (network_of(address), key_hash) in self._known:
+            return
+        if seconds := math.ceil(self.wait(address)):
+            message = f"too many wrong keys came from here; try again in {seconds} s"
+            raise ApiError(429, message, code="too_many_guesses", headers={"retry-after": str(seconds)})
+
+    def tried(self, address: str, key_hash: str, *, wrong: bool) -> None:
+        """The address sent a key, and was answered."""
+        known = (network_of(address), key_hash)
+        if wrong and known not in self._known:
+            self.wrong(address)
+        self._known.pop(known, None)
+        self._known[known] = None
+        if len(self._known) > _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+
+    def wait(self, address: str) -> float:
+        """Seconds until this address may try again; 0: now."""
+        ahead = self._full.get(self._place(address), 0.0) - self._clock()
+        return max(0.0, ahead + _SECONDS_EACH - _MOST_AT_ONCE * _SECONDS_EACH)
+
+    def wrong(self, address: str) -> None:
+        """Count a wrong key of this address."""
+        place, now = self._place(address), self._clock()
+        self._full[place] = max(self._full.get(place, now), now) + _SECONDS_EACH
+
+    def _place(self, address: str) -> str:
+        place = network_of(address)
+        if place in self._full:
+            return place
+        if len(self._full) >= _MOST_ADDRESSES:
+            now = self._clock()
+            self._full = {known: full for known, full in self._full.items() if full > now}
+        return place if len(self._full) < _MOST_ADDRESSES else _OTHERS

@@ -1,0 +1,95 @@
+"""``POST /v1/phases``: the phases of a phases.yaml as turns, stored at once and run in order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from api_client.contract.errors import StoreUnavailable
+from api_client.contract.phase import Phase, read_phases
+from api_client.contract.phase_checks import PhaseError
+from api_client.contract.phase_place import directory_problem, input_problems
+from api_client.contract.settings import Settings
+from api_client.tracing import traceparent_of
+from api_client.turns.phase_requests import folder_of, granted, requests_of
+from api_client.web.bodies.ask import read_idempotency_key
+from api_client.web.bodies.body import off_the_loop, read_object, size_of
+from api_client.web.bodies.models import PhasesBody, operation, read, read_escalation
+from api_client.web.errors import ApiError, bad_request, shown
+from api_client.web.identity.access import Asker, needs_token
+from api_client.web.intake import require_room
+from api_client.web.relay.relay import RelayOf
+from api_client.web.wire import JSON
+
+of_phases = APIRouter(prefix="/v1/phases")
+
+
+@of_phases.post("", response_model=None, status_code=202, openapi_extra=operation(PhasesBody))
+async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Response:
+    """Store a turn for each phase and return at once. Gates that run commands are for operators."""
+    key = read_idempotency_key(request.headers)
+    body = read(PhasesBody, await read_object(request, relay.settings.max_body_bytes))
+    directory, locale = body.directory or "", body.locale or ""
+    phases = await off_the_loop(lambda: read_phases(body.phases), caller.owner)
+    folder = folder_of(directory)
+    # Operators and callers without keys on this machine have all folders.
+    if not (caller.operator or caller.keyless or granted(relay.settings, folder, caller.holder)):
+        message = (
+            f"directory: {shown(folder)} is not granted to this key; an operator grants it with "
+            "HELIX_PHASE_DIRECTORIES=FOLDER=OWNER (docs/WORKFLOW-SYSTEM.md)"
+        )
+        raise ApiError(403, message, param="directory", code="directory_not_granted")
+    # A line that a phase's author names, and that its gate runs as the worker's user.
+    commands = any(gate.options.get("command") for phase in phases for gate in phase.quality_gates)
+    if commands and not caller.operator:
+        if caller.keyless:
+            raise needs_token()
+        message = "a gate that runs a command: only operators may submit it (or `turns phase run`)"
+        raise ApiError(403, message, param="phases", code="operators_only")
+    allowed = caller.settings(relay.settings).models
+    if refused := [each.model for each in phases if each.model and each.model not in allowed]:
+        raise bad_request(f"unknown model {shown(refused[0])}", param="phases", code="model_not_found")
+    model = body.model or next(iter(allowed))
+    if model not in allowed:
+        raise bad_request(f"unknown model {shown(model)}", param="model", code="model_not_found")
+    escalation = body.escalation and read_escalation(body.escalation, caller.settings(relay.settings))
+    await asyncio.to_thread(_require_files, relay.settings, phases, folder, caller.owner)
+    await require_room(relay, caller, locale, count=len(phases), size=size_of(request))
+    turn_ids = await relay.client.submitter.submit_phases(
+        phases,
+        owner=caller.owner,
+        directory=directory,
+        model=model,
+        locale=locale,
+        deadline_seconds=body.deadline_seconds or 0.0,
+        escalation=escalation,
+        operator=caller.operator,
+        key=caller.holder,
+        share=caller.share,
+        idempotency_key=key,
+        traceparent=traceparent_of(request.headers.getlist("traceparent")),
+    )
+    with suppress(StoreUnavailable):  # they are stored; that they are counted is worth no error
+        await relay.client.allowances.note(caller.owner, caller.limits, turn_ids)
+    turns = [
+        {"phase": phase.id, "turn_id": turn_id, "url": f"/v1/turns/{turn_id}"}
+        for phase, turn_id in zip(phases, turn_ids, strict=True)
+    ]
+    return JSON({"object": "list", "data": turns}, 202)
+
+
+def _require_files(settings: Settings, phases: Sequence[Phase], directory: str, owner: str) -> None:
+    """Refuse what no worker could carry out: a folder that is not there, an input that is a link or a pipe.
+
+    Raises ``BadRequest``: names the folder. ``PhaseError``: names every input.
+    """
+    root = settings.root.resolve()
+    if problem := directory_problem(root, directory):
+        raise bad_request(f"directory: {problem}", param="directory")
+    if problems := input_problems(root, phases, requests_of(phases, settings, directory=directory, owner=owner)):
+        raise PhaseError(problems)

@@ -1,0 +1,119 @@
+"""The files of a turn: listed and sent to its owner; one of them to the holder of its signed link."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from urllib.parse import quote
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from api_client.turns.turn_files import kept_files, open_file
+from api_client.web.errors import ApiError
+from api_client.web.identity.access import Named, Reach, needs_key
+from api_client.web.identity.origin import require_local
+from api_client.web.relay.file_links import linked_files, require_link
+from api_client.web.relay.relay import Relay, RelayOf
+from api_client.web.wire import JSON
+
+router = APIRouter(prefix="/v1/turns")
+
+
+#: Bytes that are read at once.
+_PIECE = 256 * 1024
+#: What an agent wrote runs nowhere: it is saved, not opened, and where a browser opens it all the same, it has no
+#: rights and no origin. Other sites may draw it as an image, as Open WebUI does.
+_HARMLESS = {
+    "x-content-type-options": "nosniff",
+    "content-security-policy": "sandbox; default-src 'none'; frame-ancestors 'none'",
+    "cross-origin-resource-policy": "cross-origin",
+    "referrer-policy": "no-referrer",
+    "cache-control": "private, no-store",
+}
+
+#: Of those who have a link, and no key.
+signed = APIRouter(include_in_schema=False)
+
+
+@router.get("/{turn_id}/files", response_model=None)
+async def list_files(turn_id: Named, relay: RelayOf, owner: Reach) -> Response:
+    """The files of the accepted answer, each with a link that needs no key until it expires."""
+    data = [{"object": "turn.file", **each.to_dict()} for each in await linked_files(relay, turn_id, owner)]
+    return JSON({"object": "list", "data": data})
+
+
+@router.get("/{turn_id}/files/{path:path}", response_model=None)
+async def send_file(turn_id: Named, path: str, request: Request, relay: RelayOf, owner: Reach) -> Response:
+    """One file, whole or the ``Range`` asked for."""
+    return await _sent(request, relay, turn_id, path, owner)
+
+
+@signed.get("/files/{turn_id}/{path:path}", response_model=None)
+async def send_linked_file(
+    turn_id: str, path: str, request: Request, relay: RelayOf, until: str = "", signature: str = ""
+) -> Response:
+    """One file, to the holder of its link."""
+    if not needs_key(relay):
+        require_local(request)
+    await require_link(relay, turn_id, path, until, signature)
+    return await _sent(request, relay, turn_id, path, None)
+
+
+async def _sent(request: Request, relay: Relay, turn_id: str, path: str, owner: str | None) -> Response:
+    turn = await relay.client.reader.get(turn_id, owner=owner)
+    attempts = await relay.client.reader.attempts(turn_id, owner=owner)
+    kept = await kept_files(relay.client.snapshots, turn)
+    file, fd = await asyncio.to_thread(open_file, relay.settings, turn, attempts, path, kept)
+    try:
+        start, end = _range(request.headers.get("range", ""), file.size)
+    except ApiError:
+        os.close(fd)
+        raise
+    headers = _HARMLESS | {
+        "content-disposition": f"attachment; filename*=UTF-8''{quote(path.rpartition('/')[2], safe='')}",
+        "content-length": str(end - start),
+        "accept-ranges": "bytes",
+    }
+    part = (start, end) != (0, file.size)
+    if part:
+        headers["content-range"] = f"bytes {start}-{end - 1}/{file.size}"
+    return StreamingResponse(
+        _pieces(fd, start, end),
+        206 if part else 200,
+        headers,
+        f"{file.type}; charset=utf-8" if file.type.startswith("text/") else file.type,
+    )
+
+
+async def _pieces(fd: int, start: int, end: int) -> AsyncIterator[bytes]:
+    """The bytes of a file, piece by piece; it is closed whatever becomes of its reader."""
+    try:
+        while start < end and (piece := await asyncio.to_thread(os.pread, fd, min(_PIECE, end - start), start)):
+            yield piece
+            start += len(piece)
+    finally:
+        os.close(fd)
+
+
+def _range(asked: str, size: int) -> tuple[int, int]:
+    """The first byte, and the one behind the last, that a ``Range`` asks for; all where it asks for several.
+
+    Raises ``ApiError``: 416 ``range_not_satisfiable``.
+    """
+    unit, _, span = asked.partition("=")
+    first, dash, last = span.partition("-")
+    if unit.strip().lower() != "bytes" or not dash or "," in span:
+        return 0, size
+    with suppress(ValueError):
+        start = int(first) if first.strip() else max(0, size - int(last))
+        end = min(int(last) + 1, size) if first.strip() and last.strip() else size
+        if 0 <= start < end:
+            return start, end
+        message = f"Range: this file has {size} bytes"
+        headers = {"content-range": f"bytes */{size}"}
+        raise ApiError(416, message, param="Range", code="range_not_satisfiable", headers=headers)
+    return 0, size

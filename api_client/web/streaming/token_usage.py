@@ -1,0 +1,75 @@
+"""The use of a turn over all its attempts, in the shapes of OpenAI's two APIs.
+
+Pure: events in, numbers out. Tokens and money are what the agents reported; zeros where they reported nothing, as the
+scripted agent does. A client that asked for one answer pays for all that it took: rejected, lost and repeated runs
+are in, and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from api_client.contract import event_kinds
+from api_client.contract.events import Event
+from api_client.web.streaming.payload import Payload
+
+
+class TurnUsage:
+    """Adds up what the runs of a turn used. Takes the turn's events from the first; none may be left out."""
+
+    def __init__(self) -> None:
+        self._begin()
+
+    def _begin(self) -> None:
+        self._input = self._output = self._attempts = self._failed = self._last = 0
+        self._cost = 0.0
+
+    def take(self, event: Event) -> None:
+        """Add what an event tells. A rejected answer's tokens were for nothing, and so are those of a broken run."""
+        match event.body:
+            case event_kinds.AttemptCompleted() as body:
+                self._last = self._add(body.usage or {})
+                self._failed += 0 if body.verdict in {"complete", "asks"} else self._last
+            case event_kinds.AttemptLost() as body:
+                self._failed += self._add(body.usage or {})
+            case event_kinds.AttemptRejected():
+                self._failed, self._last = self._failed + self._last, 0
+            case event_kinds.AttemptStarted(attempt=number):
+                self._attempts = max(self._attempts, number)
+            case event_kinds.LogReset():
+                self._begin()
+            case _:  # used nothing
+                pass
+
+    def _add(self, used: Mapping[str, Any]) -> int:
+        """Add the tokens of one run; returns how many."""
+        given, made = int(used.get("input_tokens", 0)), int(used.get("output_tokens", 0))
+        self._input += given
+        self._output += made
+        self._cost += float(used.get("cost_usd", 0.0))
+        return given + made
+
+    def _details(self) -> Payload:
+        """Figures beyond OpenAI's fields: runs, tokens of runs whose answer was not accepted, US dollars."""
+        return {"attempts": self._attempts, "failed_tokens": self._failed, "cost_usd": round(self._cost, 6)}
+
+    def usage(self) -> Payload:
+        """For a chat completion."""
+        return {
+            "prompt_tokens": self._input,
+            "completion_tokens": self._output,
+            "total_tokens": self._input + self._output,
+            "turn_details": self._details(),
+        }
+
+    def response_usage(self) -> Payload:
+        """For a response."""
+        return {
+            "input_tokens": self._input,
+            "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+            "output_tokens": self._output,
+            "output_tokens_details": {"reasoning_tokens": 0},
+            "total_tokens": self._input + self._output,
+            "turn_details": self._details(),
+        }

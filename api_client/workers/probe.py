@@ -1,0 +1,114 @@
+"""Readiness: a probe is published like a turn's link, and a worker must claim it within seconds.
+
+A process that is up proves nothing: a worker can be alive and consume no message. The probe goes the way of a turn
+(broker, Celery, a slot's thread, the store) but is not one: no record, no event, no counter, nothing in Flower.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from dataclasses import dataclass
+
+from api_client.broker.announcer import Announcer
+from api_client.contract.keys import Keys, keys_of
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.store import Store
+
+_LOOK_SECONDS = 0.05
+#: A good answer holds for this long, so that health checks of many load balancers make one probe.
+_FRESH_SECONDS = 5.0
+#: The same for the store's answer to a write.
+_WRITTEN_SECONDS = 1.0
+_KEPT_MS = 60_000
+#: Unfinished turns whose leases are looked at, to tell a busy worker from a silent one.
+_LEASES = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueProbe:
+    """The result of a probe in one queue.
+
+    Attributes:
+        state: claimed; busy (not claimed, but workers hold turns: every slot is at work); or silent.
+        worker: who claimed it. seconds: how long that took, or how long was waited.
+    """
+
+    queue: str
+    state: str
+    worker: str = ""
+    seconds: float = 0.0
+
+
+class Prober:
+    """Publishes probes. Each method raises ``StoreUnavailable`` when the store does not answer."""
+
+    def __init__(self, store: Store, announcer: Announcer) -> None:
+        self._store = store
+        self._redis, self._ask = store.redis, store.ask
+        self._announcer = announcer
+        self._lock = asyncio.Lock()
+        self._last: tuple[float, tuple[QueueProbe, ...]] = (0.0, ())
+        self._writing = asyncio.Lock()
+        self._written = 0.0
+
+    async def writable(self) -> None:
+        """Make sure that the store takes a write now, as it must for a turn. Many callers at once make one.
+
+        A store that only reads (full, a replica, its disk gone) answers a ping all the same. Raises
+        ``StoreUnavailable``: it does not.
+        """
+        async with self._writing:
+            if self._written and time.monotonic() - self._written < _WRITTEN_SECONDS:
+                return
+            self._written = 0.0
+            key = Keys(self._store.namespace).written
+            await self._ask(self._redis.set(key, secrets.token_hex(8), px=_KEPT_MS))
+            await self._store.require_taken()
+            self._written = time.monotonic()
+
+    async def ready(self, seconds: float) -> bool:
+        """Return whether a turn would be claimed within seconds. Many callers at once make one probe."""
+        async with self._lock:
+            at, last = self._last
+            if not (last and time.monotonic() - at < _FRESH_SECONDS):
+                found = await self.probe(seconds)
+                # A bad answer is not kept: the next caller looks again.
+                good = all(each.state != "silent" for each in found)
+                self._last = (time.monotonic(), found if good else ())
+                return good
+            return True
+
+    async def probe(self, seconds: float) -> tuple[QueueProbe, ...]:
+        """Publish a probe into each queue, and wait for their claims at most so long."""
+        nonce, began = secrets.token_hex(8), time.monotonic()
+        key = Keys(self._store.namespace).probe(nonce)
+        queues = (RUN_QUEUE, CHECK_QUEUE)
+        for queue in queues:
+            await self._announcer.probe(queue, nonce, expires=max(30.0, seconds))
+        taken: dict[str, QueueProbe] = {}
+        while len(taken) < len(queues) and time.monotonic() - began < seconds:
+            for queue, worker in (await self._ask(self._redis.hgetall(key))).items():
+                name = queue.decode()
+                passed = round(time.monotonic() - began, 3)
+                taken.setdefault(name, QueueProbe(queue=name, state="claimed", worker=worker.decode(), seconds=passed))
+            if len(taken) < len(queues):
+                await asyncio.sleep(_LOOK_SECONDS)
+        if len(taken) == len(queues):
+            return tuple(taken[queue] for queue in queues)
+        rest = "busy" if await self._held() else "silent"
+        return tuple(taken.get(queue, QueueProbe(queue=queue, state=rest, seconds=seconds)) for queue in queues)
+
+    async def _held(self) -> bool:
+        """Return whether any worker keeps a lease now: then it is alive, and may have no free slot."""
+        now = await self._store.clock_ms()
+        for keys in self._store.shards:
+            ids = await self._ask(self._redis.zrange(keys.due, 0, _LEASES - 1))
+            pipe = self._redis.pipeline(transaction=False)
+            for raw in ids:
+                turn_id = raw.decode()
+                pipe.hget(keys_of(self._store.namespace, turn_id).turn(turn_id), "lease_until")
+            if any(int(until or 0) > now for until in await self._ask(pipe.execute())):
+                return True
+        return False

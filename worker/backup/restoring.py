@@ -1,0 +1,215 @@
+"""Restoring a backup into an empty installation.
+
+It may be killed at any line; the same restore again finishes it.
+
+A mark in HELIX_ROOT/.helix and one in the store say that it is not done; nothing starts on either of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO
+
+from api_client.contract.errors import RestoreRefused
+from api_client.contract.failpoints import reach
+from api_client.contract.settings import STATE_DIR, Settings
+from worker.backup.archive import ArchiveEntry, Manifest, checked, contents
+from worker.backup.keyspace import fitting_server, require_empty_store, restore_keys
+from worker.backup.restore_mark import MARK
+from worker.backup.saving import KEYS, NOT_KEPT, ROOT, STATE, STORE
+from worker.files.safe_io import made, opened
+from worker.files.safe_io import replace as put
+from worker.processes.broker import EmbeddedBroker
+from worker.processes.programs import state_dir
+
+_DUMP = "restoring.rdb"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreResult:
+    """The result of a restore: keys of the store, files. ``left_alone``: settings that were here already, and stay."""
+
+    keys: int
+    files: int
+    left_alone: tuple[str, ...]
+
+
+def restore(
+    settings: Settings, archive: Path, alone: Callable[[], contextlib.AbstractContextManager[object]]
+) -> tuple[Manifest, RestoreResult]:
+    """Check an archive, and that the place is empty and the store's server fits; then bring back files and store.
+
+    What is refused leaves the place as it was: no file, no folder and no mark is made before every check has passed.
+
+    Args:
+        archive: the file.
+        settings: without a store the embedded broker of HELIX_ROOT is started for as long as it takes.
+        alone: holds what keeps others off HELIX_ROOT; entered once the checks that need no file have passed.
+
+    Raises:
+        RestoreRefused: the archive is not whole, the installation is not empty, or no server here fits the store's.
+        OSError: something cannot be written; the same restore again goes on.
+    """
+    manifest = checked(archive, STORE)
+    if manifest.facts["namespace"] != settings.namespace:
+        raise RestoreRefused(f"the backup is of another namespace: set HELIX_NAMESPACE={manifest.facts['namespace']}")
+    state, places = settings.root / STATE_DIR, _Places(settings)
+    begun = _begun(state)
+    if begun not in {"", manifest.digest}:
+        raise RestoreRefused(f"{state.parent} is half restored from another backup ({begun[:12]}); restore that one")
+    _require_places(manifest, places, empty=not begun)
+    with _looked_at(settings) as store:
+        require_empty_store(store, manifest.digest)
+        server = fitting_server(store, manifest.store_head)
+    with alone(), _running(settings) as reached:
+        require_empty_store(reached, manifest.digest)
+        if not begun:
+            _write(state_dir(settings) / MARK, manifest.digest.encode())
+        files, left_alone = _restore_files(archive, manifest, places)
+        keys = restore_keys(reached, state / _DUMP, manifest.digest, server)
+    os.sync()
+    (state / _DUMP).unlink(missing_ok=True)
+    (state / MARK).unlink()
+    return manifest, RestoreResult(keys=keys, files=files, left_alone=left_alone)
+
+
+def _begun(state: Path) -> str:
+    try:
+        return "" if state.is_symlink() else (state / MARK).read_text().strip()
+    except FileNotFoundError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Places:
+    """The places of an archive's entries."""
+
+    settings: Settings
+
+    def of(self, name: str) -> Path:
+        """The place of an entry, by its name in the archive."""
+        first, _, rest = name.partition("/")
+        root = self.settings.root
+        whole = {STORE: root / STATE_DIR / _DUMP, KEYS: self.settings.keys_path}
+        folders = {STATE: root / STATE_DIR, ROOT: root}
+        if name not in whole and (first not in folders or (first == STATE and rest.partition("/")[0] in NOT_KEPT)):
+            raise RestoreRefused(f"no backup has a file {name[:80]!r}; take another one")
+        return whole.get(name) or folders[first] / rest
+
+    @contextlib.contextmanager
+    def opened(self, place: Path) -> Iterator[int]:
+        """Open the folder at a place; it is made where it is missing. Below HELIX_ROOT no link is followed.
+
+        Raises:
+            OSError: it cannot be made, or there is a link or something else in its way.
+        """
+        base = self.settings.root if place.is_relative_to(self.settings.root) else place  # a keys' file elsewhere
+        base.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            folder = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, folder)
+            for part in place.relative_to(base).parts:
+                folder = stack.enter_context(made(folder, part))
+            yield folder
+
+
+def _require_places(manifest: Manifest, places: _Places, *, empty: bool) -> None:
+    """Refuse what cannot be put in place: two entries at one place, a file that is to be a folder, no room for all.
+
+    Where it must be ``empty``, also where a file would be replaced; settings that are there are left alone.
+    """
+    of = {name: places.of(name) for name in manifest.entries}
+    files = {of[name] for name, entry in manifest.entries.items() if entry.sha256}
+    if len(set(of.values())) < len(of):
+        raise RestoreRefused("the archive holds two files for one place; take another one")
+    fine: set[Path] = set()
+    for name, place in of.items():
+        replaces = place in files and name != STORE and not name.startswith(f"{STATE}/") and os.path.lexists(place)
+        if empty and replaces:
+            raise RestoreRefused(f"{place} exists: restore into an empty HELIX_ROOT")
+        for folder in place.parents if place in files else (place, *place.parents):
+            if folder in fine:
+                break
+            if folder.is_symlink() and places.settings.root in folder.parents:
+                raise RestoreRefused(f"{folder} is a link, and a restore follows none: put a folder in its place")
+            if folder in files or (os.path.lexists(folder) and not folder.is_dir()):
+                raise RestoreRefused(f"{folder} is a file, and the backup has a folder there")
+            fine.add(folder)
+    needed, free = sum(entry.size for entry in manifest.entries.values()), shutil.disk_usage(places.settings.root).free
+    if empty and needed > free:
+        raise RestoreRefused(
+            f"the backup unpacks to {needed / 2**20:.0f} MiB, and {places.settings.root} has room for"
+            f" {free / 2**20:.0f}: make room"
+        )
+
+
+def _restore_files(archive: Path, manifest: Manifest, places: _Places) -> tuple[int, tuple[str, ...]]:
+    folders: list[tuple[Path, ArchiveEntry]] = []
+    left_alone: list[str] = []
+    count = 0
+    for name, entry, content in contents(archive, manifest):
+        place = places.of(name)
+        with places.opened(place if content is None else place.parent) as folder:
+            if content is None:
+                folders.append((place, entry))
+            elif name.startswith(f"{STATE}/") and os.access(place.name, os.F_OK, dir_fd=folder, follow_symlinks=False):
+                left_alone.append(str(place))
+            else:
+                _put(place.name, folder, content, entry)
+                count += 1
+                reach("restore.file")
+    for place, entry in reversed(folders):
+        with places.opened(place) as folder:
+            os.fchmod(folder, entry.mode)
+            os.utime(folder, ns=(entry.mtime_ns, entry.mtime_ns))
+    return count, tuple(left_alone)
+
+
+def _put(name: str, folder: int, content: IO[bytes], entry: ArchiveEntry) -> None:
+    """Put a file in its place in an open folder, whole. It replaces a draft that a kill left."""
+    draft = f".{hashlib.sha256(os.fsencode(name)).hexdigest()[:32]}.restoring"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(draft, dir_fd=folder)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(draft, flags, 0o600, dir_fd=folder), "wb") as file:
+        shutil.copyfileobj(content, file, 2**20)
+        file.flush()
+        os.fchmod(file.fileno(), entry.mode)
+        os.utime(file.fileno(), ns=(entry.mtime_ns, entry.mtime_ns))
+    os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _write(path: Path, content: bytes) -> None:
+    with opened(path.parent) as folder:
+        put(path.name, content, folder)
+        os.fsync(folder)
+
+
+@contextlib.contextmanager
+def _looked_at(settings: Settings) -> Iterator[Settings]:
+    """The settings with the store, or a copy of the embedded broker's data, so that a look leaves no trace there."""
+    with tempfile.TemporaryDirectory(prefix="helix-restore-", dir="/tmp") as folder:
+        kept, copy = settings.root / STATE_DIR / "broker" / "appendonlydir", Path(folder) / STATE_DIR / "broker"
+        if not settings.store_url:
+            copy.mkdir(parents=True)
+            if kept.is_dir():
+                shutil.copytree(kept, copy / kept.name)
+        with _running(settings if settings.store_url else replace(settings, root=Path(folder))) as reached:
+            yield reached
+
+
+@contextlib.contextmanager
+def _running(settings: Settings) -> Iterator[Settings]:
+    """The settings with a store that answers: the one that is set, or the embedded broker of HELIX_ROOT."""
+    if settings.store_url:
+        yield settings
+        return
+    with EmbeddedBroker(state_dir(settings) / "broker", durability=settings.durability) as broker:
+        yield replace(settings, broker_url=broker.url, store_url=broker.url)

@@ -1,0 +1,131 @@
+"""Taking a backup of an installation while it runs.
+
+First the store, at one moment, then the files: whatever the store of that moment names is in the files already.
+They may be newer than the store, as after a loss of power; turns that were at work are carried out again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from api_client.contract.phase_place import PHASES
+from api_client.contract.settings import STATE_DIR, Settings
+from worker.backup.archive import HEAD_BYTES, ArchiveWriter
+from worker.backup.keyspace import what_a_restore_lacks
+from worker.backup.snapshot import take_snapshot
+from worker.backup.tree import save_file, save_folder
+from worker.files.folder_clearing import GONE
+from worker.files.session_fence import HELD
+
+STORE, KEYS, STATE, ROOT = "store.rdb", "keys.json", "state", "root"
+#: Of HELIX_ROOT/.helix: what belongs to the running processes, and is made again.
+NOT_KEPT = {"broker", "logs", "run.json", "operator-token", "restoring", "flower"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BackupParts:
+    """Parts of an installation besides the store.
+
+    Attributes:
+        phase_directories: folders with phases, relative to HELIX_ROOT.
+        input_files: what unfinished phases read, absolute.
+        settings: each setting with value and origin, for people; secrets are masked.
+    """
+
+    phase_directories: Iterable[str]
+    input_files: Iterable[Path]
+    settings: list[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedArchive:
+    """An archive that was made: its checksum, the store's moment (seconds since the epoch), files, bytes of them.
+
+    ``left_out``: links, sockets and pipes that agents left. ``lacking``: why no server here could restore it; or empty.
+    """
+
+    digest: str
+    at: float
+    files: int
+    bytes: int
+    left_out: int
+    lacking: str
+
+
+def save(settings: Settings, target: Path, look: Callable[[], BackupParts]) -> SavedArchive:
+    """Take a backup into a new file. ``look`` is asked after the store's moment.
+
+    Raises:
+        BackupFailed: there is a file already, or the store gives no dump. OSError: something cannot be read or written.
+    """
+    dump = target.with_name(f".{target.name}.{STORE}")
+    dump.unlink(missing_ok=True)  # of one that was killed
+    try:
+        with ArchiveWriter(target) as archive:
+            at = time.time()
+            take_snapshot(settings, dump)
+            save_file(archive, dump, STORE)
+            with dump.open("rb") as file:
+                lacking = what_a_restore_lacks(settings, file.read(HEAD_BYTES))
+            dump.unlink()
+            wanted = look()
+            left_out = _save_files(archive, settings, wanted)
+            digest = archive.seal(_facts(settings, wanted, at))
+            files = [entry for entry in archive.entries.values() if entry.sha256]
+            size = sum(entry.size for entry in files)
+            return SavedArchive(digest=digest, at=at, files=len(files), bytes=size, left_out=left_out, lacking=lacking)
+    finally:
+        dump.unlink(missing_ok=True)
+
+
+def _facts(settings: Settings, wanted: BackupParts, at: float) -> dict[str, Any]:
+    return {"at": at, "namespace": settings.namespace, "root": str(settings.root), "settings": wanted.settings}
+
+
+def _save_files(archive: ArchiveWriter, settings: Settings, wanted: BackupParts) -> int:
+    root = settings.root
+    if settings.keys_path.is_file():
+        save_file(archive, settings.keys_path, KEYS)
+    odd = 0
+    if (state := root / STATE_DIR).is_dir():
+        odd += save_folder(
+            archive,
+            state,
+            STATE,
+            lambda path: path == settings.keys_path or (path.parent == state and _is_running(path)),
+        )
+    if (projects := root / "projects").is_dir():
+        odd += save_folder(archive, projects, f"{ROOT}/projects", _is_passing)
+    for directory in sorted(set(wanted.phase_directories)):
+        odd += _save_phases(archive, root, directory)
+    for path in sorted(set(wanted.input_files)):
+        name = f"{ROOT}/{path.relative_to(root)}"
+        if path.is_file() and name not in archive.entries:
+            save_file(archive, path, name)
+    return odd
+
+
+def _is_running(path: Path) -> bool:
+    """Return whether this belongs to running processes alone."""
+    return path.name in NOT_KEPT or path.suffix in {".lock", ".ready", ".log"} or path.name.startswith("flower.")
+
+
+def _is_passing(path: Path) -> bool:
+    """Return whether this is a holder's folder, or what a clearing put aside."""
+    return path.name == HELD or path.name.startswith(GONE)
+
+
+def _save_phases(archive: ArchiveWriter, root: Path, directory: str) -> int:
+    folder = root / directory
+    if not folder.is_dir():
+        return 0
+    facts, name = folder.stat(), f"{ROOT}/{PurePosixPath(directory)}"  # no caller's "a//b"
+    archive.add_folder(name, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)
+    if (order := folder / "phases.yaml").is_file():
+        save_file(archive, order, f"{name}/phases.yaml")
+    phases = folder / PHASES
+    return save_folder(archive, phases, f"{name}/{PHASES}", _is_passing) if phases.is_dir() else 0

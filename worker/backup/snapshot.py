@@ -1,0 +1,77 @@
+"""The store at one moment, asked for as a replica asks: all that was acknowledged before is in it.
+
+The server forks and sends what it had at that moment (``PSYNC``), and goes on answering. Nothing is configured, no
+file of the server is read, and of its rights only ``+psync`` is needed (compose/broker/users.acl: the operator).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from redis.exceptions import RedisError
+
+from api_client.contract.settings import Settings
+from api_client.store.connecting import connect, socket_of
+from worker.backup.archive import BackupFailed
+
+_ASK = b"*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n"
+#: The server says a sign of life every ten seconds while it works.
+_SILENCE_SECONDS = 60.0
+_CHUNK = 2**20
+
+
+def take_snapshot(settings: Settings, target: Path) -> int:
+    """Write the store's content as a server's own dump (RDB) into a new file of this user's alone; returns its bytes.
+
+    Raises:
+        BackupFailed: the server refuses, or breaks off. OSError: the file cannot be written.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with os.fdopen(os.open(target, flags, 0o600), "wb") as file:
+        try:
+            with connect(settings) as store:
+                connection: Any = store.connection_pool.get_connection()
+                try:
+                    return _receive(socket_of(connection), file)
+                finally:
+                    connection.disconnect()
+        except (RedisError, TimeoutError, EOFError) as error:
+            raise BackupFailed(f"the store broke off its dump ({type(error).__name__}: {error})") from error
+
+
+def _receive(connection: Any, file: BinaryIO) -> int:
+    connection.settimeout(_SILENCE_SECONDS)
+    connection.sendall(_ASK)
+    with connection.makefile("rb") as answer:
+        line = _line(answer)
+        if not line.startswith(b"+"):
+            raise BackupFailed(_why(line[1:].decode(errors="replace")))
+        line = _line(answer)
+        if not line.startswith(b"$"):
+            raise BackupFailed(_why(line[1:].decode(errors="replace")))
+        size = left = int(line[1:])
+        while left:
+            chunk = answer.read(min(left, _CHUNK))
+            if not chunk:
+                raise EOFError("the connection ended")
+            file.write(chunk)
+            left -= len(chunk)
+    return size
+
+
+def _line(answer: BinaryIO) -> bytes:
+    """The next line that is not a sign of life."""
+    while not (line := answer.readline(1024)).strip():
+        if not line:
+            raise EOFError("the connection ended")
+    return line.strip()
+
+
+def _why(said: str) -> str:
+    if said.startswith("NOPERM"):
+        return f"the store's user may not take a dump: give it +psync, or use the operator's ({said})"
+    if said.startswith("ERR unknown command"):
+        return "the store's server gives no dump (PSYNC); use its provider's snapshots"
+    return f"the store gives no dump: {said}"

@@ -1,0 +1,67 @@
+"""Copying folders in which others write meanwhile."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from worker.backup.archive import ArchiveWriter
+
+#: A folder whose entries are replaced again and again is looked at so often.
+_LOOKS = 5
+_IN_MEMORY = 16 * 2**20
+
+
+def save_folder(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], bool]) -> int:
+    """Add a folder and all in it but ``skip``, by its ``name`` in the archive; returns how many.
+
+    Links, sockets and pipes are left out. What is put in place of another while it is read is read again; what vanishes
+    is left out. Raises ``OSError``: something in it cannot be read.
+    """
+    facts = path.stat(follow_symlinks=False)
+    archive.add_folder(name, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)
+    known: dict[str, int] = {}
+    odd = 0
+    for _ in range(_LOOKS):
+        now = {each.name: each.inode() for each in os.scandir(path) if not skip(path / each.name)}
+        for gone in [each for each in known if known[each] != now.get(each)]:
+            archive.forget(f"{name}/{gone}")
+        fresh = [each for each in sorted(now) if known.get(each) != now[each]]
+        if not fresh and len(known) == len(now):
+            break
+        for each in fresh:
+            try:
+                odd += _save(archive, path / each, f"{name}/{each}", skip)
+            except FileNotFoundError:
+                archive.forget(f"{name}/{each}")
+        known = now
+    return odd
+
+
+def _save(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], bool]) -> int:
+    mode = path.stat(follow_symlinks=False).st_mode
+    if stat.S_ISDIR(mode):
+        return save_folder(archive, path, name, skip)
+    if not stat.S_ISREG(mode):
+        return 1
+    save_file(archive, path, name)
+    return 0
+
+
+def save_file(archive: ArchiveWriter, path: Path, name: str) -> None:
+    """Add a file as it is now; it may grow or shrink meanwhile.
+
+    Raises:
+        OSError: it cannot be read, or a link is in its place.
+    """
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+        facts = os.fstat(file.fileno())
+        with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as copy:
+            while chunk := file.read(2**20):
+                copy.write(chunk)
+            size = copy.tell()
+            copy.seek(0)
+            archive.add(name, copy, size, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)

@@ -1,0 +1,301 @@
+"""The broker and the store: do they answer, what are they, and do they keep what they are given."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import HelixError, SettingsError
+from api_client.contract.settings import Settings, masked
+from api_client.contract.store_refusals import refusal_of
+from api_client.relay_state.allowances import OwnerLimits
+from api_client.store.cluster import slot_of
+from api_client.store.commands import CANCEL
+from api_client.store.shards import require_shards
+from worker.cli.checks.finding import Finding
+from worker.cli.output import number_of
+from worker.cli.store_access import asked
+from worker.processes.append_only_file import files_in, without_holes
+
+LOWEST = (7, 0)
+#: First releases without CVE-2025-49844 (a script escapes from Lua), by server and release line.
+PATCHED: dict[str, dict[tuple[int, ...], tuple[int, ...]]] = {
+    "redis": {(7, 2): (7, 2, 11), (7, 4): (7, 4, 6), (8, 0): (8, 0, 4), (8, 2): (8, 2, 2)},
+    "valkey": {(7, 2): (7, 2, 11), (8, 0): (8, 0, 6), (8, 1): (8, 1, 4)},
+}
+#: Clocks that differ by more than this mislead: readers of logs first, then metrics.
+_SKEW_SECONDS = 2.0
+_FULL = 0.85
+#: An object store says its time in seconds, and does not mind more than this.
+_FILES_SKEW_SECONDS = 60.0
+
+#: Asked of a server by CONFIG GET.
+_ASKED = ("min-replicas-to-write", "appendfsync", "cluster-node-timeout")
+
+Info = Mapping[str, Any]
+
+
+def brokers(settings: Settings) -> Iterator[Finding]:
+    """Every finding about the broker and the store; one server for both is looked at once."""
+    if not settings.store_url:
+        yield Finding(
+            "store",
+            "wrong",
+            f"no store is set, and no installation runs in {settings.root}",
+            "go to its folder (or set HELIX_ROOT), set REDIS_URL, or run `turns up`",
+        )
+        return
+    found = [*server("store", settings)]
+    yield from found
+    if found[0].state == "ok":
+        yield from submits(settings)
+    if settings.broker_url != settings.store_url:
+        yield from server("broker", replace(settings, store_url=settings.broker_url))
+
+
+def server(name: str, settings: Settings) -> Iterator[Finding]:
+    """Yield what one server reports."""
+    from redis.exceptions import NoPermissionError, RedisError
+
+    from api_client.store.connecting import connect
+    from api_client.store.namespace import write_mark
+
+    where = masked(settings.store_url)
+    try:
+        with connect(settings, answer_seconds=3.0, resends=0) as redis:
+            redis.ping()
+            write_mark(redis, settings.namespace)
+            yield Finding(name, "ok", f"answers and takes writes at {where}")
+            yield clock(name, redis)
+            try:
+                info: Info = redis.info()
+                asked = {each: _setting(redis, each) for each in _ASKED}
+                directory = _setting(redis, "dir") if _is_embedded(settings) else None
+                least, synced = asked["min-replicas-to-write"], asked["appendfsync"]
+                yield from fail_over(name, asked["cluster-node-timeout"], settings)
+                yield from unread(name, asked)
+                priority = _setting(redis, "replica-priority") if settings.store_url.startswith("sentinel:") else "0"
+            except NoPermissionError:
+                fix = "run it with the operator's address: REDIS_URL=redis://operator:...@... (docs/operations.md)"
+                yield Finding(f"{name} details", "warning", "this user may not ask for them", fix)
+                return
+    except (RedisError, OSError, ValueError, SettingsError) as error:
+        if refusal := refusal_of(error):
+            yield Finding(name, "wrong", f"{refusal}, at {where}", refusal.fix)
+            return
+        said = f"does not answer at {where}: {error or type(error).__name__}"
+        yield Finding(name, "wrong", said, "is REDIS_URL right? is it running?")
+        return
+    yield from mode(name, info, settings)
+    yield version(name, info)
+    yield from replication(name, info, settings.durability, least, copies=settings.replicas, priority=priority)
+    yield persistence(name, info)
+    yield from append_only_files(name, directory, info)
+    yield from power(name, synced, settings)
+    yield eviction(name, info)
+    if info.get("role", "master") != "master":
+        yield Finding(
+            f"{name} role", "wrong", "is a replica: it takes no writes", "name the master, or use sentinel://"
+        )
+
+
+def _setting(redis: Any, name: str) -> str | None:
+    """A setting of the server; None when it does not say: managed servers and most users may not ask."""
+    from redis.exceptions import RedisError
+
+    try:
+        return str(redis.config_get(name).get(name, "")) or None
+    except RedisError:
+        return None
+
+
+def unread(name: str, asked: Mapping[str, str | None]) -> Iterator[Finding]:
+    """Yield which settings a server did not tell: those of managed ones often do not. Pure."""
+    if silent := [each for each, value in asked.items() if value is None]:
+        yield Finding(f"{name} settings", "ok", f"not read, CONFIG GET is refused: {', '.join(silent)}")
+
+
+def submits(settings: Settings) -> Iterator[Finding]:
+    """Yield whether the store carries out what a submit asks of it, by the same commands on keys of the same kinds."""
+
+    async def tried(client: TurnsClient) -> dict[str, str]:
+        await client.store.require_shards()
+        cancel, of_none = client.store.command(CANCEL), client.submitter.new_id("doctor")
+        await client.store.change(cancel, of_none, "doctor", {"owner": "", "reason": "cancelled"})
+        await client.allowances.take("doctor", OwnerLimits(per_minute=1, unfinished=1, stored_bytes=1), cost=0.001)
+        await client.spending.settle()
+        with client.store.housekeeping("counting"):
+            await client.figures.count_pending()
+        return client.store.troubles
+
+    try:
+        require_shards(settings)
+        troubles = asked(settings, tried)
+    except SettingsError as error:
+        yield Finding("shards", "wrong", error.problems[0], "see docs/settings.md, Deprecated")
+        return
+    except HelixError as error:
+        yield Finding("submit", "wrong", f"the store takes no turn: {error}", "see `turns explain store_unavailable`")
+        return
+    for what, why in troubles.items():
+        fix = "turns are taken all the same; look at the relay's log (housekeeping.failed), and report it"
+        yield Finding("housekeeping", "wrong", f"{what} fails: {why}", fix)
+    yield Finding("submit", "ok", "the store carries out what a submit asks of it")
+
+
+def append_only_files(name: str, directory: str | None, info: Info) -> Iterator[Finding]:
+    """Yield whether a full disk has left a hole in the append-only file; elsewhere, whether it may."""
+    check, refused = f"{name} append-only file", info.get("errorstat_MISCONF", {}).get("count", 0)
+    if directory and any(without_holes(text := each.read_bytes()) != text for each in files_in(Path(directory))):
+        fix = "make room on its disk: it is rewritten then, and else repaired when `turns up` starts again"
+        yield Finding(check, "wrong", "a full disk left a hole in it: no server reads it so", fix)
+    elif refused and not directory:
+        fix = (
+            "run BGREWRITEAOF on the server before it restarts, then CONFIG RESETSTAT (docs/operations.md, A full disk)"
+        )
+        said = f"the server refused {number_of(refused, 'write')} because of its disk: its file may have a hole"
+        yield Finding(check, "warning", said, fix)
+
+
+def mode(name: str, info: Info, settings: Settings) -> Iterator[Finding]:
+    """Yield whether a cluster is asked as one. Pure."""
+    if not (info.get("redis_mode") == "cluster" or int(info.get("cluster_enabled", 0))):
+        return
+    if settings.store_is_cluster:
+        yield Finding(f"{name} mode", "ok", f"a cluster; all keys are in slot {slot_of(settings.namespace)}")
+    elif name == "broker":
+        fix = "set HELIX_BROKER_URL to one plain Redis or Valkey (docs/operations.md, Redis Cluster)"
+        yield Finding(f"{name} mode", "wrong", "is a node of a cluster: Celery has no transport to one", fix)
+    else:
+        fix = "set HELIX_STORE_URL=redis+cluster://host:port,... and HELIX_BROKER_URL to one plain Redis or Valkey"
+        yield Finding(f"{name} mode", "wrong", "is a node of a cluster, and is asked as one server", fix)
+
+
+def fail_over(name: str, node_timeout: str | None, settings: Settings) -> Iterator[Finding]:
+    """Yield whether a fail-over of a cluster is over before leases are; ``node_timeout`` in ms. Pure."""
+    if not settings.store_is_cluster or node_timeout is None:
+        return
+    check, seconds = f"{name} node timeout", int(node_timeout) / 1000
+    said = f"cluster-node-timeout is {seconds:g} s, the lease {settings.lease_seconds:g} s"
+    if settings.lease_seconds >= 3 * seconds:
+        yield Finding(check, "ok", said)
+        return
+    fix = f"set HELIX_LEASE_SECONDS={3 * seconds:g} everywhere, or lower cluster-node-timeout on each node"
+    yield Finding(check, "warning", f"{said}: after a fail-over agents begin again", fix)
+
+
+def replication(
+    name: str, info: Info, durability: str, least: str | None, *, copies: int = 1, priority: str | None = "0"
+) -> Iterator[Finding]:
+    """Yield what a fail-over can lose, by a server's INFO. Pure.
+
+    ``durability`` is HELIX_DURABILITY, ``least`` the server's min-replicas-to-write (None when it does not say),
+    ``copies`` the replicas that a write waits for, ``priority`` the server's replica-priority (None when it does not
+    say).
+    """
+    listed, check = int(info.get("connected_slaves", 0)), f"{name} replication"
+    replicas = online(info)
+    if durability == "replicated" and replicas < copies:
+        alone = "one copy only: do not fail over now; " if listed and not replicas else ""
+        found = "no replica is in step" if not replicas else f"{number_of(replicas, 'replica')} in step, not {copies}"
+        fix = "start replicas of it, wait until they have caught up, or lower HELIX_DURABILITY"
+        yield Finding(check, "wrong", f"{alone}{found}: with HELIX_DURABILITY=replicated no turn is taken", fix)
+    elif listed and (least is None or int(least) < copies):
+        said = f"min-replicas-to-write is {least}" if least else "the server does not say its min-replicas-to-write"
+        fix = f"set min-replicas-to-write {copies} and min-replicas-max-lag 10 on each server (docs/reliability.md)"
+        yield Finding(check, "warning", f"{said}: a master that was cut off takes turns that a fail-over drops", fix)
+    elif listed and durability != "replicated":
+        fix = "set HELIX_DURABILITY=replicated, if no acknowledged turn may be lost in a fail-over"
+        yield Finding(check, "warning", "what a replica has not received yet is lost in a fail-over", fix)
+    elif listed and priority != "0":
+        fix = (
+            "let the store's users of relay and worker do CONFIG SET replica-priority (docs/reliability.md, Fail-over)"
+        )
+        said = "this master may be promoted again before it has caught up: its replica-priority is not 0"
+        yield Finding(check, "warning", said, fix)
+    elif listed:
+        said = f"{number_of(replicas, 'replica')} in step, min-replicas-to-write {least}, WAIT {copies} before answers"
+        yield Finding(check, "ok", said)
+
+
+def online(info: Info) -> int:
+    """Return how many replicas have caught up with a server. Pure."""
+    listed = (each for key, each in info.items() if key.startswith("slave") and isinstance(each, Mapping))
+    return sum(each.get("state") == "online" for each in listed)
+
+
+def clock(name: str, redis: Any) -> Finding:
+    """Return how far the server's clock is from this machine's."""
+    before = time.time()
+    seconds, micros = redis.time()
+    skew = seconds + micros / 1e6 - (before + time.time()) / 2
+    if abs(skew) <= _SKEW_SECONDS:
+        return Finding(f"{name} clock", "ok", f"differs from this machine's by {abs(skew) * 1000:.0f} ms")
+    fix = "run NTP on both machines"
+    return Finding(f"{name} clock", "warning", f"differs from this machine's by {skew:+.1f} s", fix)
+
+
+def version(name: str, info: Info) -> Finding:
+    """Return whether the server is new enough, and patched. Pure."""
+    kind = "valkey" if "valkey_version" in info else "redis"
+    text = str(info.get(f"{kind}_version", "0.0.0"))
+    number = tuple(int(part) for part in text.split(".")[:3] if part.isdecimal())
+    check = f"{name} version"
+    if number < LOWEST:
+        return Finding(check, "wrong", f"{kind} {text} is too old", "use Valkey, or Redis 7.0 or newer")
+    patched = PATCHED[kind].get(number[:2], (0,))
+    if number < patched or (kind == "redis" and number[:2] == (7, 0)):
+        newest = ".".join(map(str, max(PATCHED[kind].values())))
+        fix = f"update the server, for instance to {kind} {newest}"
+        return Finding(check, "warning", f"{kind} {text} has a hole: a script can leave Lua (CVE-2025-49844)", fix)
+    return Finding(check, "ok", f"{kind} {text}")
+
+
+def persistence(name: str, info: Info) -> Finding:
+    """Return whether what is acknowledged is on a disk within a second. Pure."""
+    check = f"{name} persistence"
+    if not int(info.get("aof_enabled", 0)):
+        fix = "start it with --appendonly yes; until then its end loses turns"
+        return Finding(check, "wrong", "the append-only file is off: a restart loses turns", fix)
+    for fact in ("aof_last_write_status", "aof_last_bgrewrite_status"):
+        if info.get(fact, "ok") != "ok":
+            return Finding(check, "wrong", f"{fact} is {info[fact]}", "look at the server's log and at its disk")
+    return Finding(check, "ok", f"append-only file, {int(info.get('aof_current_size', 0)) / 2**20:.1f} MiB")
+
+
+def _is_embedded(settings: Settings) -> bool:
+    return settings.store_url.startswith("unix://") and settings.store_url.endswith("/valkey.sock")
+
+
+def power(name: str, synced: str | None, settings: Settings) -> Iterator[Finding]:
+    """Yield whether what was acknowledged survives the server's end (docs/reliability.md). Pure.
+
+    ``synced`` is the server's appendfsync. The embedded broker has ``no``, and a process beside it syncs each second.
+    """
+    if settings.durability == "power" or _is_embedded(settings) or synced not in {"everysec", "no"}:
+        return
+    lost = {
+        "everysec": "a server that is killed while it syncs loses acknowledged turns",
+        "no": "a loss of power takes acknowledged turns of up to half a minute",
+    }
+    fix = "set appendfsync always on the server, or HELIX_DURABILITY=power (docs/reliability.md says what each costs)"
+    yield Finding(f"{name} power", "warning", f"appendfsync is {synced}: {lost[synced]}", fix)
+
+
+def eviction(name: str, info: Info) -> Finding:
+    """Return whether the server may throw away what it was given, or is about to refuse more. Pure."""
+    check, policy = f"{name} memory", info.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        fix = "start it with --maxmemory-policy noeviction"
+        return Finding(check, "wrong", f"the server may evict turns: maxmemory-policy is {policy}", fix)
+    used, most = int(info.get("used_memory", 0)), int(info.get("maxmemory", 0))
+    if most and used > most * _FULL:
+        fix = "raise maxmemory, or keep finished turns for a shorter time (HELIX_RETENTION_SECONDS, `turns gc`)"
+        return Finding(check, "warning", f"{used / most:.0%} of maxmemory is used; at 100 % it takes no turn", fix)
+    return Finding(
+        check, "ok", f"noeviction, {used / 2**20:.1f} MiB used" + (f" of {most / 2**20:.0f}" if most else "")
+    )

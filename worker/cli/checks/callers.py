@@ -1,0 +1,42 @@
+"""Access to the relay: keys that somebody could guess, and a proxy that forwards without being trusted."""
+
+from __future__ import annotations
+
+import math
+import string
+import time
+from collections.abc import Iterator
+
+from api_client.contract.errors import HelixError
+from api_client.contract.keys import UNTRUSTED_PROXY
+from api_client.contract.settings import Settings
+from worker.cli.checks.finding import Finding
+from worker.cli.store_access import asked
+
+_BITS, _DAY_SECONDS = 128, 86_400
+#: What keys are made of, the fewest letters first; any other letter is counted as one of the last.
+_ALPHABETS = (string.digits, string.hexdigits.lower(), string.ascii_letters + string.digits + "-_")
+
+
+def callers(settings: Settings) -> Iterator[Finding]:
+    """Every finding about keys and proxies; nothing about a store that does not answer."""
+    for name, keys in (("HELIX_API_KEYS", settings.api_keys), ("HELIX_FORWARDING_KEYS", settings.forwarding_keys)):
+        if weak := sum(most_bits(key) < _BITS for key in keys):
+            message = f"{weak} of {len(keys)} in {name} have less than {_BITS} bits: somebody could guess them"
+            yield Finding("keys", "warning", message, "make them with `turns keys create`, or `openssl rand -hex 32`")
+    try:
+        noted = asked(settings, lambda client: client.store.noted(UNTRUSTED_PROXY)) if settings.store_url else ""
+    except HelixError:
+        return
+    address, _, at = noted.partition(" ")
+    if address and time.time() - float(at) < _DAY_SECONDS:
+        message = f"{address} sends X-Forwarded headers to the relay and is not trusted: all its clients count as one"
+        fix = f"if this is your proxy, set HELIX_TRUSTED_PROXIES={address} for the relay"
+        yield Finding("proxy", "warning", message, fix)
+
+
+def most_bits(key: str) -> float:
+    """Return how much chance can be in a key at most, in bits. Pure."""
+    letters = set(key)
+    size = next((len(each) for each in _ALPHABETS if letters <= set(each)), len(_ALPHABETS[-1]))
+    return len(key) * math.log2(size) if len(letters) >= 8 else 0.0

@@ -1,0 +1,118 @@
+"""The Claude CLI: there, of a known version, allowed to run, and its hooks at work."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings
+from worker.cli.checks.finding import Finding
+from worker.cli.checks.models import _version_of
+
+#: The version whose endings were measured (docs/claude-cli.md).
+MEASURED = "2.1.329"
+#: Nothing listens there: the CLI starts, runs its hooks, and fails without asking anybody.
+_NOWHERE = "http://127.0.0.1:9"
+_SECONDS = 60.0
+
+
+def claude(settings: Settings) -> Iterator[Finding]:
+    """The Claude CLI: there, of a known version, allowed to run, and its hooks at work."""
+    from worker.runners.claude.cli_program import find_program
+
+    try:
+        program = find_program(settings)
+    except SettingsError as error:
+        yield Finding("claude", "wrong", error.problems[0], "install it, or set HELIX_CLAUDE_PATH to where it is")
+        return
+    yield version(program)
+    yield key(settings)
+    yield from other_service(settings)
+    yield hooks(settings)
+
+
+def version(program: str) -> Finding:
+    """Return whether the CLI's version is the one whose endings were measured."""
+    try:
+        found = _version_of(program)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Finding("claude version", "wrong", f"{program} does not run: {error}", "install it again")
+    if found.split()[0] == MEASURED:
+        return Finding("claude version", "ok", f"{program}: {found}")
+    fix = f"install {MEASURED}, or measure this one: CLAUDE_CLI={program} python -m tests.claude"
+    return Finding("claude version", "warning", f"{program} says {found}; measured was {MEASURED}", fix)
+
+
+def key(settings: Settings) -> Finding:
+    """Return whether the CLI is given something to log in with."""
+    if settings.claude_api_key:
+        return Finding("claude key", "ok", "HELIX_CLAUDE_API_KEY, or the key of the model's block, is set")
+    if given := [name for name in settings.claude_env if os.environ.get(name)]:
+        return Finding("claude key", "ok", f"by HELIX_CLAUDE_ENV the agent is given {', '.join(given)}")
+    fix = "set HELIX_CLAUDE_API_KEY; a login in the user's home directory is not used"
+    return Finding("claude key", "warning", "no key in this environment; the workers need one", fix)
+
+
+def other_service(settings: Settings) -> Iterator[Finding]:
+    """Bedrock and its like are other hosts than the door leads to: its witness sees no call to them."""
+    used = [name for name in settings.claude_env if name.startswith("CLAUDE_CODE_USE_") and os.environ.get(name)]
+    if used:
+        said = f"{used[0]} is set: its model calls do not pass the door, so no end of them is certified"
+        fix = "nothing, if the CLI's own evidence is enough for you (docs/certification.md)"
+        yield Finding("claude witness", "warning", said, fix)
+    if used and not settings.box_hosts and settings.box != "off":
+        fix = "name its host in HELIX_BOX_HOSTS, such as bedrock-runtime.eu-central-1.amazonaws.com"
+        yield Finding("claude service", "warning", f"{used[0]} is set, and a box leads to the Messages API alone", fix)
+
+
+def hooks(settings: Settings) -> Finding:
+    """Return whether the hooks of a run are executed: without them no run is ever complete."""
+    from worker.runners.base import Order
+    from worker.runners.claude.runner import ClaudeCliRunner
+    from worker.runners.guard.box import obstacle
+    from worker.runners.guard.processes import Processes
+
+    if settings.box == "required" and (problem := obstacle()):
+        said = f"not tried, because HELIX_BOX=required lets no agent start: {problem}"
+        return Finding("claude hooks", "wrong", said, "see the finding about the box")
+
+    class Never:
+        reason = ""
+        lease_ends = time.monotonic() + _SECONDS
+
+    agents = Processes()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            workdir = Path(folder)
+            (workdir / "run" / "output").mkdir(parents=True)
+            order = Order(
+                turn_id="doctor",
+                session_id="doctor",
+                attempt=1,
+                delivery=os.getpid(),
+                prompt="doctor",
+                messages=(),
+                workdir=workdir,
+                directory=workdir / "run",
+                deadline=time.monotonic() + _SECONDS,
+            )
+            nowhere = replace(settings, claude_api_url=_NOWHERE, claude_api_key="none")
+            completion = ClaudeCliRunner(agents, nowhere).run(order, lambda _: None, Never()).completion
+    finally:
+        agents.stop()
+    return judge_hooks(completion.evidence.get("hooks", []), completion.reason)
+
+
+def judge_hooks(ran: list[str], reason: str) -> Finding:
+    """Return what the hooks of a run that reached no service tell. Pure."""
+    missing = [event for event in ("SessionStart", "SessionEnd") if event not in ran]
+    if not missing:
+        return Finding("claude hooks", "ok", "SessionStart and SessionEnd in our run left their marks")
+    fix = "look for disableAllHooks or allowManagedHooksOnly in the machine's managed settings (/etc/claude-code)"
+    return Finding("claude hooks", "wrong", f"no mark of {' and '.join(missing)}: {reason}", fix)

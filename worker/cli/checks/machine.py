@@ -1,0 +1,142 @@
+"""The machine itself: can sessions be written, is there room for them, which validators are installed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.offered import offered_validators
+from api_client.contract.settings import Settings
+from api_client.policies import Policies
+from api_client.workers.fleet import disk
+from worker.cli.checks.finding import Finding, State
+from worker.cli.policy import unheld_rules
+from worker.runners.tool_rules.shell_words import parser
+
+#: What to do where a folder cannot be written, by the error's number.
+_WAYS_TO_WRITE = {
+    errno.ENOSPC: "make room on that disk",
+    errno.EDQUOT: "raise the quota of the workers' user, or make room",
+    errno.EROFS: "mount it so that it can be written",
+}
+_SWITCH = "set HELIX_BOX=auto; see docs/security.md"
+_INSTALL = "install bubblewrap (Debian: apt-get install bubblewrap); see docs/security.md"
+_STRENGTHEN = "install bubblewrap 0.8 or later, and let the workers' user make namespaces; see docs/security.md"
+_ALLOW = "let the workers' user make namespaces; docs/security.md, 'Where no box can be made', says how"
+
+
+def machine(settings: Settings) -> Iterator[Finding]:
+    """Every finding about this machine."""
+    room = disk(shutil.disk_usage(_existing(settings.sessions_dir)).free, str(settings.root))
+    yield Finding(room.check, cast("State", room.severity), room.message, room.fix if room.severity != "ok" else "")
+    yield sessions(settings)
+    for named, own in alike(settings, settings.models, ("box", "box_hosts")):
+        yield box(replace(own, models={model: settings.models[model] for model in named}))
+    active = [settings.validators, *(settings.of_model(model).validators for model in settings.models)]
+    yield validators(tuple(dict.fromkeys(name for names in active for name in names)), offered_validators())
+    yield from policies(settings)
+
+
+def alike(settings: Settings, models: Iterable[str], names: Sequence[str]) -> Iterator[tuple[Sequence[str], Settings]]:
+    """Yield the models whose values of some settings are the same, and the settings as they hold for them."""
+    found: dict[str, list[str]] = {}
+    for model in models:
+        found.setdefault(repr([getattr(settings.of_model(model), name) for name in names]), []).append(model)
+    for named in found.values():
+        yield named, settings.of_model(named[0])
+
+
+def sessions(settings: Settings) -> Finding:
+    """True if sessions can be written: their folder, or the nearest one above it that exists. Writes a file there."""
+    folder = _existing(settings.sessions_dir)
+    draft, name = (folder / f".doctor-{secrets.token_hex(6)}{end}" for end in (".draft", ""))
+    try:
+        draft.write_text("may be removed")
+        draft.replace(name)  # whole or not at all: each file we write appears like this
+    except OSError as error:
+        fix = _WAYS_TO_WRITE.get(error.errno or 0, f"let the workers' user (id {os.geteuid()}) write there")
+        return Finding("sessions", "wrong", f"{folder} cannot be written: {error.strerror}", fix)
+    finally:
+        for left in (draft, name):
+            with contextlib.suppress(OSError):
+                left.unlink()
+    return Finding("sessions", "ok", f"{settings.sessions_dir} can be written")
+
+
+def box(settings: Settings) -> Finding:
+    """Return what agents run in, and what keeps them from running in a box with its own network."""
+    from worker.runners.guard.box import network_obstacle, obstacle, weakness
+
+    real = any(runner.partition(":")[0] == "claude_cli" for runner in settings.models.values())
+    unboxed: State = "wrong" if settings.box == "required" else "warning" if real else "ok"
+    if settings.box == "off":
+        return Finding("box", "warning" if real else "ok", "off: agents have the rights of the worker's user", _SWITCH)
+    if problem := obstacle():
+        missing = "not installed" in problem
+        problem += "; the container is the box, with the limits and the network you give it" if in_container() else ""
+        return Finding("box", unboxed, f"none, HELIX_BOX={settings.box}: {problem}", _INSTALL if missing else _ALLOW)
+    if problem := network_obstacle():
+        said = f"agents in it reach what this machine reaches: {problem}"
+        return Finding("box", unboxed, f"a box on the machine's network, HELIX_BOX={settings.box}; {said}", _ALLOW)
+    who = "every agent runs" if settings.box == "required" else "claude_cli runs"
+    hosts = f" and {', '.join(settings.box_hosts)}" if settings.box_hosts else ""
+    said = f"{who} in a bubblewrap box, whose network leads to its model{hosts} alone"
+    if lacking := weakness():
+        return Finding("box", "warning", f"{said}; {lacking}", _STRENGTHEN)
+    return Finding("box", "ok", said)
+
+
+def in_container(root: Path = Path("/")) -> bool:
+    """True inside a container of Docker, Podman or Kubernetes, as far as these say so."""
+    marks = (root / ".dockerenv", root / "run" / ".containerenv", root / "var/run/secrets/kubernetes.io")
+    return any(mark.exists() for mark in marks)
+
+
+def validators(active: tuple[str, ...], offered: tuple[str, ...]) -> Finding:
+    """Return whether every active validator is offered by what is installed here. Pure."""
+    if missing := [name for name in active if name not in offered]:
+        fix = "install the package that offers it wherever relay and workers run, or change HELIX_VALIDATORS"
+        return Finding("validators", "wrong", f"active, but not offered on this machine: {', '.join(missing)}", fix)
+    besides = [name for name in offered if name not in active]
+    more = f"; offered besides: {', '.join(besides)}" if besides else ""
+    return Finding("validators", "ok", f"active: {', '.join(active) or 'none'}{more}")
+
+
+def policies(settings: Settings) -> Iterator[Finding]:
+    """Yield whether the policy files can be used: as a relay finds them now."""
+    read = Policies(settings)
+    try:
+        read.check()
+    except SettingsError as error:
+        fix = (
+            "correct it: a running relay keeps what it said before, and one that starts refuses it; see docs/policy.md"
+        )
+        yield Finding("policy", "wrong", "; ".join(error.problems), fix)
+        return
+    for path in settings.policies:
+        source = read.read(path)
+        yield Finding("policy", "ok", f"{path}: hash {source.hash}")
+        fix = "docs/policy.md has a table of what holds which agent"
+        yield from (Finding("tool rules", "warning", why, fix) for why in unheld_rules(source.tools, settings.models))
+        with contextlib.suppress(FileNotFoundError):
+            parser()
+            continue
+        said, fix = (
+            "rules fit every command line: shfmt is not beside Python",
+            "install shfmt-py where the workers' Python is",
+        )
+        yield Finding("tool rules", "warning", said, fix)
+
+
+def _existing(folder: Path) -> Path:
+    while not folder.exists():
+        folder = folder.parent
+    return folder

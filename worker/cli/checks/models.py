@@ -1,0 +1,136 @@
+"""Every model of HELIX_MODELS: is there a runner for it, and can that runner work."""
+
+from __future__ import annotations
+
+import http
+import json
+import os
+import re
+import subprocess
+import tempfile
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+from api_client.contract.settings import Settings
+from worker.cli.checks.finding import Finding
+
+_ANSWER_SECONDS = 5.0
+_MOST_BYTES = 4 * 2**20
+_REFUSED = {http.HTTPStatus.UNAUTHORIZED, http.HTTPStatus.FORBIDDEN}
+_PROGRAM_FIX = "install it for the user of the workers, or name it: agent_path in the model's block"
+_URL_FIX = "correct HELIX_OPENAI_URL, or url in the model's block of the settings file; is the service running?"
+_KEY_FIX = "correct HELIX_OPENAI_API_KEY, or the key of the model's block in the settings file"
+
+
+def models(settings: Settings) -> Iterator[Finding]:
+    """A finding for each model. Asks services that models name for their list of models, once each."""
+    from worker.agents import runner_names
+    from worker.agents.ability import broken, lacking, listed_name, never_works
+
+    asked: dict[tuple[str, str], Finding | frozenset[str] | None] = {}
+    for model, spec in settings.models.items():
+        runner = spec.partition(":")[0]
+        if problem := never_works(settings, model):
+            yield Finding(f"model {model}", "wrong", problem, _fix(runner, runner_names()))
+            continue
+        own = settings.of_model(model)
+        if why := lacking(settings, model):
+            yield Finding(f"model {model}", "warning", f"not on this machine: {why}", _PROGRAM_FIX)
+            continue
+        yield from tested(settings, model)
+        if why := broken(settings, model):
+            yield Finding(f"model {model}", "wrong", why, _fix(runner, runner_names()))
+            continue
+        if not (option := listed_name(settings, model)):
+            yield Finding(f"model {model}", "ok", f"runs with {spec}")
+            continue
+        service = (own.openai_url, own.openai_api_key)
+        if service not in asked:
+            asked[service] = listed(*service)
+        yield judge(model, option, own.openai_url, asked[service], spec)
+
+
+def problems(settings: Settings) -> list[str]:
+    """Return why models of these settings can never work, a line each."""
+    from worker.agents.ability import never_works
+
+    found = ((model, never_works(settings, model)) for model in settings.models)
+    return [f"model {model!r}: {problem}" for model, problem in found if problem]
+
+
+def tested(settings: Settings, model: str) -> Iterator[Finding]:
+    """Yield whether the version of an agent's program is the one that was certified."""
+    from worker.agents.ability import certified_program
+
+    program, wanted = certified_program(settings, model)
+    try:
+        said = _version_of(program) if wanted else ""
+    except (OSError, subprocess.TimeoutExpired) as error:
+        said = f"nothing: {error}"
+    if wanted and not re.search(rf"(?<![\d.]){re.escape(wanted)}(?![\d.])", said):
+        fix = f"install {wanted}, or certify this one: turns certify-runner {settings.models[model]}"
+        yield Finding(f"version {model}", "warning", f"{program} says {said}; certified was {wanted}", fix)
+
+
+def _version_of(program: str) -> str:
+    """Return a program's own words about its version. Raises ``OSError`` and ``TimeoutExpired``: it does not run."""
+    with tempfile.TemporaryDirectory() as home:
+        env = {"HOME": home, "PATH": os.environ.get("PATH", os.defpath), "DISABLE_AUTOUPDATER": "1"}
+        done = subprocess.run([program, "--version"], env=env, capture_output=True, timeout=30, check=False)
+    return done.stdout.decode("utf-8", "replace").strip()[:200] or "nothing"
+
+
+def _fix(runner: str, known: tuple[str, ...]) -> str:
+    match runner:
+        case "scripted":
+            return "correct the path or the script (docs/scripted-agent.md); a relative path counts from HELIX_ROOT"
+        case "openai_http":
+            return "set HELIX_OPENAI_URL and name the service's model (docs/settings.md)"
+    if runner in known or "." in runner:
+        return "correct the text behind the runner's name, and the model's block (docs/agents.md)"
+    return f"name one of {', '.join(known)} in HELIX_MODELS, or install the package that offers it"
+
+
+def listed(url: str, key: str) -> Finding | frozenset[str] | None:
+    """The models that a service lists; None when it lists none; a finding (without a model's name) when it fails."""
+    request = urllib.request.Request(f"{url.rstrip('/')}/models")  # noqa: S310 - the operator's own address
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
+    try:
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS) as answer:  # noqa: S310
+            body = json.loads(answer.read(_MOST_BYTES))
+        return frozenset(str(each["id"]) for each in body["data"])
+    except urllib.error.HTTPError as error:
+        if error.code in _REFUSED:
+            given = "the key" if key else "a request without a key"
+            return Finding("", "wrong", f"{url} refuses {given} ({error.code})", _KEY_FIX)
+        if error.code == http.HTTPStatus.NOT_FOUND:
+            return None
+        return Finding("", "wrong", f"{url}/models answers {error.code}", _URL_FIX)
+    except (OSError, ValueError) as error:  # not there, not HTTP, not JSON
+        reason = getattr(error, "reason", None) or error
+        return Finding("", "wrong", f"{url} does not answer: {reason}", _URL_FIX)
+    except (KeyError, TypeError):
+        return None
+
+
+def judge(
+    model: str, option: str, url: str, found: Finding | frozenset[str] | None, spec: str = "openai_http"
+) -> Finding:
+    """Return what a service's list says about one model. Pure."""
+    check = f"model {model}"
+    match found:
+        case Finding():
+            return Finding(check, found.state, found.message, found.fix)
+        case None:
+            return Finding(check, "ok", f"{url} answers; it lists no models, so {option!r} was not looked for")
+    if option in found:
+        return Finding(check, "ok", f"{url} lists {option!r}")
+    some = ", ".join(sorted(found)[:8]) or "none"
+    return Finding(
+        check,
+        "wrong",
+        f"{url} does not list {option!r}; it lists {some}",
+        f"correct HELIX_MODELS: {model}={spec.removesuffix(f':{option}')}:MODEL",
+    )

@@ -1,0 +1,52 @@
+"""Calls for help: do their targets work, was one given up. Nothing is sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import HelixError
+from api_client.contract.notices import Entry
+from api_client.contract.settings import Settings
+from worker.cli.checks.finding import Finding
+from worker.cli.output import number_of
+from worker.cli.store_access import asked
+from worker.notices.outgoing import NotSent, addresses, targets
+
+
+def notices(settings: Settings) -> Iterator[Finding]:
+    """Every finding about notices."""
+    if not targets(settings) or not settings.store_url:
+        yield Finding("notices", "ok", "nobody is called: HELIX_WEBHOOK_URLS and HELIX_NOTICE_COMMAND are empty")
+        return
+    for url in settings.webhook_urls:
+        parts = urlsplit(url)
+        try:
+            port = parts.port or (443 if parts.scheme == "https" else 80)
+            addresses(parts.hostname or "", port, allow_inner=settings.webhook_internal == "allowed")
+        except NotSent as error:
+            yield Finding("webhook", "wrong", str(error), "correct HELIX_WEBHOOK_URLS, or the name's address")
+    if settings.webhook_urls and not settings.webhook_secret:
+        fix = "set HELIX_WEBHOOK_SECRET to what `turns notices secret` prints, and tell the receiver"
+        yield Finding("webhook", "warning", "webhooks are not signed: anyone could send such a thing", fix)
+
+    async def lists(client: TurnsClient) -> Finding:
+        return found(await client.notices.waiting(), await client.notices.given_up())
+
+    try:
+        yield asked(settings, lists)
+    except HelixError:
+        return  # the findings about the store say it
+
+
+def found(waiting: list[Entry], dead: list[Entry]) -> Finding:
+    """Return what the outbox says. Pure."""
+    failing = [entry for entry in waiting if entry.error]
+    if dead:
+        said = f"{number_of(len(dead), 'notice')} given up after a day, the last one: {dead[0].error}"
+        return Finding("notices", "warning", said, "`turns notices dead`, then `turns notices resend --all`")
+    if failing:
+        said = f"{number_of(len(failing), 'notice')} not taken yet: {failing[0].error}"
+        return Finding("notices", "warning", said, "is the receiver there? `turns notices test`")
+    return Finding("notices", "ok", f"{number_of(len(waiting), 'notice')} waiting to be sent, none given up")

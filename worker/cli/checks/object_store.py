@@ -1,0 +1,29 @@
+"""The object store: does it keep the files of sessions."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings, masked
+from api_client.snapshots.objects import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects
+from worker.cli.checks.broker import _FILES_SKEW_SECONDS
+from worker.cli.checks.finding import Finding
+
+
+def object_store(settings: Settings) -> Iterator[Finding]:
+    """Yield whether the store of sessions' files takes an object, returns and removes it, and what its clock says."""
+    if not settings.files:
+        return
+    where = f"{settings.files}{f' at {masked(settings.files_endpoint)}' if settings.files_endpoint else ''}"
+    try:
+        ahead = Objects(settings, SHORT_PATIENCE).probe() - time.time()
+    except (SettingsError, FilesUnavailable, FilesLost) as error:
+        fix = "check the bucket, HELIX_FILES_ENDPOINT and _REGION, and the credentials (AWS_ACCESS_KEY_ID, ...)"
+        yield Finding("files", "wrong", f"{where}: {error}", f"{fix}; they need get, put, delete and list")
+        return
+    yield Finding("files", "ok", f"{where} takes an object, returns and removes it")
+    if abs(ahead) > _FILES_SKEW_SECONDS:
+        fix = "set both by NTP: `turns gc` goes by the age of objects, and S3 refuses requests that are 15 min off"
+        yield Finding("files clock", "warning", f"differs by {ahead:+.0f} s from this machine's", fix)

@@ -1,0 +1,179 @@
+"""The workers: are they there, do they take messages, does a reaper look at what is due."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import HelixError
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport, missing
+from api_client.figures.metrics import Account
+from api_client.workers.fleet import START
+from api_client.workers.probe import QueueProbe
+from api_client.workers.reason import Reason
+from api_client.workers.standing import InstallationState
+from worker.cli.checks.finding import Finding, State
+from worker.cli.output import number_of
+from worker.cli.store_access import asked
+from worker.turns.loops.rounds import SLOW_SHARE
+
+_PROBE_SECONDS = 5.0
+#: Turns that ended so long ago should have been sent as traces, where they are sent, in seconds.
+_UNTRACED_SECONDS = 120.0
+#: How many slots a worker has for each kind of work, and how many are free.
+_SLOTS: dict[str, Callable[[WorkerReport], tuple[int, int]]] = {
+    RUN_QUEUE: lambda each: (each.slots, each.free),
+    CHECK_QUEUE: lambda each: (each.check_slots, each.check_free),
+}
+
+
+def workers(settings: Settings) -> Iterator[Finding]:
+    """Every finding about the workers. Sends a probe through the broker."""
+    if not settings.store_url:
+        return
+    try:
+        standing, probes, messages, untraced, account = asked(settings, _ask)
+    except HelixError as error:
+        yield Finding("workers", "wrong", str(error), "see the findings about the store")
+        return
+    reports, now = standing.reports, time.time()
+    yield from stuck(standing)
+    yield from everybody(reports, now)
+    yield from leases(reports, now, settings.lease_seconds)
+    yield from shared(standing)
+    yield from same_validators(reports)
+    blamed = {alert.check for alert in standing.alerts}
+    for probe in probes:
+        if not blamed & {f"workers {probe.queue}", "stalled", "sick", "quiet"}:  # else it follows from these
+            yield claimed(probe)
+    yield kept(account)
+    yield from backlog(standing, messages)
+    yield from traces(untraced)
+
+
+async def _ask(
+    client: TurnsClient,
+) -> tuple[InstallationState, tuple[QueueProbe, ...], dict[str, int], int | None, Account]:
+    standing = await client.workers.standing()  # first: a probe that is taken says nothing about turns
+    probes = await client.prober.probe(_PROBE_SECONDS)
+    untraced = await client.untraced.waiting(_UNTRACED_SECONDS)
+    messages = await client.workers.messages()
+    return standing, probes, messages, untraced, await client.figures.account()
+
+
+def stuck(standing: InstallationState) -> Iterator[Finding]:
+    """Yield what keeps turns from going on, causes first, as every page says it; then workers and waiting turns."""
+    for alert in standing.alerts:
+        if alert.check != "disk":  # its own check has said so
+            yield Finding(alert.check, "warning" if alert.severity == "warning" else "wrong", alert.message, alert.fix)
+    blamed, fleet = {alert.check for alert in standing.alerts}, standing.fleet
+    workers = {RUN_QUEUE: f"{fleet.agents} to run agents", CHECK_QUEUE: f"{fleet.judges} to judge answers"}
+    for queue, who in workers.items():
+        there = [each for each in standing.heard if queue in each.queues]
+        slots, free = (sum(counted) for counted in zip((0, 0), *map(_SLOTS[queue], there), strict=True))
+        if f"workers {queue}" not in blamed:
+            yield Finding(f"workers {queue}", "ok", f"{who}, {free} of {slots} slots free")
+    if fleet.quiet and "quiet" not in blamed:
+        said = f"ordered to take nothing new: {', '.join(fleet.quiet)}"
+        yield Finding("quiet", "warning", said, f"`turns workers resume {fleet.quiet[0]}`")
+    if not blamed & {"reaper", "waiting"}:
+        longest = f", the longest for {standing.at - standing.waiting_since:.0f} s" if standing.waiting else ""
+        yield Finding(
+            "waiting", "ok", f"{number_of(len(standing.waiting), 'turn')} could run now{longest}; none is stuck"
+        )
+    for each in standing.waits:
+        reason = each.wait.reason.value
+        words = each.wait.words()
+        if each.wait.reason is not Reason.STUCK and not any(words in alert.message for alert in standing.alerts):
+            longest = f"the longest for {max(0.0, standing.at - each.since):.0f} s"
+            words = f"{number_of(each.count, 'turn')}, {longest}: {words}"
+            state: State = "ok" if each.wait.severity == "ok" else "warning"
+            yield Finding(f"waits {reason}", state, words, "" if state == "ok" else each.wait.fix)
+
+
+def everybody(reports: Sequence[WorkerReport], now: float) -> Iterator[Finding]:
+    """Yield whether the workers that were there are still there. Pure; they are remembered for a day."""
+    if not reports:
+        return
+    lost, there = missing(reports, now), sum(now - each.at < HEARD_SECONDS for each in reports)
+    if not lost:
+        yield Finding("workers there", "ok", f"{number_of(there, 'worker')} there, and none is missing")
+        return
+    names = ", ".join(f"{each.name} (silent for {now - each.at:.0f} s)" for each in lost)
+    fix = "start them again; who was taken away for good is forgotten after a day"
+    said = f"{there} of {there + len(lost)} worker processes; missing: {names}"
+    yield Finding("workers there", "warning", said, fix)
+
+
+def leases(reports: Sequence[WorkerReport], now: float, lease_seconds: float) -> Iterator[Finding]:
+    """Yield whether every worker renews its leases in time, long before a healthy run is taken for a lost one. Pure."""
+    rounds = {each.name: each.lease_round for each in reports if now - each.at < HEARD_SECONDS}
+    slow = sorted(f"{name} took {took:.1f} s" for name, took in rounds.items() if took > lease_seconds * SLOW_SHARE)
+    if slow:
+        fix = "fewer HELIX_RUN_SLOTS, a nearer store, or a less busy machine; from half a lease on runs are lost"
+        yield Finding("leases", "warning", f"renewed too slowly: {', '.join(slow)}", fix)
+    elif rounds:
+        yield Finding("leases", "ok", f"renewed within {max(rounds.values()):.2f} s")
+
+
+def shared(standing: InstallationState) -> Iterator[Finding]:
+    """That all workers see the same folder of sessions, where no alert says that they do not. Pure."""
+    if any(each.sessions for each in standing.reports) and "sessions shared" not in standing.why:
+        yield Finding("sessions shared", "ok", "all workers see the same session folder")
+
+
+def same_validators(reports: Sequence[WorkerReport]) -> Iterator[Finding]:
+    """Yield whether all workers offer the same validators: each must be able to judge any turn. Pure."""
+    offers = {each.name: frozenset(each.validators) for each in reports if each.validators}
+    everything = frozenset[str]().union(*offers.values())
+    lacking = sorted(
+        f"{name} lacks {', '.join(sorted(everything - has))}" for name, has in offers.items() if everything - has
+    )
+    if lacking:
+        fix = "install the same packages on all of them; a turn that a worker cannot judge ends as an error"
+        yield Finding("validators offered", "wrong", "; ".join(lacking), fix)
+    elif offers:
+        yield Finding("validators offered", "ok", "all workers offer the same validators")
+
+
+def kept(account: Account) -> Finding:
+    """Return whether every acknowledged turn ended or goes on. Pure."""
+    said = f"{number_of(account.acknowledged, 'turn')} acknowledged: {account.ended} ended, {account.going_on} going on"
+    if not account.lost:
+        return Finding("turns kept", "ok", f"{said}, 0 lost")
+    fix = "a record was removed, or the store lost data: compare with your backup (`turns restore`) and the store's log"
+    return Finding("turns kept", "wrong", f"{said}, {account.lost} lost", fix)
+
+
+def claimed(probe: QueueProbe) -> Finding:
+    """The result of a probe. Pure."""
+    check = f"claim {probe.queue}"
+    if probe.state == "claimed":
+        return Finding(check, "ok", f"{probe.worker} claimed a probe in {probe.seconds:.2f} s")
+    if probe.state == "busy":
+        fix = "more workers, or more HELIX_RUN_SLOTS, if turns wait too long"
+        return Finding(check, "warning", "every slot is at work: a new turn waits", fix)
+    return Finding(check, "wrong", f"nobody claimed a probe within {probe.seconds:.0f} s", START)
+
+
+def backlog(standing: InstallationState, messages: dict[str, int]) -> Iterator[Finding]:
+    """Yield how many messages are in the queues, and whether there are dead letters. Pure."""
+    waiting = ", ".join(f"{count} in {queue}" for queue, count in sorted(messages.items()))
+    yield Finding("queues", "ok", f"messages that nobody took yet: {waiting}; {standing.unfinished} unfinished turns")
+    if standing.dead:
+        fix = "`turns dead list`; then `turns replay --outcome dead` or `turns drop --all`"
+        yield Finding("dead letters", "warning", f"{number_of(standing.dead, 'turn')} took down workers", fix)
+    else:
+        yield Finding("dead letters", "ok", "none")
+
+
+def traces(untraced: int | None) -> Iterator[Finding]:
+    """Yield whether finished turns are sent as traces, where that was ever begun. Pure."""
+    if untraced:
+        fix = "is `turns traces` running, and its receiver? its log says; turns themselves are not concerned"
+        yield Finding("traces", "warning", f"{untraced} finished turns wait to be sent", fix)
+    elif untraced is not None:
+        yield Finding("traces", "ok", "all finished turns are sent")

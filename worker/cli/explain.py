@@ -1,0 +1,76 @@
+"""``turns explain``: what a code means and what to do about it, and docs/errors.md made from the same tables."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+from api_client.contract.error_codes import ERROR_CODES, words_of
+from worker.cli.output import json_option, write_json, write_table
+from worker.enforcement.rules.codes import RULE_CODES
+from worker.enforcement.validators.codes import CODES as ANSWER_CODES
+from worker.verification.gates.gate_codes import CODES as OUTPUT_CODES
+
+_LOCALES = ("de", "en")
+#: What can be wrong with an answer, and with the output of a phase.
+CODES = {**ANSWER_CODES, **RULE_CODES, **OUTPUT_CODES}
+
+
+@click.command()
+@click.argument("code", required=False)
+@click.option("--locale", type=click.Choice(_LOCALES), default="en", show_default=True, help="Language of the words.")
+@click.option("--markdown", is_flag=True, help="Write the whole table, as in docs/errors.md.")
+@json_option
+def explain(code: str | None, locale: str, markdown: bool, as_json: bool) -> None:
+    """Say what CODE means and what to do about it; without CODE, list all.
+
+    A code is in brackets behind an error of this command, as `error.code` in the API's answers, and in capitals
+    with what validators and gates found.
+    """
+    if markdown:
+        click.echo(error_reference(), nl=False)
+        return
+    rows = [_row(name, locale) for name in ([_known(code)] if code else [*ERROR_CODES, *CODES])]
+    if as_json:
+        write_json(rows[0] if code else rows)
+    elif code:
+        write_table([(name.replace("_", " "), text) for name, text in rows[0].items() if text])
+    else:
+        write_table([(row["code"], row["what"]) for row in rows])
+
+
+def _known(code: str) -> str:
+    known = [*ERROR_CODES, *CODES]
+    if code in known:
+        return code
+    close = difflib.get_close_matches(code, known, n=1, cutoff=0.5)
+    raise click.BadParameter(f"there is no code {code[:80]!r}" + (f"; did you mean {close[0]}?" if close else ""))
+
+
+def _row(code: str, locale: str) -> dict[str, str]:
+    """Return what is to be said about a code, whichever table it is in."""
+    if code in ERROR_CODES:
+        what, todo = words_of(code, locale)
+        return {"code": code, "what": what, "to_do": todo, "operator": ERROR_CODES[code].operator}
+    issue = CODES[code]
+    message, hint = issue.en if locale == "en" else issue.de
+    return {"code": code, "what": message, "to_do": hint, "operator": f"{issue.when} {issue.repair}".strip()}
+
+
+def error_reference() -> str:
+    """docs/errors.md: every code of an error, what happened, what to do."""
+    lines = [
+        "# Errors",
+        "",
+        "What each code of an error means, and what to do. The code is in brackets behind a message of `turns`, and as",
+        "`error.code` in an answer of the API and in a turn. `turns explain CODE` prints it, `--locale de` in German.",
+        "What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md);",
+        "with the output of a phase: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
+        "Made by `turns explain --markdown` from `api_client/contract/error_codes.toml`; do not edit.",
+        "",
+    ]
+    for code, entry in ERROR_CODES.items():
+        operator = f"Operator: {entry.operator}" if entry.operator else ""
+        lines.append(" ".join(text for text in (f"- `{code}`:", *entry.en, operator) if text))
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,101 @@
+"""``turns flow``: the versions of HELIX_FLOW_VERSION, rolling one back, taking it back (ADR-034)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+import click
+
+from api_client.client import TurnsClient
+from worker.cli.output import json_option, one_line, write_list, write_said
+from worker.cli.store_access import whoami, with_client
+
+
+@click.group()
+def flow() -> None:
+    """Versions of prompts and rules beside each other (docs/operations.md, Flow versions)."""
+
+
+@flow.command()
+@json_option
+def show(as_json: bool) -> None:
+    """Show each version: its share of sessions, its policy, and whether it was rolled back."""
+
+    async def read(client: TurnsClient) -> list[dict[str, object]]:
+        active, gone = await client.flows.active(), await client.flows.rolled_back()
+        total = sum(active.values())
+        found = []
+        for version, weight in client.settings.flow_version.items():
+            source = client.policies.of("", flow=version)
+            block = client.settings.flow_settings.get(version, {})
+            note = gone.get(version)
+            found.append(
+                {
+                    "version": version,
+                    "weight": weight,
+                    "share": active.get(version, 0) / total,
+                    "policy": source.hash if source else "",
+                    "prompt_template": block.get("prompt_template", ""),
+                    "max_failure_rate": block.get("max_failure_rate"),
+                    "rolled_back": {"at": note.at, "by": note.by, "why": note.why} if note else None,
+                }
+            )
+        return found
+
+    found = with_client(read)
+    head = ("version", "weight", "sessions", "policy", "prompt template", "bound", "")
+    write_list(as_json, found, "", head, map(_version_line, found))
+
+
+def _version_line(each: Mapping[str, object]) -> tuple[str, ...]:
+    bound, gone = each["max_failure_rate"], each["rolled_back"]
+    said = ""
+    if isinstance(gone, dict):
+        at = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(gone["at"]))
+        said = f"rolled back at {at} by {one_line(gone['by'], 40)}"
+        said += f": {one_line(gone['why'], 80)}" if gone["why"] else ""
+    return (
+        str(each["version"]),
+        str(each["weight"]),
+        f"{each['share']:.0%}",
+        str(each["policy"]) or "-",
+        one_line(each["prompt_template"], 60) or "-",
+        f"{bound:.0%}" if isinstance(bound, float) else "-",
+        said,
+    )
+
+
+@flow.command()
+@click.argument("version")
+@click.option("--why", default="", help="Shown beside the version.")
+@json_option
+def rollback(version: str, why: str, as_json: bool) -> None:
+    """Give VERSION no more turns, on all relays within a second; nothing is restarted.
+
+    Its sessions go on with the other versions. Turns that have VERSION already keep it to their end.
+    """
+
+    async def act(client: TurnsClient) -> Mapping[str, int]:
+        async with client.audit.noted("flow.rollback", by=whoami(), detail=version):
+            return await client.flows.roll_back(version, by=whoami(), why=why)
+
+    _done(with_client(act), as_json, f"{version} gets no more turns")
+
+
+@flow.command()
+@click.argument("version")
+@json_option
+def resume(version: str, as_json: bool) -> None:
+    """Give VERSION its share of turns again. What failed before counts no more for its bound."""
+
+    async def act(client: TurnsClient) -> Mapping[str, int]:
+        async with client.audit.noted("flow.resume", by=whoami(), detail=version):
+            return await client.flows.resume(version, by=whoami())
+
+    _done(with_client(act), as_json, f"{version} gets turns again")
+
+
+def _done(active: Mapping[str, int], as_json: bool, said: str) -> None:
+    shares = ", ".join(f"{name}={weight}" for name, weight in active.items())
+    write_said(as_json, {"active": dict(active)}, f"{said}; sessions: {shares}")

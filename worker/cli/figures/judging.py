@@ -1,0 +1,166 @@
+"""Judging recorded answers again, in as many processes as there are processors; what is under way is bounded."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+from collections import deque
+from contextlib import ExitStack
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from api_client.contract.settings import Settings
+from worker.enforcement.child import isolated
+from worker.enforcement.policies import ChosenRules, Comparison, JudgedTurn, PolicyFile, Rejects, build, rejects
+from worker.enforcement.policy import Policy
+from worker.enforcement.validators import ResponseValidator
+from worker.external import provide
+from worker.processes.cpus import usable_cpus
+
+#: Turns that a process gets at once, and such batches that one process has at most: it judges one, and has the next.
+_BATCH, _WAITING = 16, 2
+#: A process that has nothing to judge ends with its pipe, and ends its children; one that judges is ended after this.
+_END_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyShare:
+    """The policy's part in a turn: names of its rules, of those in shadow, and what follows from errors."""
+
+    names: tuple[str, ...]
+    shadow: tuple[str, ...] = ()
+    policy: Policy
+
+
+_Batch = list[tuple[JudgedTurn, PolicyShare]]
+
+
+class JudgingEnded(Exception):
+    """A process that judged answers has ended before its time."""
+
+
+class ComparisonRun:
+    """Judges turns by a policy and counts their answers in a comparison, in the order in which they come.
+
+    A context manager. Fewer turns than one batch are judged in this process. The others start as they are needed, and
+    end with the block; when this process is killed, they find the end of their pipe. ``processes``: by default as many
+    as there are processors.
+    """
+
+    def __init__(self, policy: PolicyFile, settings: Settings, comparison: Comparison, processes: int = 0) -> None:
+        self._policy, self._settings, self._comparison = policy, settings, comparison
+        self._most = processes or usable_cpus()
+        self._processes: list[_Process] = []
+        self._next: _Batch = []
+        self._under_way: deque[tuple[_Batch, _Process]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for process in self._processes:
+            process.end()
+
+    def add(self, turn: JudgedTurn, given: PolicyShare) -> None:
+        """Submit a turn; it is counted when all before it are. Raises ``JudgingEnded``."""
+        self._next.append((turn, given))
+        if len(self._next) == _BATCH:
+            batch, self._next = self._next, []
+            self._send(batch)
+
+    def rest(self) -> None:
+        """Count all that was submitted. Raises ``JudgingEnded``."""
+        while self._under_way:
+            self._receive()
+        with _Rules(self._policy, self._settings.root) as rules:
+            for turn, given in self._next:
+                self._comparison.count(turn, rejects(turn, rules.of(given)))
+        self._next = []
+
+    def _send(self, batch: _Batch) -> None:
+        if len(self._under_way) == self._most * _WAITING:
+            self._receive()
+        process = self._following()
+        process.send(batch)
+        self._under_way.append((batch, process))
+
+    def _following(self) -> _Process:
+        """The process whose turn it is: each in order, so that results come in the order of the batches."""
+        if len(self._processes) < self._most:
+            self._processes.append(_Process(self._policy, self._settings))
+            return self._processes[-1]
+        self._processes.append(self._processes.pop(0))
+        return self._processes[-1]
+
+    def _receive(self) -> None:
+        batch, process = self._under_way.popleft()
+        for (turn, _), found in zip(batch, process.receive(), strict=True):
+            self._comparison.count(turn, found)
+
+
+class _Process:
+    """A process that judges batches, one after the other. It has no end of another's pipe."""
+
+    def __init__(self, policy: PolicyFile, settings: Settings) -> None:
+        started = multiprocessing.get_context("spawn")
+        self._pipe, theirs = started.Pipe()
+        self._process: SpawnProcess = started.Process(target=_judge, args=(theirs, policy, settings), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def send(self, batch: _Batch) -> None:
+        try:
+            self._pipe.send(batch)
+        except OSError:
+            raise self._ended() from None
+
+    def receive(self) -> list[list[Rejects]]:
+        try:
+            found: list[list[Rejects]] = self._pipe.recv()
+        except (EOFError, OSError):
+            raise self._ended() from None
+        return found
+
+    def _ended(self) -> JudgingEnded:
+        self._process.join(1)
+        return JudgingEnded(f"a process that judged answers has ended (exit code {self._process.exitcode})")
+
+    def end(self) -> None:
+        self._pipe.close()
+        self._process.join(_END_SECONDS)
+        self._process.terminate()
+        self._process.join()
+
+
+class _Rules(ExitStack):
+    """The rules of turns, built once for the same names and language; those of no known bound have children."""
+
+    def __init__(self, policy: PolicyFile, root: Path) -> None:
+        super().__init__()
+        self._policy, self._root = policy, root
+        self._built: dict[tuple[tuple[str, ...], str], tuple[ResponseValidator, ...]] = {}
+
+    def of(self, given: PolicyShare) -> ChosenRules:
+        return ChosenRules(self._named(given.names, given), self._named(given.shadow, given), given.policy)
+
+    def _named(self, names: tuple[str, ...], given: PolicyShare) -> tuple[ResponseValidator, ...]:
+        locale = given.policy.locale
+        if (names, locale) not in self._built:
+            built = build(self._policy, names, root=self._root, locale=locale)
+            self._built[names, locale] = self.enter_context(isolated(built))
+        return self._built[names, locale]
+
+
+def _judge(pipe: Connection, policy: PolicyFile, settings: Settings) -> None:
+    """Such a process: it judges until the other end of the pipe is closed, by whatever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    provide(settings)
+    with _Rules(policy, settings.root) as rules, contextlib.suppress(EOFError, OSError):
+        while True:
+            turns: _Batch = pipe.recv()
+            pipe.send([rejects(turn, rules.of(given)) for turn, given in turns])

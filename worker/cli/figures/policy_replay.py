@@ -1,0 +1,154 @@
+"""``turns replay-policy``: judge recorded answers by another policy, without an agent."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.errors import BadRequest, SettingsError
+from api_client.contract.settings import Settings, load
+from api_client.contract.turn import Outcome, Turn
+from api_client.policies import apply
+from api_client.policies.replays import PolicyReplay
+from api_client.turns.record.moves import judged, policy_of
+from worker.cli.figures.judging import ComparisonRun, JudgingEnded, PolicyShare
+from worker.cli.figures.stats import percent
+from worker.cli.output import json_option, number_of, one_line, write_json, write_table
+from worker.cli.policy import chosen_by, read_file
+from worker.cli.store_access import since_option, whoami, with_client
+from worker.cli.turns.listing import finished_chats
+from worker.enforcement.examination import refused
+from worker.enforcement.policies import Comparison, JudgedTurn, PolicyFile, RecordedAttempt, Subject
+from worker.external import provide
+from worker.turns.folders import AnswerFiles, delivery_folder, kept
+
+
+@click.command("replay-policy")
+@click.option("--policy", "file", required=True, metavar="FILE", help="The policy to try.")
+@since_option("7d")
+@click.option("--model", default="", help="Turns of this model alone.")
+@click.option("--show", default=20, show_default=True, help="Answers to name that are judged differently.")
+@json_option
+def replay_policy(file: str, since: float, model: str, show: int, as_json: bool) -> None:
+    """Judge the recorded answers of finished turns by a policy file, and decide as workers do. No agent runs.
+
+    No turn changes. The relay's page /policies keeps the result, with the texts.
+
+    Files that an agent wrote are judged where they still lie on this machine; rules that look at the project see it as
+    it is today. A turn of another policy gets no rule for routes, because the record does not name its route.
+    """
+    policy, replay_id = read_file(file), secrets.token_hex(6)
+    settings = load()
+    provide(settings)
+    chosen_by(policy, Subject(), root=settings.root)  # before children build its rules
+
+    async def read(client: TurnsClient) -> Comparison:
+        comparison = Comparison(most=show)
+        with ComparisonRun(policy, settings, comparison) as judging:
+            async for turn, attempts in finished_chats(client, time.time() - since, model):
+                given = _given(turn, policy)
+                judging.add(_recorded(settings, turn, attempts, given.policy.max_attempts), given)
+            judging.rest()
+        await client.policy_replays.keep(_result(comparison))
+        return comparison
+
+    def _result(comparison: Comparison) -> PolicyReplay:
+        return PolicyReplay(
+            replay_id=replay_id,
+            at=time.time(),
+            by=whoami(),
+            file=Path(file).name,
+            policy=policy.hash,
+            since_seconds=since,
+            model=model,
+            found=comparison.to_dict(),
+        )
+
+    try:
+        comparison = with_client(read)
+    except JudgingEnded as error:
+        raise click.ClickException(str(error)) from None
+    if as_json:
+        write_json({"policy": policy.hash, "page": f"/policies/{replay_id}", **comparison.to_dict()})
+    else:
+        _write(comparison)
+        click.echo(f"\nwith the texts: {settings.public_url.rstrip('/')}/policies/{replay_id} on the relay")
+
+
+def _given(turn: Turn, file: PolicyFile) -> PolicyShare:
+    """Return what a policy gives a turn: what it had under that policy, or what a submit like its own would get."""
+    request, applied = turn.request, turn.request.applied
+    if applied is None or applied.hash != file.hash:
+        filled = applied.filled if applied else ("validators", "policy", "max_attempts", "locale")
+        named = {"validators", "policy", "max_attempts", "locale"} - set(filled)
+        try:
+            request = apply(request, file, owner=request.key, route="", named=named)
+        except BadRequest:  # it names a rule that this policy does not offer
+            request = apply(request, file, owner=request.key, route="", named=named - {"validators"})
+    policy = policy_of(replace(turn, request=request, allowed=0))
+    return PolicyShare(
+        names=request.validators, shadow=request.applied.shadow if request.applied else (), policy=policy
+    )
+
+
+def _recorded(settings: Settings, turn: Turn, attempts: list[AttemptRecord], most: int) -> JudgedTurn:
+    found = []
+    for number, (record, attempt) in enumerate(zip(attempts, judged(attempts), strict=True), 1):
+        files = _files(settings, turn, attempts[:number])
+        by_human = turn.outcome is Outcome.PASSED_BY_HUMAN
+        found.append(
+            RecordedAttempt(
+                text=record.text,
+                answer=record.answer,
+                complete=attempt.complete,
+                fresh=attempt.fresh,
+                decision="escalate" if by_human and record.decision == "accept" else record.decision,
+                feedback=record.feedback,
+                files=files.files,
+                issues=(*files.lost, *refused(files.refused, turn.request.locale)),
+            )
+        )
+    runs = max(len(attempts), 1)
+    return JudgedTurn(
+        turn_id=turn.turn_id,
+        attempts=tuple(found),
+        context={"session_id": turn.request.session_id, "prompt": turn.request.prompt},
+        allowed=max(turn.allowed, most) if turn.allowed else 0,
+        tokens=turn.tokens_used // runs,
+        micro_dollars=turn.cost_used // runs,
+    )
+
+
+def _files(settings: Settings, turn: Turn, attempts: list[AttemptRecord]) -> AnswerFiles:
+    """The files of the last attempt's answer; none where they lie on another machine, or retention removed them."""
+    try:
+        here = delivery_folder(settings, turn, attempts[-1]).is_dir()
+        return kept(settings, turn, attempts) if here else AnswerFiles()
+    except (SettingsError, OSError):
+        return AnswerFiles()
+
+
+def _write(found: Comparison) -> None:
+    share = percent(found.rejected_now / found.answers) if found.answers else "-"
+    click.echo(
+        f"{number_of(found.answers, 'answer')} judged: {found.rejected_now} accepted then and rejected now ({share}), "
+        f"{found.accepted_now} rejected then and accepted now"
+    )
+    if found.rejected_now:
+        click.echo(
+            f"at least {number_of(found.runs, 'more run')}, {found.tokens} tokens, ${found.micro_dollars / 1e6:.2f}"
+        )
+    for title, rules in (("rejects now", found.by_rule), ("would reject (shadow)", found.in_shadow)):
+        if rules:
+            click.echo()
+            write_table([("rule", title), *((one_line(name, 60), str(count)) for name, count in rules.most_common())])
+    if found.changes:
+        click.echo()
+        rows = [(each.turn_id, str(each.attempt), ", ".join(each.rules) or "accepted") for each in found.changes]
+        write_table([("turn", "attempt", "now"), *rows])

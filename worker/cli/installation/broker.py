@@ -1,0 +1,41 @@
+"""``turns broker``: the embedded broker alone."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+import click
+
+from api_client.contract.settings import load
+from worker.cli.output import json_option, write_said
+from worker.processes import programs
+
+
+@click.command()
+@click.option("--directory", type=click.Path(path_type=Path, file_okay=False), help="Where its data is kept.")
+@click.option("--port", type=click.IntRange(0, 65_535), default=0, help="Listen on this loopback port too.")
+@json_option
+def broker(directory: Path | None, port: int, as_json: bool) -> None:
+    """Run the embedded broker in the foreground; prints the REDIS_URL for the others, then becomes the server.
+
+    Its data is in HELIX_ROOT/.helix/broker, or in --directory, and is found again at the next start. It listens on a
+    unix socket only this user can open; every user of this machine can connect to a --port.
+    """
+    from worker.processes.broker import BrokerError, EmbeddedBroker
+
+    settings = load()
+    server = EmbeddedBroker(
+        directory or programs.state_dir(settings) / "broker", durability=settings.durability, port=port
+    )
+    handle = os.open(server.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BrokerError(f"a broker already runs on {server.directory}") from error
+    os.set_inheritable(handle, True)
+    found = {"redis_url": server.url, "server": str(server.server.path), "version": server.server.version}
+    write_said(as_json, found, f"REDIS_URL={server.url}")
+    command = server.command()
+    os.execv(command[0], command)  # noqa: S606 - no shell is meant

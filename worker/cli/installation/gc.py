@@ -1,0 +1,135 @@
+"""``turns gc``: delete what is older than the settings allow, in the store and in HELIX_ROOT."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from contextlib import nullcontext
+from dataclasses import asdict, replace
+from typing import Any
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.keys import GC_AT
+from api_client.contract.settings import Settings, load, require_store
+from api_client.index.clearing import clear
+from api_client.snapshots.object_clearing import ClearedObjects, clear_objects
+from worker.cli import NO
+from worker.cli.output import json_option, write_json
+from worker.cli.store_access import whoami, with_client
+
+_MIB = 2**20
+_DAYS = click.FloatRange(0, 10_000, min_open=True)
+_WHAT = {"session": "sessions", "attempt": "attempts", "gone": "left_over"}
+
+
+@click.command()
+@click.option("--dry-run", is_flag=True, help="Count only; change nothing.")
+@click.option("--events", type=_DAYS, help="Delete events this many days after their turn; else with the turn.")
+@click.option("--attempts", type=_DAYS, help="The same for attempts and their folders.")
+@click.option("--sessions", type=_DAYS, help="Delete session folders not written to for this many days; else never.")
+@json_option
+def gc(dry_run: bool, events: float, attempts: float, sessions: float, as_json: bool) -> None:
+    """Delete what is older than it is to be kept: finished turns, events, attempts, session folders.
+
+    Never touches a session with an unfinished or parked turn, nor dead letters. May be killed and repeated. Run it once
+    a day, on one machine that sees HELIX_ROOT. Exit code 1 when a folder could not be removed.
+    """
+    days = {"event": events, "attempt": attempts, "session": sessions}
+    given: dict[str, Any] = {f"{what}_retention_seconds": number * 86_400 for what, number in days.items() if number}
+    settings = replace(require_store(load()), **given)
+
+    async def store(client: TurnsClient) -> dict[str, int]:
+        async with nullcontext() if dry_run else client.audit.noted("gc", by=whoami()):
+            return await clear(client.store, dry_run=dry_run)
+
+    async def objects(client: TurnsClient) -> ClearedObjects:
+        kept = settings.session_retention_seconds
+        found = client.snapshots.objects
+        return await clear_objects(client.store, found, now=time.time(), session_seconds=kept, dry_run=dry_run)
+
+    whole = settings.retention_seconds
+    report: dict[str, Any] = {
+        "dry_run": dry_run,
+        "store": with_client(store, settings),
+        "folders": _folders(settings, dry_run),
+        **({"objects": asdict(with_client(objects, settings))} if settings.files else {}),
+        "kept_seconds": {
+            "records": whole,
+            "events": min(settings.event_retention_seconds or whole, whole),
+            "attempts": min(settings.attempt_retention_seconds or whole, whole),
+            "sessions": settings.session_retention_seconds,
+        },
+    }
+    if as_json:
+        write_json(report)
+    else:
+        _say(report)
+    if not dry_run:
+        with_client(lambda client: client.store.note(GC_AT, str(int(time.time()))))  # its alert: gc has stopped
+    if report["folders"]["problems"] or report.get("objects", {}).get("problems"):
+        raise click.exceptions.Exit(NO)
+
+
+def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
+    """Remove what is old enough, one folder after the other; the store is asked about each session.
+
+    Raises:
+        StoreUnavailable: the store went away: nothing more is removed.
+    """
+    from worker.files.folder_clearing import old_folders, remove
+    from worker.turns.phase_clearing import old_phase_attempts
+
+    found: dict[str, Any] = {**dict.fromkeys(_WHAT.values(), 0), "bytes": 0, "problems": []}
+    with asyncio.Runner() as runner:
+        client = TurnsClient(settings)
+
+        def live(session_id: str) -> bool:
+            return runner.run(client.sessions.at_work(session_id))
+
+        now, attempts = time.time(), settings.attempt_retention_seconds or settings.retention_seconds
+        of_sessions = old_folders(
+            settings.sessions_dir,
+            now=now,
+            session_seconds=settings.session_retention_seconds,
+            attempt_seconds=attempts,
+            live=live,
+        )
+        known = set(runner.run(client.sessions.phase_folders()))
+        if gone := [directory for directory in known if not dry_run and not (settings.root / directory).exists()]:
+            runner.run(client.sessions.forget_phase_folders(gone))
+        of_phases = old_phase_attempts(settings.root, known, now=now, attempt_seconds=attempts, live=live)
+        for old in itertools.chain(of_sessions, of_phases):
+            try:
+                if dry_run or remove(old, live):
+                    found[_WHAT[old.what]] += 1
+                    found["bytes"] += old.size
+            except OSError as error:
+                found["problems"].append(f"{old.path}: {error.strerror or error}")
+        runner.run(client.close())
+    return found
+
+
+def _say(report: dict[str, Any]) -> None:
+    store, folders = report["store"], report["folders"]
+    would = "would be deleted" if report["dry_run"] else "deleted"
+    kept = {
+        what: f"{seconds / 86_400:.3g} d" if seconds else "for ever" for what, seconds in report["kept_seconds"].items()
+    }
+    click.echo(
+        f"kept     turns {kept['records']}, their events {kept['events']}, attempts {kept['attempts']},"
+        f" session folders {kept['sessions']}"
+    )
+    click.echo(f"store    {store['records']} turns, {store['events']} event logs, {store['attempts']} attempts {would}")
+    click.echo(
+        f"folders  {folders['sessions']} sessions, {folders['attempts']} attempts, {folders['left_over']} left over,"
+        f" {folders['bytes'] / _MIB:.1f} MiB {would}"
+    )
+    for problem in folders["problems"]:
+        click.echo(f"turns: cannot remove {problem}", err=True)
+    if objects := report.get("objects"):
+        click.echo(f"objects  {objects['objects']}, {objects['size'] / _MIB:.1f} MiB {would}")
+        for problem in objects["problems"]:
+            click.echo(f"turns: {problem}", err=True)

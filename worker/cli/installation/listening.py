@@ -1,0 +1,33 @@
+"""Check that an address can be listened on, before anything is started on it."""
+
+from __future__ import annotations
+
+import errno
+import socket
+
+from api_client.contract.errors import HelixError
+
+
+class CannotStart(HelixError):
+    """Something stands in the way; the message says what to do about it."""
+
+    code = "cannot_start"
+
+
+def free_port(host: str, port: int) -> int:
+    """The port of the relay if it is free, or a free one for 0.
+
+    Raises:
+        CannotStart: somebody listens there, or the address is not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            ways = "--port names another; 0: a free one"
+            if error.errno not in (errno.EADDRINUSE, errno.EACCES):
+                ways = "--host must be an address of this machine"
+            raise CannotStart(f"cannot listen on {host}:{port} ({error.strerror}); {ways}") from error
+        return int(probe.getsockname()[1])

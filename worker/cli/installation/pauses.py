@@ -1,0 +1,102 @@
+"""``turns pause``, ``resume``: keep turns from starting, for maintenance or while a provider is out."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from datetime import datetime, timedelta
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.owners import owner_named
+from api_client.index.search import Search
+from api_client.pauses.pause import LIMIT, WHATS, Pause, clock_time
+from worker.cli import NO
+from worker.cli.output import json_option, write_said
+from worker.cli.store_access import span, whoami, with_client
+
+#: Between two looks of ``--wait``, in seconds.
+_LOOK_SECONDS = 0.5
+
+
+def _moment(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    """Read an option that is a moment: 14:30 (today, or tomorrow), or 2026-12-24T08:00, local unless it has a zone."""
+    if not value:
+        return 0.0
+    try:
+        if re.fullmatch(r"\d{1,2}:\d\d", value):
+            now = datetime.now().astimezone()
+            hour, minute = map(int, value.split(":"))
+            at = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+            return (at if at > now else at + timedelta(days=1)).timestamp()
+        return datetime.fromisoformat(value).timestamp()
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is not a time such as 14:30 or 2026-12-24T08:00") from None
+
+
+def _name(what: str, name: str) -> str:
+    """An owner is a hash; people name it as `turns keys list` does."""
+    return owner_named(name) if what == "owner" else name
+
+
+@click.command()
+@click.argument("what", type=click.Choice(list(WHATS)))
+@click.argument("name", default="")
+@click.option("--reason", default="", help="Why; chat users read it.")
+@click.option("--for", "seconds", callback=span, default="", metavar="SPAN", help="For this long: 90s, 30m, 2h, 1d.")
+@click.option("--until", callback=_moment, default="", metavar="TIME", help="Until 14:30, or 2026-12-24T08:00.")
+@click.option("--wait", is_flag=True, help="Return when its agents have ended; of the intake: all turns.")
+@json_option
+def pause(what: str, name: str, reason: str, seconds: float, until: float, wait: bool, as_json: bool) -> None:
+    """Keep turns from starting: of the intake, or of the model, queue, key or owner NAME.
+
+    Agents at work finish; other turns wait, and their deadlines with them. They go on by themselves at the end, or at
+    `turns resume`. A paused intake refuses new turns (503 with Retry-After) and lets stored ones run.
+    """
+    if seconds and until:
+        raise click.UsageError("--for or --until, not both")
+    if wait and what in {"key", "owner"}:
+        raise click.UsageError("--wait goes with intake, model and queue")
+
+    async def run(client: TurnsClient) -> Pause:
+        begun = Pause(what=what, name=_name(what, name), reason=reason.strip(), until=until, by=whoami())
+        begun = await client.pauses.pause(begun, seconds=seconds)
+        while wait and await _at_work(client, begun):  # noqa: ASYNC110 (it happens elsewhere)
+            await asyncio.sleep(_LOOK_SECONDS)
+        return begun
+
+    begun = with_client(run)
+    end = f"until {clock_time(begun.until, time.time())}" if begun.until else f"end it: turns resume {begun.title}"
+    write_said(as_json, begun.to_dict(), f"paused {begun.title}: {WHATS[what]}; {end}")
+
+
+async def _at_work(client: TurnsClient, begun: Pause) -> bool:
+    """Return whether turns that the pause is about are still worked on; of the intake: have not ended."""
+    if begun.what == "intake":
+        return bool(await client.lists.unfinished(Search()))
+    state = "validating" if begun.name == "check" else "running"
+    search = Search(statuses=(state,), model=begun.name if begun.what == "model" else "")
+    return bool(await client.lists.unfinished(search))
+
+
+@click.command()
+@click.argument("what", type=click.Choice([*WHATS, LIMIT]), required=False)
+@click.argument("name", default="")
+@click.option("--all", "everything", is_flag=True, help="End every pause, and close every breaker.")
+@json_option
+def resume(what: str | None, name: str, everything: bool, as_json: bool) -> None:
+    """End a pause, or a service's limit; of a model also its open breaker. Exit code 1: there was none."""
+    if everything == bool(what):
+        raise click.UsageError("name what to resume, or --all")
+    ended: list[str]
+    if what:
+        there = with_client(lambda client: client.pauses.resume(what, _name(what, name), by=whoami()))
+        ended = [f"{what} {name}".rstrip()] if there else []
+    else:
+        ended = [each.title for each in with_client(lambda client: client.pauses.resume_all(by=whoami()))]
+    said = "\n".join(f"resumed: {title}" for title in ended) or "nothing was paused"
+    write_said(as_json, {"resumed": ended}, said)
+    if not ended and what:
+        raise click.exceptions.Exit(NO)

@@ -1,0 +1,160 @@
+"""Checks before an installation or a worker starts: its store and broker, and the programs of its agents."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from api_client.contract.errors import SettingsError, StoreUnavailable
+from api_client.contract.settings import Settings, masked
+from worker.processes.supervisor import NotReady
+
+#: Between two questions to a server that does not answer, in seconds.
+_PAUSE_SECONDS = 0.3
+#: Refusals that no waiting ends.
+_FOR_GOOD = {"NOAUTH", "WRONGPASS"}
+
+
+def warn(settings: Settings) -> None:
+    """Tell on standard error what the settings say that sets nothing any more."""
+    for each in settings.warnings:
+        click.echo(f"turns: warning: {each}", err=True)
+
+
+def require_store_of(settings: Settings, stopping: threading.Event | None = None) -> None:
+    """Wait for store and broker, then refuse to work with another number of shards than the store's.
+
+    Returns early once ``stopping`` is set.
+
+    Raises:
+        SettingsError: as ``require_shards``. StoreUnavailable: as ``await_server``.
+    """
+    stopping = stopping or threading.Event()
+    await_server("store", settings, stopping)
+    if settings.broker_url != settings.store_url:
+        await_server("broker", replace(settings, store_url=settings.broker_url), stopping)
+    from api_client.store.shards import require_shards
+
+    if not stopping.is_set():
+        require_shards(settings)
+
+
+def await_server(name: str, settings: Settings, stopping: threading.Event) -> None:
+    """Wait until the server answers, and say so where it does not at once. One that loads its data does answer.
+
+    Raises:
+        StoreUnavailable: it does not accept the password, or did not answer for ``store_wait_seconds``.
+    """
+    from redis.exceptions import RedisError
+
+    from api_client.contract.store_refusals import refusal_of
+    from api_client.store.connecting import connect
+
+    where, until, announced = masked(settings.store_url), time.monotonic() + settings.store_wait_seconds, False
+    with connect(settings, answer_seconds=2.0, resends=0) as server:
+        while not stopping.is_set():
+            try:
+                server.ping()
+                require_version(name, server)
+                return
+            except (RedisError, OSError) as error:
+                refusal = refusal_of(error)
+                if refusal and refusal.word in _FOR_GOOD:
+                    raise StoreUnavailable(str(error), refusal) from error
+                reason = str(error) or type(error).__name__
+                if "HELLO" in reason:
+                    fix = "the server, or a proxy before it, must speak RESP3 (the command HELLO): Redis 7.0 or newer"
+                    raise SettingsError([f"the {name} at {where}: {reason}; {fix}"]) from error
+                if not announced:
+                    said = refusal.message if refusal else f"it does not answer ({reason})"
+                    click.echo(f"waiting for the {name} at {where}: {said}", err=True)
+                    announced = True
+                if refusal:
+                    return
+                if time.monotonic() > until:
+                    waited = f"waited {settings.store_wait_seconds:g} s for the {name} at {where}"
+                    raise StoreUnavailable(f"{waited} ({reason}); start it, or correct REDIS_URL") from error
+            stopping.wait(_PAUSE_SECONDS)
+
+
+def require_version(name: str, server: Any) -> None:
+    """Refuse a server that is too old for our commands; one that does not tell its version is taken.
+
+    Raises:
+        SettingsError: as ``turns doctor`` says it.
+    """
+    from redis.exceptions import ResponseError
+
+    from worker.cli.checks.broker import version
+
+    try:
+        found = version(name, server.info("server"))
+    except ResponseError:  # this user may not ask
+        return
+    if found.state == "wrong":
+        raise SettingsError([f"the {name}: {found.message}; {found.fix}"])
+
+
+@contextlib.contextmanager
+def store_named(settings: Settings) -> Iterator[None]:
+    """Replace the error where a worker in the block was never ready because of the store.
+
+    Raises:
+        SettingsError, StoreUnavailable: as ``require_store_of``. NotReady: it was not because of the store.
+    """
+    try:
+        yield
+    except NotReady:
+        require_store_of(replace(settings, store_wait_seconds=0.0))
+        raise
+
+
+class _Gone(threading.Event):
+    """Set once the process that made it has ended: for its copies."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._of = os.getpid()
+
+    def is_set(self) -> bool:
+        return os.getppid() != self._of
+
+
+def copied(work: Callable[[threading.Event], None]) -> Callable[[threading.Event], None]:
+    """Begin ``work`` in a copy of this process, so that what it imports stays out of this one, which is to stay small.
+
+    Returns a function that waits for its end, or ends it once the event is set. It raises the error of the work.
+    """
+    gone, (reading, writing) = _Gone(), os.pipe()
+    copy = os.fork()
+    if not copy:
+        try:
+            work(gone)
+        except Exception as error:
+            os.write(writing, pickle.dumps(error))
+        finally:
+            os._exit(0)
+    os.close(writing)
+
+    def wait(stops: threading.Event) -> None:
+        while not stops.is_set() and not select.select([reading], [], [], _PAUSE_SECONDS)[0]:
+            pass
+        if stops.is_set():
+            os.kill(copy, signal.SIGKILL)
+        with os.fdopen(reading, "rb") as said:
+            problem = said.read()
+        os.waitpid(copy, 0)
+        if problem and not stops.is_set():
+            raise pickle.loads(problem)  # noqa: S301 - our own
+
+    return wait

@@ -1,0 +1,52 @@
+"""Words for the agents that a stop waits for, at its beginning."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+
+import click
+from redis.exceptions import RedisError
+
+from api_client.contract.settings import Settings, load
+from api_client.contract.tasks import RUN_QUEUE
+from api_client.contract.worker_reports import WorkerReport
+from api_client.store.connecting import open_store
+from api_client.workers.reports import written_reports
+from worker.cli.output import number_of
+
+#: A worker that is silent for longer is not one of those that end now, in seconds.
+_FRESH_SECONDS = 10.0
+
+
+def say_what_it_waits_for(settings: Settings) -> None:
+    """Write one line to standard error: how many agents are at work on this machine, and how long they may go on."""
+    working = _turns_at_work(settings)
+    if working == 0:
+        click.echo("stopping: no agent is at work", err=True)
+        return
+    agents = "agents that are at work" if working is None else f"{number_of(working, 'agent')} at work"
+    limit = f"up to {settings.shutdown_seconds:g} s, then their turns go to other workers"
+    click.echo(f"stopping: waiting for {agents}, {limit}; Ctrl-C again: at once", err=True)
+
+
+def say() -> None:
+    """Write that line from a separate process, by the settings of the environment."""
+    say_what_it_waits_for(load())
+
+
+def _turns_at_work(settings: Settings) -> int | None:
+    """Agents at work on this machine, by what its workers last reported; None when the store does not answer."""
+    try:
+        reports = asyncio.run(_reports(settings))
+    except RedisError:
+        return None
+    here = socket.gethostname()
+    fresh = [each for each in reports if each.host == here and time.time() - each.at < _FRESH_SECONDS]
+    return sum(each.slots - each.free for each in fresh if RUN_QUEUE in each.queues)
+
+
+async def _reports(settings: Settings) -> list[WorkerReport]:
+    async with open_store(settings, answer_seconds=1.0) as redis:
+        return await written_reports(redis, settings.namespace)

@@ -1,0 +1,91 @@
+"""``turns worker``: the processes of a worker under a supervisor, or one process in the foreground."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings, load, require_store
+from worker.cli.installation.starting import copied, require_store_of, store_named, warn
+from worker.cli.output import number_of
+from worker.processes import lean, programs
+from worker.runners.claude.cli_program import missing_programs
+
+
+def capacity(settings: Settings) -> str:
+    """Return what a worker with these settings can do at once."""
+    shares = programs.shares(settings)
+    runs, checks = sum(share.run_slots for share in shares), sum(share.check_slots for share in shares)
+    processes = "1 process" if len(shares) == 1 else f"{len(shares)} processes"
+    return f"{number_of(runs, 'agent')} and {number_of(checks, 'judge')} at once, in {processes}"
+
+
+@click.command()
+@click.option("--processes", type=click.IntRange(1, 256), help="How many processes; else one per CPU that it may use.")
+@click.option("--foreground", is_flag=True, help="Run a single process in the foreground, unsupervised.")
+def worker(processes: int | None, foreground: bool) -> None:
+    """Run a worker: processes that run agents and judge answers, one for each CPU by default.
+
+    Several may run on one host or on many; they share the broker, and HELIX_ROOT must be the same folder for all.
+    A process that dies is started again. SIGTERM or Ctrl-C ends all; a second Ctrl-C does so at once.
+    """
+    lean.leave_out_unused()
+    settings = require_store(load())
+    from worker.backup.restore_mark import require_whole
+
+    require_whole(settings.root)
+    warn(settings)
+    if settings.budgets:  # else nothing of the store's client is loaded into this process
+        from api_client.api_keys import require_budgets
+
+        require_budgets(settings)
+    if missing := missing_programs(settings):
+        raise SettingsError(missing)
+    if processes:
+        settings = replace(settings, worker_processes=processes)
+    state = programs.state_dir(settings)
+    if foreground:
+        require_store_of(settings)
+        command = programs.worker_command(settings, 1)
+        os.chdir(state)
+        os.execve(command[0], command, programs.environ_of(settings))  # noqa: S606 - no shell is meant
+
+    from worker.logs import configure_logging
+    from worker.processes.supervisor import Supervisor
+
+    look_at_the_store = copied(lambda stops: require_store_of(settings, stops))  # while the processes start
+
+    def say_what_it_waits_for() -> None:
+        """In a process of the files that are there then, maybe newer ones; this one stays small meanwhile."""
+        asks = "from worker.cli.installation.stopping import say; say()"
+        with contextlib.suppress(OSError, subprocess.SubprocessError):  # a machine in need: it ends all the same
+            subprocess.run(
+                [sys.executable, "-P", "-c", asks], env=programs.environ_of(settings), check=False, timeout=10
+            )
+
+    def show() -> None:
+        """For a liveness check: the file is touched while all take messages (compose/compose.yaml asks for it)."""
+        if ready := os.environ.get(programs.READY_VARIABLE):
+            with contextlib.suppress(OSError):  # a disk that takes no writes does not end what else goes on
+                Path(ready).touch()
+
+    configure_logging(settings)
+    started = programs.workers(settings)
+    try:
+        with store_named(settings):
+            Supervisor(started, show=show, on_exit=programs.noting_exits(settings)).run(
+                lambda: click.echo(f"worker ready: {capacity(settings)}"),
+                say_what_it_waits_for,
+                meanwhile=look_at_the_store,
+            )
+    finally:
+        for program in started:
+            if program.ready_file:
+                program.ready_file.unlink(missing_ok=True)

@@ -1,0 +1,135 @@
+"""``turns keys``: who may use the relay."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+import click
+
+from api_client import api_keys as ring
+from api_client.contract.settings import load
+from worker.cli.output import json_option, one_line, write_json, write_said, write_table
+
+#: What the first key changes. The key that was made is on standard output, alone.
+_FIRST = """\
+from now on every caller needs a key, on this machine too; for one more: turns keys create NAME
+(--right operator for the overview and everybody's turns, --right metrics for Prometheus)"""
+_LAST = """\
+no key is active any more, so the relay answers nobody; make one with `turns keys create NAME`, or
+remove {file} to serve this machine without keys again"""
+
+
+@click.group()
+def keys() -> None:
+    """API keys of the relay.
+
+    Kept as hashes in HELIX_KEYS_FILE (else HELIX_ROOT/.helix/keys.json); a running relay sees every change at once.
+    Keys in HELIX_API_KEYS and HELIX_FORWARDING_KEYS work beside them.
+    """
+
+
+@keys.command()
+@click.argument("name")
+@click.option("--owner", help="Whose turns it sees; keys of one owner see the same. The key's name when left out.")
+@click.option(
+    "--right",
+    type=click.Choice(ring.RIGHTS),
+    default="user",
+    help="operator: sees and cancels all turns. metrics: reads figures over all.",
+)
+@click.option("--models", default="", metavar="MODEL,...", help="The models it may use; all when left out.")
+@click.option(
+    "--per-minute",
+    type=click.IntRange(0, 10**6),
+    default=0,
+    help="Turns an owner may submit a minute, and at once; 60 if none.",
+)
+@click.option("--weight", type=click.IntRange(1, 100), default=1, help="Slots it gets beside a key of weight 1.")
+@click.option("--at-once", type=click.IntRange(0, 10**6), default=0, help="Its agents at once; 0: no limit.")
+@click.option("--background", is_flag=True, help="None of its turns goes before one that somebody waits for.")
+@click.option("--forwards-users", is_flag=True, help="For Open WebUI: each request names its user, who is the owner.")
+@json_option
+def create(
+    name: str,
+    owner: str | None,
+    right: str,
+    models: str,
+    per_minute: int,
+    forwards_users: bool,
+    as_json: bool,
+    **share: Any,
+) -> None:
+    """Make a key and show it, once."""
+    settings = load()
+    allowed = tuple(filter(None, (model.strip() for model in models.split(","))))
+    unknown = [model for model in allowed if model not in settings.models]
+    if unknown:
+        offered = ", ".join(settings.models)
+        raise click.UsageError(f"no model {one_line(unknown[0])!r} in HELIX_MODELS; there is: {offered}")
+    if not name.isprintable() or not name or " " in name:
+        raise click.UsageError("the name must be printable, without blanks, and not empty")
+    key = ring.ApiKey(
+        name=name,
+        hash="",
+        owner=owner or name,
+        right=right,
+        models=allowed,
+        per_minute=per_minute,
+        forwards_users=forwards_users,
+        **share,
+    )
+    first = not (settings.keys_path.exists() or settings.api_keys or settings.forwarding_keys)
+    if forwards_users and right == "metrics":
+        raise click.UsageError("--forwards-users and --right metrics: each forwarded user would read figures over all")
+    if problem := ring.contradiction(key):
+        raise click.UsageError(problem)
+    secret = ring.add(settings.keys_path, key)
+    if as_json:
+        write_json({"name": name, "key": secret, "file": str(settings.keys_path)})
+    else:
+        click.echo(secret)
+        click.echo(f"kept as a hash in {settings.keys_path}; this is the only time it is shown", err=True)
+    if first:
+        click.echo(_FIRST, err=True)
+
+
+@keys.command("list")
+@json_option
+def list_keys(as_json: bool) -> None:
+    """List the keys, without the keys themselves."""
+    settings = load()
+    found = ring.read_keys(settings.keys_path)
+    if as_json:
+        write_json([{name: value for name, value in asdict(key).items() if name != "hash"} for key in found])
+        return
+    if settings.api_keys:
+        click.echo(f"{len(settings.api_keys)} in HELIX_API_KEYS")
+    if settings.forwarding_keys:
+        click.echo(f"{len(settings.forwarding_keys)} in HELIX_FORWARDING_KEYS, which speak for several users")
+    if not found:
+        click.echo("no keys" if settings.keys_path.exists() else f"no keys: there is no {settings.keys_path}")
+        return
+    rows: list[tuple[str, ...]] = [("name", "owner", "right", "models", "a minute", "share", "made", "revoked")]
+    for key in found:
+        owner = f"{key.owner} and its users" if key.forwards_users else key.owner
+        limit, models = str(key.per_minute or "-"), ",".join(key.models) or "all"
+        share = f"{key.weight or 1}" + (f", {key.at_once} at once" if key.at_once else "")
+        share += ", background" if key.background else ""
+        who = (one_line(key.name), one_line(owner), key.right, models, limit)
+        rows.append((*who, share, key.created_at, key.revoked_at))
+    write_table(rows)
+
+
+@keys.command()
+@click.argument("name")
+@json_option
+def revoke(name: str, as_json: bool) -> None:
+    """Take a key out of force, at once and for good. Its owner's turns stay."""
+    settings = load()
+    ring.revoke(settings.keys_path, name)
+    write_said(as_json, {"name": name, "revoked": True}, f"revoked {one_line(name)}")
+    if not (
+        settings.api_keys or settings.forwarding_keys or any(k.in_force for k in ring.read_keys(settings.keys_path))
+    ):
+        click.echo(_LAST.format(file=settings.keys_path), err=True)

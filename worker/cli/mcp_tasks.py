@@ -1,0 +1,126 @@
+"""The tasks extension (SEP-2663, revision 2026-07-28): a turn as a task of the client's protocol.
+
+The tasks extension (SEP-2663, revision 2026-07-28): a turn as a task of the client's protocol; the SDK has no part of
+it yet. A client that names it is handed the turn at once, polls and cancels it, and answers what it asks a person.
+Nothing is kept here: a task is the turn of its id, and a question is named by the moment it was asked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ConfigDict, Field
+
+from api_client.contract.tool_calls import Answerer, ToolQuestion
+from worker.cli.mcp_tools import RelayError, TurnTools, task_of
+
+if TYPE_CHECKING:
+    from mcp.server.extension import Extension
+
+
+TASKS = "io.modelcontextprotocol/tasks"
+_POLL_MS = 1000
+Turn = dict[str, Any]
+
+
+def detailed(turn: Turn) -> dict[str, Any]:
+    """The state of a turn's record as the extension writes it; a turn that failed is a call with an error."""
+    task = task_of(turn)
+    since = datetime.fromtimestamp(turn["created_at"], UTC).isoformat()
+    status, asked = task["status"], turn.get("question") or {}
+    found: dict[str, Any] = {
+        "taskId": task["turn_id"],
+        "status": status,
+        "createdAt": since,
+        "lastUpdatedAt": datetime.now(UTC).isoformat(),
+        "ttlMs": None,
+        "pollIntervalMs": _POLL_MS,
+    }
+    if status == "input_required" and asked.get("who", Answerer.OPERATOR) != Answerer.OPERATOR:
+        found["inputRequests"] = {_question(turn): _elicitation(asked)}
+    elif status == "input_required":  # not for this client: a person decides in the inbox
+        found |= {"status": "working", "statusMessage": task["error"]}
+    elif status in {"completed", "failed"}:
+        text = task["answer"] or task["error"]
+        call = {"content": [{"type": "text", "text": text}], "structuredContent": task, "isError": status == "failed"}
+        found |= {"status": "completed", "result": call}
+    return found
+
+
+def _question(turn: Turn) -> str:
+    return f"{turn['parked_at']!r}"
+
+
+def _elicitation(asked: dict[str, Any]) -> dict[str, Any]:
+    """May the agent make this call? As a form for the client's user."""
+    question = ToolQuestion.from_dict(asked)
+    message = f"May the agent do this?\n{question.text if question else ''}"
+    decision = {"type": "string", "enum": ["approve", "reject"]}
+    schema = {"type": "object", "properties": {"decision": decision}, "required": ["decision"]}
+    params = {"mode": "form", "message": message, "requestedSchema": schema}
+    return {"method": "elicitation/create", "params": params}
+
+
+def decision(response: dict[str, Any]) -> str:
+    """What the client's user said to a question: ``approve``, ``reject``, or empty where nobody decided."""
+    said = (response.get("content") or {}).get("decision") if response.get("action") == "accept" else ""
+    return "reject" if response.get("action") == "decline" else said if said in {"approve", "reject"} else ""
+
+
+def extension(tools: TurnTools) -> Extension:
+    """The extension over these tools, for ``MCPServer``."""
+    from mcp.server.extension import Extension, MethodBinding
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import INVALID_PARAMS, RequestParams
+
+    class Named(RequestParams):
+        model_config = ConfigDict(extra="ignore", populate_by_name=True)
+        task_id: str = Field(alias="taskId")
+        input_responses: dict[str, dict[str, Any]] = Field(default={}, alias="inputResponses")
+
+    def method(name: str, handle: Callable[[Named], Awaitable[dict[str, Any]]]) -> MethodBinding:
+        async def handler(_: Any, params: Any) -> dict[str, Any]:
+            try:
+                return {"resultType": "complete", **await handle(params)}
+            except RelayError as error:
+                raise MCPError(code=INVALID_PARAMS, message=str(error)) from None
+
+        return MethodBinding(name, Named, handler)
+
+    async def get(params: Named) -> dict[str, Any]:
+        return detailed(await tools.turn(params.task_id))
+
+    async def update(params: Named) -> dict[str, Any]:
+        turn = await tools.turn(params.task_id)
+        said = decision(params.input_responses.get(_question(turn), {}))
+        if said and turn["state"] == "parked":
+            await tools.decide(turn, said)
+        return {}
+
+    async def cancel(params: Named) -> dict[str, Any]:
+        await tools.cancel(params.task_id)
+        return {}
+
+    class Tasks(Extension):
+        identifier = TASKS
+
+        def methods(self) -> list[MethodBinding]:
+            return [method("tasks/get", get), method("tasks/update", update), method("tasks/cancel", cancel)]
+
+        async def intercept_tool_call(self, params: Any, ctx: Any, call_next: Any) -> Any:
+            """Hand out the turn as a task where the client can take one; else wait for it, as the tool does."""
+            able, given = ctx.session.client_capabilities, params.arguments or {}
+            takes = able and TASKS in (able.extensions or {})
+            if params.name != "submit_turn" or not takes or "message" not in given:
+                return await call_next(ctx)
+            words = {name: str(given.get(name) or "") for name in ("message", "model", "session", "key")}
+            try:
+                turn_id = await tools.submitted(ctx, **words)
+                return {"resultType": "task", **detailed(await tools.turn(turn_id)), "status": "working"}
+            except RelayError as error:
+                content = [{"type": "text", "text": str(error)}]
+                return {"resultType": "complete", "content": content, "isError": True}
+
+    return Tasks()

@@ -1,0 +1,179 @@
+"""The tools of ``turns mcp``, and the relay that they ask over HTTP."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypedDict
+from urllib.parse import quote
+
+import anyio
+
+from api_client.contract.turn import shard_of
+
+#: Turn states and outcomes -> the status words of MCP's tasks. An outcome that is not here is a failure.
+_STATUS = {
+    "parked": "input_required",
+    "passed": "completed",
+    "passed_after_retry": "completed",
+    "passed_by_fallback": "completed",
+    "passed_by_human": "completed",
+    "cancelled": "cancelled",
+}
+#: Answers that say: again later. 429 is one: the owner's limit is a matter of time.
+_LATER = frozenset({429, 502, 503, 504})
+#: Between two looks at a turn, and between two tries of a relay that does not answer, in seconds.
+_FIRST_LOOK, _LAST_LOOK = 0.2, 2.0
+#: How Claude Code names a tool call of its model: a repeat of the call has the same.
+_CALL_ID = "claudecode/toolUseId"
+
+
+class TurnTask(TypedDict):
+    """One turn as a tool returns it.
+
+    ``status``: working, input_required (a person has to decide), completed, failed or cancelled.
+    """
+
+    turn_id: str
+    session_id: str
+    status: str
+    attempts: int
+    answer: str
+    error: str
+
+
+class RelayError(Exception):
+    """The relay refused, in its words, or did not answer in time."""
+
+
+@dataclass(frozen=True)
+class RelayAccess:
+    """The relay as its caller with a key sees it; ``patience`` in seconds: how long it may be away."""
+
+    url: str
+    key: str
+    patience: float
+
+    async def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None, name: str = "") -> Any:
+        """Send a request until it is answered; ``name`` makes a submit that comes twice one turn.
+
+        Raises:
+            RelayError: as the class says.
+        """
+        import httpx2
+
+        head = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        head |= {"idempotency-key": name} if name else {}
+        ends, pause = anyio.current_time() + self.patience, _FIRST_LOOK
+        async with httpx2.AsyncClient(base_url=self.url, headers=head, timeout=30) as client:
+            while True:
+                try:
+                    answer = await client.request(method, path, json=body)
+                    if answer.status_code not in _LATER:
+                        return _read(answer)
+                    said = f"it answers {answer.status_code}"
+                except httpx2.TransportError as error:
+                    said = str(error) or type(error).__name__
+                if anyio.current_time() > ends:
+                    raise RelayError(f"no answer from {self.url} for {self.patience:g} s: {said}")
+                await anyio.sleep(pause)
+                pause = min(2 * pause, _LAST_LOOK)
+
+
+def _read(answer: Any) -> Any:
+    try:
+        data = answer.json()
+    except ValueError:
+        raise RelayError(f"the answer is not JSON: HTTP {answer.status_code}") from None
+    if answer.is_error:
+        error = data.get("error", {})
+        raise RelayError(f"{error.get('message', answer.status_code)} [{error.get('code')}]")
+    return data
+
+
+def _checked(turn_id: str) -> str:
+    """Return a turn id as part of a path. Raises ``RelayError``: not a turn id, so it could name another route."""
+    try:
+        shard_of(turn_id)
+    except ValueError as error:
+        raise RelayError(str(error)) from None
+    return quote(turn_id, safe="")
+
+
+def task_of(turn: Mapping[str, Any]) -> TurnTask:
+    """A turn's record as a task."""
+    word = turn.get("outcome") or turn["state"]
+    status = _STATUS.get(word, "failed" if turn.get("outcome") else "working")
+    error = (turn.get("error") or {}).get("message", "")
+    if status == "input_required":
+        error = "a person has to decide about this turn, in the installation's inbox"
+    return TurnTask(
+        turn_id=turn["turn_id"],
+        session_id=turn["session_id"],
+        status=status,
+        attempts=turn["attempt"],
+        answer=turn["response"] if status == "completed" else "",
+        error=error,
+    )
+
+
+class TurnTools:
+    """The tools. ``model`` is asked where a call names none; ``wait``: how long a call waits by default, in seconds."""
+
+    def __init__(self, relay: RelayAccess, model: str, wait: float) -> None:
+        self._relay, self._model, self._wait = relay, model, wait
+        self._process = secrets.token_hex(16)
+
+    def name_of(self, request: Any) -> str:
+        """The key of a call: the model's own name of it, else this process's number of it."""
+        meta = request.meta if isinstance(request.meta, Mapping) else {}
+        named = str(meta.get(_CALL_ID) or f"{self._process}:{request.request_id}")
+        return f"mcp-{hashlib.sha256(named.encode()).hexdigest()[:40]}"
+
+    async def submit(
+        self, request: Any, progress: Any, message: str, model: str, session: str, key: str, wait: float | None
+    ) -> TurnTask:
+        """Submit a turn, and wait for its end."""
+        return await self.followed(await self.submitted(request, message, model, session, key), progress, wait)
+
+    async def submitted(self, request: Any, message: str, model: str, session: str, key: str) -> str:
+        """Submit a turn; returns its id."""
+        body: dict[str, Any] = {"model": model or self._model, "messages": [{"role": "user", "content": message}]}
+        body |= {"session_id": session} if session else {}
+        turn = await self._relay.ask(
+            "POST", "/v1/turns", body, f"mcp-{quote(key, safe='')}" if key else self.name_of(request)
+        )
+        return str(turn["turn_id"])
+
+    async def turn(self, turn_id: str) -> dict[str, Any]:
+        """The turn's record."""
+        found: dict[str, Any] = await self._relay.ask("GET", f"/v1/turns/{_checked(turn_id)}")
+        return found
+
+    async def followed(self, turn_id: str, progress: Any, wait: float | None) -> TurnTask:
+        """The task after it ended, needs a person, or the time to wait is over."""
+        ends, pause, looks = anyio.current_time() + (self._wait if wait is None else wait), _FIRST_LOOK, 0
+        while True:
+            task = task_of(await self.turn(turn_id))
+            if task["status"] != "working" or anyio.current_time() > ends:
+                return task
+            looks += 1
+            await progress(looks, message=f"{turn_id}: attempt {task['attempts']}" if task["attempts"] else turn_id)
+            await anyio.sleep(pause)
+            pause = min(1.5 * pause, _LAST_LOOK)
+
+    async def cancel(self, turn_id: str) -> TurnTask:
+        """Cancel a turn; once more changes nothing."""
+        await self._relay.ask("POST", f"/v1/turns/{_checked(turn_id)}/cancel")
+        return task_of(await self.turn(turn_id))
+
+    async def decide(self, turn: Mapping[str, Any], decision: str) -> None:
+        """Answer what this turn asks a person, unless it has gone on meanwhile."""
+        body = {"decision": decision, "parked_at": turn["parked_at"]}
+        try:
+            await self._relay.ask("POST", f"/v1/inbox/{_checked(turn['turn_id'])}/decision", body)
+        except RelayError as error:
+            if "[turn_not_parked]" not in str(error):
+                raise

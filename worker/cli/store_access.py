@@ -1,0 +1,69 @@
+"""Commands' access to the store: by a client of the settings, as somebody, about a span of time."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from api_client.contract.settings import Settings, load, require_store
+from worker.logs import configure_logging
+
+if TYPE_CHECKING:
+    from api_client.client import TurnsClient
+
+
+Result = TypeVar("Result")
+
+
+def with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
+    """Run a coroutine with a client, of the settings in the environment where none are given."""
+    settings = settings or require_store(load())
+    configure_logging(replace(settings, log_level="warning"))
+
+    async def checked(client: TurnsClient) -> Result:
+        await client.store.require_shards()
+        return await action(client)
+
+    return asked(settings, checked)
+
+
+def asked(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
+    """Run a coroutine with a client, whatever the store's number of shards is."""
+    import asyncio
+
+    from api_client.client import TurnsClient  # loads all of the core: what asks nothing goes without it
+
+    async def run() -> Result:
+        async with TurnsClient(settings) as client:
+            return await action(client)
+
+    return asyncio.run(run())
+
+
+def whoami() -> str:
+    """Return who acts on the command line, for the audit log."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a user without a name, as in containers
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def span(_ctx: click.Context, _param: click.Parameter, value: str) -> float:
+    """Read an option that is a span of time."""
+    from api_client.figures.spans import seconds_of
+
+    try:
+        return seconds_of(value) if value else 0.0
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def since_option(default: str, meaning: str = "How far back.") -> Callable[[Any], Any]:
+    """The option ``--since``, a span of time in seconds."""
+    return click.option("--since", callback=span, default=default, metavar="SPAN", show_default=True, help=meaning)

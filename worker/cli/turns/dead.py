@@ -1,0 +1,96 @@
+"""``turns dead``: turns that took down their workers too often, and what to do about them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.errors import NotFinished
+from api_client.contract.events import Event
+from api_client.contract.turn import Outcome, Turn
+from api_client.history import Death, deaths
+from api_client.workers.reports import read_exits
+from worker.cli.output import json_option, moment, one_line, write_json, write_list
+from worker.cli.store_access import with_client
+from worker.cli.turns.actions import act_on_one, drop
+from worker.cli.turns.listing import turn_argument
+from worker.cli.turns.timeline import Timeline
+
+
+@click.group()
+def dead() -> None:
+    """Dead letters: turns that took down their workers again and again, the last time alone.
+
+    They stay until they are dropped. `show` tells their whole history; `replay` submits them again, as a new turn.
+    """
+
+
+dead.add_command(drop)
+
+
+@dead.command("list")
+@json_option
+def list_dead(as_json: bool) -> None:
+    """List the dead letters, oldest first."""
+
+    async def read(client: TurnsClient) -> list[tuple[Turn, list[Death]]]:
+        exits = await read_exits(client.store)
+        return [
+            (turn, deaths((await client.reader.outline(turn.turn_id)).events, exits))
+            for turn in await client.dead_letters.all()
+        ]
+
+    turns = with_client(read)
+    data = [{**turn.to_dict(), "deaths": [asdict(each) for each in died]} for turn, died in turns]
+    rows = (
+        (
+            turn.turn_id,
+            moment(turn.finished_at),
+            str(turn.delivery),
+            one_line("; ".join(map(_words_of, died)), 160),
+            one_line(turn.request.session_id, 40),
+            one_line(turn.request.prompt, 60),
+        )
+        for turn, died in turns
+    )
+    head = ("turn", "given up", "deliveries", "died with", "session", "message")
+    write_list(as_json, data, "no dead letters", head, rows)
+
+
+@dead.command("show")
+@turn_argument()
+@json_option
+def show_dead(turn_id: str, as_json: bool) -> None:
+    """Show the whole history of a dead letter, event by event."""
+
+    async def events(client: TurnsClient) -> tuple[list[Event], list[Death]]:
+        found = [event async for event in client.reader.follow(turn_id) if event is not None]
+        return found, deaths(found, await read_exits(client.store))
+
+    found, died = with_client(events)
+    if as_json:
+        write_json([event.to_dict() for event in found])
+        return
+    timeline = Timeline()
+    for event in found:
+        timeline.show(event)
+    for each in died:
+        click.echo(f"delivery {each.delivery} died with {one_line(_words_of(each))}")
+
+
+def _words_of(death: Death) -> str:
+    """A death on one line: who died, at what, of what."""
+    return f"{death.worker or 'unknown'} while {death.during}: {death.cause or 'nobody saw why'}"
+
+
+@dead.command("replay", short_help="Submit a dead letter again.")
+@turn_argument()
+@json_option
+def replay_dead(turn_id: str, as_json: bool) -> None:
+    """Submit a dead letter again as a new turn, and take it off the list. Twice makes one new turn."""
+    turn = with_client(lambda client: client.reader.get(turn_id))
+    if turn.outcome is not Outcome.DEAD:
+        raise NotFinished(turn_id, "is not a dead letter: `turns replay` replays it")
+    act_on_one("replay", turn_id, as_json)

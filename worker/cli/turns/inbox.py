@@ -1,0 +1,141 @@
+"""``turns inbox``: turns that wait for a person, and what the person decides."""
+
+from __future__ import annotations
+
+import click
+
+from api_client.client import TurnsClient
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.errors import BadRequest
+from api_client.contract.escalation import DecisionKind
+from api_client.contract.issue import read_issues
+from api_client.contract.turn import Turn, TurnState
+from api_client.turns.proposal import proposal
+from worker.cli.output import json_option, moment, one_line, safe, write_json, write_list, write_said, write_table
+from worker.cli.store_access import whoami, with_client
+from worker.cli.text_input import read_text
+from worker.cli.turns.listing import turn_argument
+from worker.cli.turns.timeline import Timeline, issue_lines
+
+
+@click.group()
+def inbox() -> None:
+    """Turns that were handed to a person: every attempt failed its checks.
+
+    Nothing happens to them until somebody decides, or their time-out does. `show` shows what there is to decide.
+    """
+
+
+@inbox.command("list")
+@json_option
+def list_inbox(as_json: bool) -> None:
+    """List the turns that wait, the longest waiting first."""
+    turns = with_client(lambda client: client.inbox.parked())
+    rows = (
+        (turn.turn_id, moment(turn.parked_at), moment(turn.decide_by), turn.decide_default, one_line(_what(turn), 60))
+        for turn in turns
+    )
+    data, head = [turn.to_dict() for turn in turns], ("turn", "since", "until", "then", "what")
+    write_list(as_json, data, "nothing waits for a decision", head, rows)
+
+
+def _what(turn: Turn) -> str:
+    phase, asked = turn.request.phase, turn.asked
+    if asked and turn.state is TurnState.PARKED:
+        return f"may the agent do this? {asked.tool} (turns inbox show)"
+    return f"phase {phase['id']} of {turn.request.directory}" if phase else turn.request.prompt
+
+
+@inbox.command(short_help="Show what there is to decide.")
+@turn_argument()
+@json_option
+def show(turn_id: str, as_json: bool) -> None:
+    """Show what there is to decide on: the result an approval accepts, and what was found in it."""
+
+    async def both(client: TurnsClient) -> tuple[Turn, list[AttemptRecord]]:
+        return await client.reader.get(turn_id), await client.reader.attempts(turn_id)
+
+    turn, attempts = with_client(both)
+    found = proposal(turn, attempts)
+    if as_json:
+        write_json({**turn.to_dict(), **found})
+        return
+    rows: list[tuple[str, ...]] = [
+        ("turn", turn.turn_id),
+        ("state", turn.state.value),
+        ("what", one_line(_what(turn))),
+    ]
+    if turn.decide_by:
+        rows.append(("until", f"{moment(turn.decide_by)}, then {turn.decide_default}"))
+    if turn.decision:
+        rows.append(("decided", f"{turn.decision.kind} by {one_line(turn.decision.who)}"))
+    if (asked := turn.asked) and turn.state is TurnState.PARKED:
+        rows += [("who answers", asked.who), ("tool", one_line(asked.tool))]
+        rows += [(one_line(name), safe(value)) for name, value in asked.arguments.items()]
+    write_table(rows)
+    if best := found["proposal"]:
+        timeline = Timeline()
+        click.echo(f"\nattempt {best['attempt']}:")
+        for line in issue_lines(read_issues(best["issues"])):
+            timeline.write(line)
+        if best["files"]:
+            click.echo(f"\nfiles: {safe(best['files'])}")
+        click.echo(f"\n{safe(best['text'])}")
+
+
+@inbox.command()
+@turn_argument()
+@click.option("--note", default="", help="Why; kept in the turn's record.")
+@json_option
+def approve(turn_id: str, note: str, as_json: bool) -> None:
+    """Accept the result as `show` shows it. The turn ends as passed_by_human."""
+    _decide(turn_id, DecisionKind.APPROVE, as_json, note=note)
+
+
+@inbox.command(short_help="Accept your own text or files.")
+@turn_argument()
+@click.option(
+    "--text",
+    "file",
+    type=click.Path(dir_okay=False, allow_dash=True),
+    help="File with the answer that counts; - is stdin.",
+)
+@click.option("--note", default="", help="Why; kept in the turn's record.")
+@json_option
+def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
+    """Accept your own result: the text of a file, or, of a phase, its files as you left them.
+
+    `turns inbox show` says where the files of a phase are. The turn ends as passed_by_human.
+    """
+    text = read_text(file) if file is not None else ""
+    if file is not None and not text.strip():
+        raise BadRequest(f"{file} is empty: nothing would be the answer", param="text")
+    try:
+        _decide(turn_id, DecisionKind.EDIT, as_json, note=note, text=text)
+    except BadRequest as error:
+        if error.param == "text" and file is None:  # a chat's turn, whose answer is a text
+            raise click.UsageError("which text counts instead? add --text FILE; - reads standard input") from None
+        raise
+
+
+@inbox.command()
+@turn_argument()
+@click.option("--note", required=True, help="What the agent reads.")
+@json_option
+def retry(turn_id: str, note: str, as_json: bool) -> None:
+    """Have the agent try again, with your note. If it fails again, the turn comes back here."""
+    _decide(turn_id, DecisionKind.RETRY, as_json, note=note)
+
+
+@inbox.command()
+@turn_argument()
+@click.option("--note", default="", help="Why; the turn's user reads it.")
+@json_option
+def reject(turn_id: str, note: str, as_json: bool) -> None:
+    """Accept nothing. The turn ends as failed."""
+    _decide(turn_id, DecisionKind.REJECT, as_json, note=note)
+
+
+def _decide(turn_id: str, kind: DecisionKind, as_json: bool, *, note: str, text: str = "") -> None:
+    turn = with_client(lambda client: client.inbox.decide(turn_id, kind, by=whoami(), note=note, text=text))
+    write_said(as_json, turn.to_dict(), f"{kind.value}: {turn_id} goes on")

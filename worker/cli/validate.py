@@ -1,0 +1,174 @@
+"""``turns validate``: rules over saved answers and ADRs, without a turn.
+
+A rule writer's inner loop, and a linter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from api_client.contract.offered import offered_validators
+from api_client.contract.settings import load
+from worker.cli import NO
+from worker.cli.output import json_option, one_line, safe, write_json
+from worker.cli.policy import chosen_by, read_file
+from worker.cli.text_input import read_text, root_option
+from worker.enforcement import (
+    CODES,
+    Policy,
+    ResponseValidator,
+    Severity,
+    UnknownValidatorError,
+    ValidationIssue,
+    build_validators,
+    demote,
+    examine,
+)
+from worker.enforcement.child import isolated
+from worker.enforcement.policies import Subject
+from worker.enforcement.rules.codes import RULE_CODES
+from worker.external import provide
+
+FORMATS = ("text", "json", "sarif", "github")
+
+#: A file and what was found in it.
+Judged = Sequence[tuple[str, Sequence[ValidationIssue]]]
+
+
+def write(judged: Judged, form: str) -> None:
+    """Write what was found in one of ``FORMATS``."""
+    {"text": _text, "json": _json, "sarif": _sarif, "github": _github}[form](judged)
+
+
+def _text(judged: Judged) -> None:
+    for file, issues in judged:
+        if not issues:
+            click.echo(f"{safe(file)}: ok")
+        for issue in issues:
+            click.echo(f"{safe(file)}:{issue.line or 1}: {issue.severity} {issue.code}: {one_line(issue.message)}")
+            click.echo(f"    fix: {one_line(issue.fix_hint)}")
+
+
+def _json(judged: Judged) -> None:
+    write_json(
+        [
+            {
+                "file": file,
+                "valid": not any(issue.is_error for issue in issues),
+                "issues": [issue.to_dict() for issue in issues],
+            }
+            for file, issues in judged
+        ]
+    )
+
+
+def _sarif(judged: Judged) -> None:
+    codes = dict.fromkeys(issue.code for _, issues in judged for issue in issues)
+    driver = {
+        "name": "helix-turns",
+        "rules": [{"id": code, "shortDescription": {"text": _when(code)}} for code in codes],
+    }
+    results = [_result(file, issue) for file, issues in judged for issue in issues]
+    write_json(
+        {
+            "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+            "version": "2.1.0",
+            "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
+        }
+    )
+
+
+def _when(code: str) -> str:
+    known: Mapping[str, Any] = {**CODES, **RULE_CODES}
+    return known[code].when if code in known else code
+
+
+def _result(file: str, issue: ValidationIssue) -> dict[str, Any]:
+    place = {"artifactLocation": {"uri": file}, "region": {"startLine": issue.line or 1}}
+    return {
+        "ruleId": issue.code,
+        "level": "error" if issue.severity is Severity.ERROR else "warning",
+        "message": {"text": f"{issue.message}. {issue.fix_hint}"},
+        "locations": [{"physicalLocation": place}],
+    }
+
+
+def _github(judged: Judged) -> None:
+    for file, issues in judged:
+        for issue in issues:
+            place = f"file={_escaped(file, ',:')},line={issue.line or 1},title={issue.code}"
+            click.echo(f"::{issue.severity} {place}::{_escaped(f'{issue.message}. {issue.fix_hint}')}")
+
+
+def _escaped(text: str, more: str = "") -> str:
+    """As workflow commands want it: percent signs and line ends, in properties colons and commas too."""
+    return "".join(f"%{ord(char):02X}" if char in f"%\r\n{more}" else char for char in safe(text))
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=click.Path(dir_okay=False, allow_dash=True))
+@root_option("The project that paths in ADRs are relative to.")
+@click.option(
+    "--validator",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Use this offered one instead of the active ones; may be given several times.",
+)
+@click.option("--policy", "policy_file", metavar="FILE", help="Use the rules of this policy file.")
+@click.option("--model", default="", metavar="NAME", help="With --policy: judge as a turn of this model.")
+@click.option(
+    "--locale", type=click.Choice(["de", "en"]), default="en", show_default=True, help="Language of messages."
+)
+@click.option("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True, help="How to write.")
+@json_option
+def validate(
+    files: tuple[str, ...],
+    root: Path,
+    names: tuple[str, ...],
+    policy_file: str | None,
+    model: str,
+    locale: str,
+    form: str,
+    as_json: bool,
+) -> None:
+    """Judge files with rules, without a turn. `-` reads from standard input.
+
+    Without --validator and --policy the active validators (HELIX_VALIDATORS) judge. A file named ADR-* needs no step
+    marker, as in a turn. Rules in shadow are left out. Exit codes: 0 nothing wrong, 1 errors, 2 used wrongly.
+    """
+    if names and policy_file:
+        raise click.UsageError("--validator and --policy exclude each other")
+    provide()
+    if policy_file:
+        chosen = chosen_by(read_file(policy_file), Subject(model=model), root=root, locale=locale)
+        validators, policy, locale = chosen.validators, chosen.policy, chosen.policy.locale
+    else:
+        validators, policy = _named(names, root, locale), Policy()
+    with isolated(validators) as guarded:
+        judged = [(file, demote(_judge(file, guarded, locale, named=bool(names)), policy)) for file in files]
+    write(judged, "json" if as_json else form)
+    if any(issue.is_error for _, issues in judged for issue in issues):
+        raise click.exceptions.Exit(NO)
+
+
+def _named(names: tuple[str, ...], root: Path, locale: str) -> tuple[ResponseValidator, ...]:
+    chosen = list(dict.fromkeys(names)) or load().validators
+    for name in chosen:
+        if name not in offered_validators():
+            where = "--validator" if names else "HELIX_VALIDATORS"
+            raise click.BadParameter(str(UnknownValidatorError(name, offered_validators())), param_hint=where)
+    return build_validators(chosen, root=root, locale=locale)
+
+
+def _judge(
+    file: str, validators: Sequence[ResponseValidator], locale: str, *, named: bool
+) -> Sequence[ValidationIssue]:
+    text = read_text(file)
+    is_adr = Path(file).name.upper().startswith("ADR-")
+    judging = [each for each in validators if named or not (is_adr and each.name == "step_marker")]
+    return examine(text, judging, {"locale": locale, "expect_adr": is_adr})

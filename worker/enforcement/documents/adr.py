@@ -1,0 +1,270 @@
+"""ADRs in a text: where they begin and end, their header, their sections.
+
+An ADR is found by its header (front matter with ``adr_id``, anywhere outside code), or by its heading ``# ADR-``
+with a number, in the text itself or in a ```markdown fence. Rules (``---``) and code blocks are not headers.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from worker.enforcement.documents.content import content
+from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
+from worker.enforcement.documents.outline import BOM, CodeFence, Heading, Outline, outline, undented
+
+#: More ADRs than this in one text are not an answer; the text is rejected, not judged in part.
+MAX_ADRS = 20
+
+#: Enough to see which language an ADR is written in.
+_NAME_CHARS = 60
+_FIRST_LINES = 200
+
+_ADR_ID = re.compile(r"[ {]{0,2}[\"']?adr_id[\"']?\s*:")
+_KEY = re.compile(r"[ {?\"']{0,3}\w[\w .-]{0,60}[\"']?\s*:")
+_TITLE = re.compile(r"ADR-\d[\w.]{0,20}(.*)")
+#: A heading that says no more than this after the number is over a text about an ADR: ``# ADR-038: Summary``.
+_ABOUT = frozenset({
+    "zusammenfassung", "kurzfassung", "überblick", "übersicht", "stand", "summary", "overview", "review", "recap",
+})  # fmt: skip
+_HEADING = re.compile(r"#{1,6}[ \t]+\S")
+#: A line that a YAML header may have: a key, an entry, a comment, something indented or in brackets.
+_YAML_LINE = re.compile(r"[ \t]+\S|-[ \t]|#|[\[\]{}]|[\w\"'?.-][^:]{0,60}:(?:\s|$)")
+#: What is where a text is to be filled in: ``<Titel>``, ``[Beschreibung]``, ``{{ name }}``, ``...``, ``NNN``.
+_PLACE = (
+    r"(?:<[^<>]{1,120}>|\[[^\[\]]{1,120}\]|\([^()]{1,120}\)|\{\{?[^{}]{1,120}\}?\}"
+    r"|\*[^*]{1,120}\*|_[^_]{1,120}_|\.{3}|…|[Xx]{2,8}|[Nn]{3,8}|TODO|TBD|\?{1,8})"
+)
+_PLACE_LINE = re.compile(rf"[ \t]*(?:(?:[-*+]|\d{{1,9}}[.)])[ \t]+)?(?:\[[ xX]\][ \t]+)?{_PLACE}[.:]?[ \t\r]*$")
+_PLACE_FIELD = re.compile(rf"[ \t]*[\w-]{{1,40}}[ \t]*:[ \t]+[\"']?(?:ADR-)?{_PLACE}[\"']?[ \t\r]*(?:#.*)?$")
+_PLACE_TITLE = re.compile(rf"ADR-\d+[ \t]*[:–—-][ \t]*{_PLACE}$")
+NOT_CLOSED = "no --- line after it"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A section: its title as written, the lines of its heading and after its last (from 0), its heading's level."""
+
+    title: str
+    line: int
+    end: int
+    level: int = 2
+
+
+@dataclass(slots=True)
+class Adr:
+    """One ADR. Lines count from 0 in ``out``; ``first_line`` is where that text begins in the answer.
+
+    Attributes:
+        start, end: its lines. header: the lines between its ``---`` lines, None without a header.
+        root: the header's YAML, None when it is empty, missing or broken. error: what broke it.
+        offset: character in the answer at which the text begins; -1 when the text is indented there (no edits then).
+        closed: False for a header without its second ``---``. fenced: the text is that of a ```markdown fence.
+    """
+
+    out: Outline
+    start: int
+    end: int
+    header: tuple[int, int] | None
+    first_line: int = 0
+    offset: int = 0
+    root: Node | None = None
+    error: HeaderError | None = None
+    sections: list[Section] = field(default_factory=list)
+    closed: bool = True
+    fenced: bool = False
+
+    @property
+    def header_lines(self) -> tuple[int, int]:
+        """The header's lines with those that read ``---``; none at the ADR's start without a header."""
+        if self.header is None:
+            return self.start, self.start
+        return self.header[0] - 1, self.header[1] + self.closed
+
+    @property
+    def yaml_text(self) -> str:
+        """The text between the header's ``---`` lines."""
+        begin, end = self.header or (0, 0)
+        return "".join(f"{line}\n" for line in self.out.lines[begin:end])
+
+    @property
+    def titled(self) -> bool:
+        """True when it has a heading of level 1."""
+        return any(heading.level == 1 and self.start <= heading.line < self.end for heading in self.out.headings)
+
+    @property
+    def name(self) -> str:
+        """Its number from the header, else its title; at most 60 characters, empty when it has neither."""
+        node = self.root.get("adr_id") if self.root is not None and self.root.kind == "mapping" else None
+        if node is not None and node.kind == "scalar" and node.value.strip():
+            return f"ADR-{node.value.strip().removeprefix('ADR-')}"[:_NAME_CHARS]
+        titles = (h.title for h in self.out.headings if h.level == 1 and self.start <= h.line < self.end)
+        return next(titles, "").strip()[:_NAME_CHARS]
+
+    @property
+    def prose(self) -> str:
+        """The first lines behind the header."""
+        begin = self.header[1] + 1 if self.header else self.start
+        return "\n".join(self.out.lines[begin : min(self.end, begin + _FIRST_LINES)])
+
+    def char_of(self, line: int) -> int:
+        """The character of the answer at which a line of this text begins, behind a byte order mark."""
+        if line == 0:
+            return self.offset + self.out.lines[0].startswith(BOM)
+        return self.offset + sum(len(before) + 1 for before in self.out.lines[:line])
+
+    def line_of(self, line: int) -> int:
+        """The line of the answer, from 1, of a line of this text."""
+        return self.first_line + line + 1
+
+    def header_line(self, line: int) -> int:
+        """The line of the answer, from 1, of a line of the header's YAML."""
+        return self.line_of((self.header or (self.start, 0))[0] + line)
+
+
+def header_end(lines: Sequence[str], number: int) -> int:
+    """The line after the ADR header whose opening ``---`` is line ``number``; 0 when that is only a rule.
+
+    A header names ``adr_id``, or is right before a ``# ADR-`` heading and is YAML data rather than prose. One that
+    has no second ``---`` ends before the first line that is blank or no YAML.
+    """
+    close = next((n for n in range(number + 1, len(lines)) if lines[n].rstrip() == "---" and lines[n][0] == "-"), 0)
+    body = lines[number + 1 : close or len(lines)]
+    if not close or _runs_into_the_text(body):
+        end = _open_end(body)
+        return number + 1 + end if end else 0
+    if any(_ADR_ID.match(line) for line in body):
+        return close + 1 if _starts_with_key(body) else 0
+    if any(_is_heading(line) for line in body):
+        return 0
+    following = next((line for line in lines[close + 1 : close + 20] if line.strip()), "")
+    return close + 1 if following.startswith("# ") and is_title(following[2:]) and _is_data("\n".join(body)) else 0
+
+
+def _starts_with_key(body: Sequence[str]) -> bool:
+    content = (line for line in body if line.strip() and not line.lstrip().startswith("#"))
+    return bool(_KEY.match(next(content, "")))
+
+
+def _runs_into_the_text(body: Sequence[str]) -> bool:
+    """True when the next ``---`` is a rule of the text: behind a blank line there is more than YAML before it."""
+    blank = next((n for n, line in enumerate(body) if not line.strip()), len(body))
+    rest = (line for line in body[blank:] if line.strip())
+    return any(_HEADING.match(line) or not _YAML_LINE.match(line) for line in rest) and not _is_data("\n".join(body))
+
+
+def _open_end(body: Sequence[str]) -> int:
+    """Count the lines of a header that nobody closed; 0 when these are not one: it has adr_id and another key."""
+    end = next((n for n, line in enumerate(body) if not _YAML_LINE.match(line) or _is_heading(line)), len(body))
+    keys = sum(1 for line in body[:end] if _KEY.match(line) and line[0] not in " #")
+    named = any(_ADR_ID.match(line) for line in body[:end])
+    return end if named and keys > 1 and _starts_with_key(body[:end]) else 0
+
+
+def _is_heading(line: str) -> bool:
+    """True for a heading of the text below a header; any other line with ``#`` is a comment in it."""
+    return bool(_HEADING.match(line)) and (line.startswith("##") or is_title(line.lstrip("# \t")))
+
+
+def is_title(title: str) -> bool:
+    """True for the heading of an ADR: it has a number, and does not only announce a text about that ADR."""
+    found = _TITLE.match(title)
+    return found is not None and found[1].strip(" \t:–—-.").casefold() not in _ABOUT
+
+
+def _is_data(text: str) -> bool:
+    try:
+        root = read_header(text)
+    except HeaderError:
+        return False
+    return root is None or root.kind != "scalar" or not any(char.isspace() for char in root.value)
+
+
+def find_adrs(out: Outline, starts: Sequence[int]) -> list[Adr]:
+    """The ADRs of a text, in its order: those in the text itself, and those in ```markdown fences outside of them.
+
+    ``out`` was made with ``header_end``; ``starts`` says where each line begins, in characters.
+    """
+    found = list(_plain_adrs(out))
+    first = found[0].start if found else len(out.lines)  # an ADR goes to the next one or to the end of the text
+    for fence in out.fences:
+        if fence.is_document and fence.start < first:
+            found += _fenced_adrs(out, fence, starts)
+            if len(found) > MAX_ADRS:
+                break
+    return sorted(found, key=lambda adr: adr.first_line + adr.start)
+
+
+def _plain_adrs(out: Outline) -> Iterator[Adr]:
+    closed = {start: end > start + 1 and out.lines[end - 1].rstrip() == "---" for start, end in out.headers}
+    begins: list[tuple[int, tuple[int, int] | None]] = [
+        (start, (start + 1, end - closed[start])) for start, end in out.headers
+    ]
+    titles = [h.line for h in out.headings if h.level == 1 and h.top and is_title(h.title)]
+    owned = {titles[at] for _, end in out.headers if (at := bisect_left(titles, end)) < len(titles)}
+    begins += [(line, None) for line in titles if line not in owned]
+    begins.sort(key=lambda begin: begin[0])
+    if not begins:
+        return
+    ends = [start for start, _ in begins[1:]] + [len(out.lines)]
+    begins, ends = begins[: MAX_ADRS + 1], ends[: MAX_ADRS + 1]
+    tops = [h for h in out.headings if h.top and h.level <= 3]
+    lines = [h.line for h in tops]
+    for (start, header), end in zip(begins, ends, strict=True):
+        adr = Adr(out, start, end, header, closed=closed.get(start, True))
+        adr.sections = list(_sections(tops[bisect_left(lines, start) : bisect_left(lines, end)], end))
+        if header:
+            try:
+                adr.root = read_header(adr.yaml_text)
+                if not adr.closed:
+                    raise HeaderError(NOT_CLOSED, header[1] - header[0] - 1)
+            except HeaderError as error:
+                adr.error = error
+        yield adr
+
+
+def _fenced_adrs(out: Outline, fence: CodeFence, starts: Sequence[int]) -> Iterator[Adr]:
+    first, last = fence.start + 1, fence.end - fence.closed
+    lines = undented(out.lines[first:last], fence.indent)
+    for adr in _plain_adrs(outline("\n".join(lines), header_end)):
+        adr.first_line, adr.fenced = first, True
+        adr.offset = -1 if fence.indent else starts[first]
+        yield adr
+
+
+def _sections(headings: Sequence[Heading], end: int) -> Iterator[Section]:
+    """The sections: headings of level 2, or of level 3 in an ADR that has none of level 2.
+
+    Each ends at the next heading of its level or above, or with the ADR.
+    """
+    own = 2 if any(heading.level == 2 for heading in headings) else 3
+    headings = [heading for heading in headings if heading.level <= own]
+    for heading, following in zip(headings, [*[h.line for h in headings[1:]], end], strict=bool(headings)):
+        if heading.level == own:
+            yield Section(heading.title, heading.line, following, own)
+
+
+def is_excerpt(adr: Adr) -> bool:
+    """True for an ADR in a fence that decides nothing.
+
+    That is one without a section and without content, as a header that is shown; or one whose content is all place
+    holders. An ADR outside of fences, and one with a single line of real content, is never an excerpt.
+    """
+    if not adr.fenced:
+        return False
+    body = adr.header_lines[1] if adr.header else adr.start
+    filled = False
+    for _, line in content(adr.out, body, adr.end):
+        if not _PLACE_LINE.match(line):
+            return False
+        filled = True
+    return filled or not adr.sections or _has_place_holder(adr)
+
+
+def _has_place_holder(adr: Adr) -> bool:
+    titles = (h.title for h in adr.out.headings if adr.start <= h.line < adr.end and h.level == 1)
+    return any(_PLACE_FIELD.match(line) for line in adr.yaml_text.split("\n")) or any(
+        _PLACE_TITLE.match(t) for t in titles
+    )

@@ -1,0 +1,111 @@
+"""The visible content of a part of a Markdown text: no comments, headings, rules, and characters without a width."""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from bisect import bisect_left
+from collections.abc import Iterator
+
+from worker.enforcement.documents.outline import Outline, lines_of
+
+_COMMENT = re.compile(r"<!--.*?-->")
+#: A longer line means nothing but itself.
+_MAX_PLACE = 500
+#: A line that represents text somewhere else: "(unverändert)", "[rest as before]", "...", "TODO".
+_PLACEHOLDER = re.compile(
+    r"[\s(\[{<*_`~.\u2026>!-]{0,20}(?:"
+    r"(?:(?:der |die |das |the )?(?:rest|inhalt|content|text|section|abschnitt|alles|all)\b.{0,60})?"
+    r"\b(?:unverändert|unchanged|wie (?:oben|bisher|gehabt|zuvor|vorher)|as (?:above|before)|same as (?:above|before)"
+    r"|siehe oben|see above|bleibt(?: so| gleich)?|omitted|ausgelassen|gekürzt|truncated)\b.{0,40}"
+    r"|todo\b.{0,60}|tbd|tba|folgt|wird ergänzt|to be added|n/?a|xxx|platzhalter|placeholder"
+    r")?[\s)\]}>*_`~.\u2026!-]{0,20}$",
+    re.IGNORECASE,
+)
+#: A line that says that text was left out here: "(unverändert)", "[… rest as before …]", "<!-- unchanged -->".
+_LEFT_OUT = re.compile(
+    r"[ \t*_>-]{0,8}(?:[(\[{\u2026]|\.{3}|<!--|\*|_).{0,100}"
+    r"\b(?:unverändert|unchanged|wie (?:oben|bisher|gehabt|zuvor|vorher)|as (?:above|before)|siehe oben|see above"
+    r"|omitted|ausgelassen|gekürzt|truncated)\b.{0,60}(?:[)\]}\u2026*_]|\.{3}|-->)[ \t\r]{0,8}$",
+    re.IGNORECASE,
+)
+_ANY_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
+_INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
+
+
+def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
+    """The lines ``start`` up to, not including, ``end`` that show something: their numbers from 0, and what they show.
+
+    Fenced code is content as it is.
+    """
+    first, last = (bisect_left(out.headings, line, key=lambda heading: heading.line) for line in (start, end))
+    headings = {heading.line for heading in out.headings[first:last]}
+    first, last = (bisect_left(out.fences, line, key=lambda fence: fence.start) for line in (start, end))
+    fenced = lines_of((max(fence.start, start), min(fence.end, end)) for fence in out.fences[max(first - 1, 0) : last])
+    hidden = _Comments(out.lines, end)
+    for number in range(start, end):
+        line = out.lines[number]
+        if number in fenced:
+            yield number, line
+            continue
+        if hidden.open or "<!--" in line:
+            line = hidden.take(number, line)
+        if number in headings or not line.strip("-*_= \t\r\xa0"):
+            continue
+        if line.isascii() or "".join(c for c in line if unicodedata.category(c) != "Cf").strip():
+            yield number, line
+
+
+class _Comments:
+    """Takes comments out of lines, one line after the other."""
+
+    def __init__(self, lines: list[str], end: int) -> None:
+        self.open = False
+        self._lines, self._end, self._last = lines, end, -1
+
+    def take(self, number: int, line: str) -> str:
+        """The line without what is in a comment."""
+        if self.open:
+            _, close, line = line.partition("-->")
+            if not close:
+                return ""
+            self.open = False
+        line = _COMMENT.sub("", line)
+        before, opening, _ = line.partition("<!--")
+        # One without an end goes to the end of the text when it starts its line (HTML block 2), else it is text.
+        self.open = bool(opening) and (not before.strip() or number < self._last_close(number))
+        return before if self.open else line
+
+    def _last_close(self, number: int) -> int:
+        if self._last < 0:
+            self._last = next((n for n in reversed(range(number, self._end)) if "-->" in self._lines[n]), 0)
+        return self._last
+
+
+def has_content(text: str) -> bool:
+    """True when a section's text is more than headings, rules, comments and what represents other text."""
+    for line in _ANY_COMMENT.sub("", text).split("\n"):
+        bare = _INVISIBLE.sub("", line).strip()
+        if bare.startswith("#") and bare.lstrip("#")[:1] in ("", " ", "\t"):
+            continue
+        if bare and len(bare) <= _MAX_PLACE and _PLACEHOLDER.match(bare):
+            continue
+        if bare and any(char.isalnum() for char in bare):
+            return True
+    return False
+
+
+def leaves_out(text: str) -> bool:
+    """True when a line of a section's text says that the rest of it is as before."""
+    return any(_LEFT_OUT.match(line) for line in text.split("\n") if len(line) <= _MAX_PLACE)
+
+
+def is_json(text: str) -> bool:
+    """True when a text is nothing but JSON."""
+    bare = text.strip()
+    bare = re.sub(r"\A`{3,}\w*\n|\n`{3,}\Z", "", bare) if bare.startswith("```") else bare
+    try:
+        return bare[:1] in ("{", "[") and isinstance(json.loads(bare), dict | list)
+    except (ValueError, RecursionError):
+        return False

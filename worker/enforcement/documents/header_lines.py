@@ -1,0 +1,343 @@
+"""An ADR's header edited where it is: keys put in or kept, entries moved, and no other byte changed.
+
+Source: ADR-038 section 4, fallback. Comments, quotes, order and line endings stay; an entry keeps its quotes and,
+in a block list, the comment behind it. Every edit is read again; when it does not say what was meant, nothing is
+edited.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from worker.enforcement.documents.frontmatter import HeaderError, Node, read_header
+from worker.enforcement.documents.part import FILES
+
+#: The order in which a missing key is put in; any other goes to the end.
+FIELDS = ("adr_id", "title", "status")
+#: The lists of ``files``.
+LISTS = frozenset(("create", "modify", "docs", "delete"))
+
+#: Characters from the first up to, not including, the second, and the text for their place.
+_Edit = tuple[int, int, str]
+_DASH = re.compile(r"([ ]*)-[ ]+")
+_FLOW_UNSAFE = re.compile(r"[,\[\]{}#]|: ")
+_KEY = re.compile(r"[\"']?([A-Za-z_][\w.-]{0,60})[\"']?\s{0,20}:(?=\s|$)")
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderEntry:
+    """A key of the top level with its value: the lines from ``start`` up to, not including, ``end``."""
+
+    key: str
+    start: int
+    end: int
+
+
+def blocks(yaml_text: str) -> dict[str, HeaderEntry]:
+    """The top keys of a header, also of a broken one, by name; the last one of a name counts."""
+    lines = yaml_text.split("\n")
+    starts = [(found[1], n) for n, line in enumerate(lines) if (found := _KEY.match(line))]
+    ends = [*[n for _, n in starts[1:]], len(lines)][: len(starts)]
+    return {
+        name: HeaderEntry(name, start, _trimmed(lines, start, end))
+        for (name, start), end in zip(starts, ends, strict=True)
+    }
+
+
+def mapping(yaml_text: str) -> Node | None:
+    """The header's mapping; None when it is not a mapping, or no YAML."""
+    try:
+        root = read_header(yaml_text)
+    except HeaderError:
+        return None
+    return root if root is not None and root.kind == "mapping" else None
+
+
+def by_lines(yaml_text: str) -> bool:
+    """True when each key of the header is in its own lines, so that one can be exchanged."""
+    root = mapping(yaml_text)
+    return root is not None and not root.flow and {name.value for name, _ in root.pairs} == set(blocks(yaml_text))
+
+
+def key_lines(yaml_text: str, key: str) -> str:
+    """The lines of one key and its value; empty without it, or when it has no value."""
+    root, found = mapping(yaml_text), blocks(yaml_text).get(key)
+    value = root.get(key) if root is not None else None
+    if found is None or value is None or value.null or (value.kind == "scalar" and not value.value.strip()):
+        return ""
+    return "\n".join(line.rstrip() for line in yaml_text.split("\n")[found.start : found.end])
+
+
+def with_key(yaml_text: str, key: str, lines: str) -> str | None:
+    """The header with these lines for a key: in the place of the old ones, else behind the fields before it.
+
+    None when another value would change with it, or the header cannot be edited by lines.
+    """
+    before, here = mapping(yaml_text), blocks(yaml_text)
+    if before is None or not by_lines(yaml_text):
+        return None
+    all_lines = yaml_text.split("\n")
+    old = here.get(key)
+    start, end = (old.start, old.end) if old else (_place(here, key, all_lines),) * 2
+    after = "\n".join([*all_lines[:start], lines, *all_lines[end:]])
+    root = mapping(after)
+    if root is None or root.get(key) is None:
+        return None
+    same = all(_value(root.get(k)) == _value(before.get(k)) for k in here if k != key)
+    return after if same and {name.value for name, _ in root.pairs} == {*here, key} else None
+
+
+def keeping(new: str, old: str) -> str | None:
+    """A new header with the keys of the old one that it lacks.
+
+    None when it lacks ``files``, and the old ones are not YAML by themselves.
+    """
+    lines = old.split("\n")
+    present = blocks(new)
+    for name, block in blocks(old).items():
+        if name in present:
+            continue
+        kept = "\n".join(lines[block.start : block.end])
+        longer = f"{new.rstrip()}\n{kept}"
+        if mapping(kept) is not None and mapping(longer) is not None:
+            new = longer
+        elif name == FILES:
+            return None
+    return new
+
+
+def with_lists_of(new: str, old: str, named: Iterable[int]) -> str | None:
+    """New lines of ``files`` in which each path is that the ``old`` ones have and no issue named (``named``, from 0).
+
+    Those are the new lines, with those lists of the old ones that they lack; None when another path would be lost.
+    """
+    lost = set(named)
+    before = list(_paths(old))
+    if not any(True for _ in _paths(new)) and before:
+        return None
+    for name, block in _lists(old).items():
+        if name in _lists(new) or any(line in lost for listed, line, _ in before if listed == name):
+            continue
+        inner = [line for line in new.split("\n")[1:] if line.strip()]
+        width = _depth(inner[0]) if inner else 2
+        lines = old.split("\n")[block.start : block.end]
+        new = "\n".join([new.rstrip(), *(" " * width + line[_depth(lines[0]) :] for line in lines)])
+    after = {path for _, _, path in _paths(new)}
+    return new if all(path in after for _, line, path in before if line not in lost) else None
+
+
+def _paths(files: str) -> Iterator[tuple[str, int, str]]:
+    """List, line and text of each entry below ``files``."""
+    root = mapping(files)
+    value = root.get(FILES) if root is not None else None
+    for name, entries in value.pairs if value is not None else ():
+        items = entries.items if entries.kind == "sequence" else [entries] if entries.kind == "scalar" else []
+        for item in items:
+            if item.kind == "scalar" and not item.null:
+                yield name.value, item.line, item.value
+
+
+def _lists(files: str) -> dict[str, HeaderEntry]:
+    """The lists below ``files``, where they stand in their own lines."""
+    first, *rest = files.split("\n")
+    inner = [line for line in rest if line.strip()]
+    if first.partition(":")[2].strip() or not inner:
+        return {}
+    depth = _depth(inner[0])
+    found = blocks("\n".join(["", *(line[depth:] if line[:depth].isspace() or not depth else "" for line in rest)]))
+    return {name: block for name, block in found.items() if name in LISTS}
+
+
+def _depth(line: str) -> int:
+    return len(line) - len(line.lstrip(" "))
+
+
+def _place(here: dict[str, HeaderEntry], key: str, lines: list[str]) -> int:
+    """The line before which a missing key goes."""
+    if key in FIELDS:
+        return max((here[name].end for name in FIELDS[: FIELDS.index(key)] if name in here), default=0)
+    last = max((block.end for block in here.values()), default=0)
+    return last or _trimmed(lines, 0, len(lines))
+
+
+def _trimmed(lines: list[str], start: int, end: int) -> int:
+    """The end of a block without the blank lines and comments behind it."""
+    while end > start + 1 and (not lines[end - 1].strip() or lines[end - 1].lstrip().startswith("#")):
+        end -= 1
+    return end
+
+
+def _value(node: Node | None) -> object:
+    """Return what shows that a value is the same; not walked, because aliases explode."""
+    return node and (node.kind, node.value, len(node.items), len(node.pairs))
+
+
+def move_entries(header: str, paths: set[str], *, source: str, target: str) -> str | None:
+    """The header (the YAML between the ``---`` lines) with entries of ``files.<source>`` moved to ``files.<target>``.
+
+    Entries that the target has already are only removed; it is made when it is missing or empty. None when the header
+    is written in a way that cannot be edited surely.
+    """
+    try:
+        lists = _Lists.read(header, source, target)
+        if lists is None:
+            return None
+        leaving = [item for item in lists.source.items if item.value in paths]
+        kept = [item.value for item in lists.source.items if item.value not in paths]
+        there = [item.value for item in lists.target.items] if lists.target else []
+        known = set(there)
+        first_of = {item.value: item for item in reversed(leaving) if item.value not in known}
+        arriving = [item for item in leaving if first_of.get(item.value) is item]
+        edits = [*_removals(header, lists, leaving), *(_arrivals(header, lists, arriving, target) if arriving else [])]
+        edited = _apply(header, edits)
+        after = _Lists.read(edited, source, target)
+    except (_Unsure, HeaderError):
+        return None
+    wanted = (kept, there + [item.value for item in arriving])
+    got = after and (
+        [i.value for i in after.source.items],
+        [i.value for i in after.target.items] if after.target else [],
+    )
+    return edited if got == wanted and after is not None and after.others == lists.others else None
+
+
+class _Unsure(Exception):
+    """The header is written in a way this module does not edit."""
+
+
+@dataclass(slots=True)
+class _Lists:
+    """The two lists with their keys, and the other keys there are."""
+
+    files: Node
+    source_key: Node
+    source: Node
+    target_key: Node | None
+    target: Node | None
+    others: tuple[list[str], list[str]]
+
+    @classmethod
+    def read(cls, header: str, source: str, target: str) -> _Lists | None:
+        root = read_header(header)
+        files = root.get("files") if root is not None else None
+        if root is None or files is None:
+            return None
+        pairs = {key.value: (key, value) for key, value in files.pairs}
+        if source not in pairs or len(pairs) != len(files.pairs):
+            return None
+        target_key, target_node = pairs.get(target, (None, None))
+        others = ([key.value for key, _ in root.pairs], [name for name in pairs if name != target])
+        return cls(files, *pairs[source], target_key, target_node, others)
+
+
+def _removals(text: str, lists: _Lists, leaving: Sequence[Node]) -> list[_Edit]:
+    """The edits that take entries out of the source list."""
+    items = lists.source.items
+    if lists.source.flow:
+        if len(leaving) == len(items):
+            return [(items[0].start, items[-1].end, "")]
+        return list(_flow_removals(items, leaving))
+    edits = [(*_entry_lines(text, item), "") for item in leaving]
+    if len(leaving) == len(items):
+        colon = text.index(":", lists.source_key.end) + 1
+        edits.append((colon, colon, " []"))
+    return edits
+
+
+def _flow_removals(items: Sequence[Node], leaving: Sequence[Node]) -> Iterator[_Edit]:
+    """Take entries out of ``[a, b]``, each with one of the commas around it."""
+    gone = {id(item) for item in leaving}
+    stays_before = False
+    for at, item in enumerate(items):
+        if id(item) not in gone:
+            stays_before = True
+        elif stays_before:
+            yield items[at - 1].end, item.end, ""
+        else:
+            yield item.start, items[at + 1].start, ""
+
+
+def _arrivals(text: str, lists: _Lists, arriving: Sequence[Node], target: str) -> list[_Edit]:
+    """The edits that put entries into the target list."""
+    eol = "\r\n" if "\r\n" in text else "\n"
+    node, key = lists.target, lists.target_key
+    if node is not None and node.kind == "sequence":
+        if node.flow:
+            at = node.items[-1].end if node.items else node.start + 1
+            return [(at, at, (", " if node.items else "") + _flow(text, arriving))]
+        indent = _dash(text, node.items[-1])
+        end = _entry_lines(text, node.items[-1])[1]
+        return [(end, end, _block(text, arriving, indent, eol))]
+    if node is not None and not node.null:
+        raise _Unsure
+    place = key or lists.source_key
+    if lists.files.flow:
+        if node is not None:
+            return [(node.start, node.end, f" [{_flow(text, arriving)}]")]
+        return [(place.start, place.start, f"{target}: [{_flow(text, arriving)}], ")]
+    margin = text[text.rfind("\n", 0, place.start) + 1 : place.start]
+    if margin.strip():
+        raise _Unsure
+    if node is not None:
+        edits: list[_Edit] = [(node.start, node.end, "")] if node.end > node.start else []
+        line_end = _line_end(text, place.end)
+        return [*edits, (line_end, line_end, _block(text, arriving, margin + _step(text, lists), eol))]
+    at = place.start - len(margin)
+    return [(at, at, f"{margin}{target}:{eol}" + _block(text, arriving, margin + _step(text, lists), eol))]
+
+
+def _step(text: str, lists: _Lists) -> str:
+    """Return how much deeper than their key the source's entries stand."""
+    if lists.source.flow:
+        return "  "
+    scalars = [item for item in lists.source.items if item.kind == "scalar"]
+    return " " * max(len(_dash(text, scalars[0])) - lists.source_key.column, 0)
+
+
+def _block(text: str, items: Sequence[Node], indent: str, eol: str) -> str:
+    """Entries as lines of a block list: the lines they had, moved to this indentation."""
+    lines = []
+    for item in items:
+        line = f"- {text[item.start : item.end]}"
+        if _DASH.fullmatch(text, text.rfind("\n", 0, item.start) + 1, item.start):
+            line = text[slice(*_entry_lines(text, item))].strip()
+        lines.append(f"{indent}{line}{eol}")
+    return "".join(lines)
+
+
+def _flow(text: str, items: Sequence[Node]) -> str:
+    """Entries as they stand between brackets: quoted where they must be."""
+    written = (
+        text[item.start : item.end] if not item.plain or not _FLOW_UNSAFE.search(item.value) else "" for item in items
+    )
+    return ", ".join(w or "'" + item.value.replace("'", "''") + "'" for w, item in zip(written, items, strict=True))
+
+
+def _dash(text: str, item: Node) -> str:
+    """The indentation of a block list's entry."""
+    found = _DASH.fullmatch(text, text.rfind("\n", 0, item.start) + 1, item.start)
+    if found is None or item.kind != "scalar":
+        raise _Unsure
+    return found[1]
+
+
+def _entry_lines(text: str, item: Node) -> tuple[int, int]:
+    """The lines of a block list's entry, line break included."""
+    _dash(text, item)
+    return text.rfind("\n", 0, item.start) + 1, _line_end(text, item.end)
+
+
+def _line_end(text: str, pos: int) -> int:
+    at = text.find("\n", pos)
+    return len(text) if at < 0 else at + 1
+
+
+def _apply(text: str, edits: Sequence[_Edit]) -> str:
+    pieces: list[str] = []
+    past = 0
+    for start, end, new in sorted(edits, key=lambda edit: edit[:2]):
+        pieces += [text[past:start], new]
+        past = max(past, end)
+    return "".join([*pieces, text[past:]])

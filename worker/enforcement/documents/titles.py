@@ -1,0 +1,109 @@
+"""Titles of sections: what a heading says without its mark-up, and which required section it names.
+
+Replies and judged answers are read by the same rules (docs/enforcement.md).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from types import MappingProxyType
+
+from api_client.contract.word_tables import table_beside
+
+_TITLES = table_beside(__file__)
+#: Titles that name a required section, by its name.
+SECTION_TITLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {name: tuple(also) for name, also in _TITLES["required"].items()}
+)
+#: The sections every ADR has, in their order (ADR-038 section 3).
+REQUIRED_SECTIONS = tuple(SECTION_TITLES)
+#: Templates of ADRs: the language of ADR-038's, or MADR's.
+_GERMAN, _ENGLISH, _MADR = "de", "en", "madr"
+_SHOWS = {template: frozenset(titles) for template, titles in _TITLES["shows"].items()}
+_RANKS = {title: int(rank) for rank, titles in _TITLES["ranks"].items() for title in titles}
+
+#: Longer titles are not a section's title; they are taken as they are.
+_MAX_TITLE = 300
+_COMMENT = re.compile(r"<!--.{0,200}?-->|<[^<>]{0,200}>|\{[#:.][^{}]{0,100}\}")
+_LINK = re.compile(r"!?\[([^\[\]]{0,200})\](?:\([^()]{0,200}\)|\[[^\[\]]{0,100}\])?")
+_MARKS = re.compile(r"[*`~\\\u200b-\u200d\u2060\ufeff]|(?<!\w)_{1,3}|_{1,3}(?!\w)")
+_LEAD = re.compile(r"(?::\w{1,30}:\s*|[^\w(]+)+")
+_NUMBER = re.compile(
+    r"(?:\(?\d{1,3}(?:\.\d{1,3}){0,3}(?:[.):\ufe0f\u20e3]{1,3}\s*|(?=\s))|[IVX]{1,5}[.):]|[A-Za-z][.)](?=\s))"
+    r"(?:\s*[-\u2013\u2014:]\s+|\s*)(?=\D)"
+)
+_TAIL = re.compile(r"[^\w)]+$")
+_LABEL = re.compile(r"(?:section|abschnitt)\b[\s:'\"#]{1,5}(?=\w)", re.IGNORECASE)
+_REMARK = re.compile(r"\s{0,5}\([^()]{0,200}\)$|\s{0,5}(?::|\s[-\u2013\u2014])\s.{0,300}$")
+#: A title that goes on behind a section's name: "Kontext und Optionen", "Context & Scope".
+_AND = re.compile(r"\s(?:und|and|&|/|\+)\s.{1,200}$")
+_BLANKS = re.compile(r"\s+")
+_GERMAN_WORDS = re.compile(r"\b(?:der|die|das|und|ist|nicht|ein|eine|wir|mit|für|auf|wird)\b", re.IGNORECASE)
+_ENGLISH_WORDS = re.compile(r"\b(?:the|and|is|of|to|not|we|with|for|that|this|are)\b", re.IGNORECASE)
+_HEAD = 4_000
+
+
+def plain(title: str) -> str:
+    """A heading's words: no bold, link, comment, number, emoji or colon around them."""
+    if len(title) > _MAX_TITLE:
+        return title
+    words = _BLANKS.sub(" ", _MARKS.sub("", _LINK.sub(r"\1", _COMMENT.sub(" ", title)))).strip()
+    for _ in range(2):  # a number behind an emoji, an emoji behind a number
+        for pattern in (_LEAD, _NUMBER):
+            words = words[found.end() :] if (found := pattern.match(words)) else words
+    return _TAIL.sub("", words) or title.strip()
+
+
+def required(title: str) -> str | None:
+    """The required section that a title names, in any of its languages; None for another title."""
+    words = plain(title)
+    label = _LABEL.match(words)
+    words = (words[label.end() :] if label else words).casefold()
+    short = _TAIL.sub("", _REMARK.sub("", words))
+    forms = (words, short, short.replace("-", " "), _AND.sub("", short))
+    return next((_CANONICAL[form] for form in forms if form in _CANONICAL), None)
+
+
+def key(title: str) -> str:
+    """Return what two titles of the same section have in common."""
+    return title.casefold() if len(title) > _MAX_TITLE else _key(title)
+
+
+@lru_cache(maxsize=1024)
+def _key(title: str) -> str:
+    return (required(title) or plain(title)).casefold()
+
+
+def rank(title: str) -> int | None:
+    """Return where a section is among the others of an ADR; None for a title of the ADR's own."""
+    return _RANKS.get(key(title))
+
+
+def asked_as(name: str, titles: Iterable[str], prose: str, locale: str) -> str:
+    """The title that a missing section of ``REQUIRED_SECTIONS`` is asked for as: the ADR's own language and template.
+
+    Its ``titles`` tell them, else its ``prose``, else the ``locale`` of the feedback. Another name is returned as it
+    is.
+    """
+    if name not in REQUIRED_SECTIONS:
+        return name
+    shown = [plain(title).casefold() for title in titles]
+    if any(title in _SHOWS[_MADR] for title in shown):
+        return str(_TITLES["asked"][_MADR][name])
+    german = sum(title in _SHOWS[_GERMAN] for title in shown)
+    english = sum(title in _SHOWS[_ENGLISH] for title in shown)
+    if german == english:
+        head = prose[:_HEAD]
+        german, english = len(_GERMAN_WORDS.findall(head)), len(_ENGLISH_WORDS.findall(head))
+    neither = german == english and locale.lower().startswith(_ENGLISH)
+    return str(_TITLES["asked"][_ENGLISH if english > german or neither else _GERMAN][name])
+
+
+def _forms(title: str) -> tuple[str, ...]:
+    """A title, and the same with a sign for its "and"."""
+    return title.casefold(), title.casefold().replace(" and ", " & ").replace(" und ", " & ")
+
+
+_CANONICAL = {form: name for name, also in SECTION_TITLES.items() for title in (name, *also) for form in _forms(title)}

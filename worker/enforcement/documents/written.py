@@ -1,0 +1,82 @@
+"""YAML that users write, read by declared kinds: bounded, and every problem with its line and column."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from api_client.contract.declared import Findings, Invalid, Kind, Plain, Problem, Where
+from worker.enforcement.documents.frontmatter import MAX_DEPTH, MAX_NODES, HeaderError, Node, read_header
+
+
+def read_yaml(text: str, kind: Kind, empty: str) -> tuple[Any, Callable[..., tuple[int, int]]]:
+    """A text by its kind, and what gives line and column of a part. ``empty``: what a text without values lacks.
+
+    Raises:
+        Invalid: it is not YAML, or not of the kind; with every problem in the text's order.
+    """
+    try:
+        root = read_header(text)
+        if root is None:
+            raise Invalid([Problem((), empty, line=1, column=1)])
+        values, found = _Values(), Findings()
+        data = values.of(root, ())
+    except HeaderError as error:
+        raise Invalid([Problem((), f"is not usable YAML: {error}", line=error.line + 1, column=1)]) from None
+    result = found.read(kind, data)
+    for each in found.problems:
+        line, column = _mark_place(root, each.where, of_key=each.of_key)
+        values.problems.append(replace(each, line=line, column=column))
+    if values.problems:
+        raise Invalid(sorted(values.problems, key=lambda each: (each.line, each.column)))
+    return result, lambda *where: _mark_place(root, where)
+
+
+class _Values:
+    """Makes plain values of nodes. Aliases are bounded by what they expand to."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self._left = MAX_NODES
+
+    def of(self, node: Node, where: Where) -> Any:
+        """A node's value; None for nothing, and for a fault."""
+        self._left -= 1
+        if self._left < 0 or len(where) > MAX_DEPTH:
+            if self._left >= -1:
+                self._wrong(f"holds > {MAX_NODES} values or > {MAX_DEPTH} levels, aliases followed", node, where)
+            self._left = -2
+            return None
+        if node.kind == "sequence":
+            return [self.of(item, (*where, number)) for number, item in enumerate(node.items)]
+        if node.kind == "scalar":
+            return None if node.null else Plain(node.value) if node.plain else node.value
+        found: dict[str, Any] = {}
+        for key, value in node.pairs:
+            if key.kind != "scalar":
+                raise HeaderError("a key must be a text", key.line)
+            if key.value in found:
+                self._wrong("is there twice", key, (*where, key.value))
+            found[key.value] = self.of(value, (*where, key.value))
+        return found
+
+    def _wrong(self, message: str, node: Node, where: Where) -> None:
+        self.problems.append(Problem(where, message, line=node.line + 1, column=node.column + 1))
+
+
+def _mark_place(root: Node, where: Where, *, of_key: bool = False) -> tuple[int, int]:
+    """Find the place of a part, or of its key; where it is missing, what it would be in."""
+    at = node = root
+    for depth, step in enumerate(where, 1):
+        if isinstance(step, int):
+            if step >= len(node.items):
+                break
+            at = node = node.items[step]
+            continue
+        pair = next((pair for pair in reversed(node.pairs) if pair[0].value == step), None)
+        if pair is None or (pair[1].null and depth == len(where) and not of_key):
+            break
+        node = pair[1]
+        at = pair[0] if of_key and depth == len(where) else node
+    return at.line + 1, at.column + 1

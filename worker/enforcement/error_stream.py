@@ -1,0 +1,71 @@
+"""A rejected answer as server-sent events that an OpenAI client can read (ADR-038 section 5).
+
+ADR-038's own ``data: [ENFORCEMENT ERROR]`` lines are not JSON: Open WebUI drops them in silence, and the openai
+client raises JSONDecodeError. The same lines therefore travel as chunks, followed by an error object and
+``[DONE]``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, words
+
+#: The model named in the chunks; no model wrote them.
+MODEL = "helix-enforcement"
+
+
+def error_lines(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> list[str]:
+    """ADR-038's lines for the user: what was wrong, and what to do now."""
+    head = words(locale, "Die LLM-Response konnte nicht validiert werden:", "The LLM response could not be validated:")
+    tail = words(
+        locale,
+        "Bitte versuche es erneut oder kontaktiere den Administrator.",
+        "Please try again or contact the administrator.",
+    )
+    return ["[ENFORCEMENT ERROR]", head, *(f"- {issue.code}: {issue.message}" for issue in issues), tail]
+
+
+def error_frames(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> Iterator[str]:
+    """The frames: one chunk a line, a closing chunk, the error, ``[DONE]``. A line break in a message breaks no frame.
+
+    The error object has no ``choices``: Open WebUI shows and stores it, and the openai client raises it as APIError.
+    """
+    for number, line in enumerate(error_lines(issues, locale)):
+        delta = {"content": line + "\n"} | ({"role": "assistant"} if number == 0 else {})
+        yield _frame(_chunk(delta, None))
+    yield _frame(_chunk({}, "stop"))
+    yield _frame({"error": error_object(issues, locale)})
+    yield "data: [DONE]\n\n"
+
+
+def error_object(issues: Sequence[ValidationIssue], locale: str = DEFAULT_LOCALE) -> dict[str, Any]:
+    """The error in OpenAI's shape, for streams and for JSON answers alike."""
+    errors = [issue for issue in issues if issue.is_error]
+    codes = ", ".join(dict.fromkeys(issue.code for issue in errors or issues))
+    message = words(locale, "Die LLM-Response konnte nicht validiert werden", "The LLM response could not be validated")
+    return {
+        "message": f"{message}: {codes}" if codes else message,
+        "type": "enforcement_error",
+        "param": None,
+        "code": (errors or [*issues])[0].code if issues else None,
+    }
+
+
+def _chunk(delta: dict[str, str], finish_reason: str | None) -> dict[str, Any]:
+    choice = {"index": 0, "delta": delta, "finish_reason": finish_reason, "logprobs": None}
+    # No clock in pure code: the epoch says that the time of creation is not known.
+    return {
+        "id": "chatcmpl-enforcement",
+        "object": "chat.completion.chunk",
+        "created": 0,
+        "model": MODEL,
+        "choices": [choice],
+    }
+
+
+def _frame(data: dict[str, Any]) -> str:
+    return f"data: {json.dumps(data, ensure_ascii=False)}\n\n"

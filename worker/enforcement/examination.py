@@ -1,0 +1,81 @@
+"""Problems of an answer: issues of its validators, each isolated, and of files that were not taken.
+
+What a validator does wrong is its own issue, never the turn's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.child import NotJudged
+from worker.enforcement.faults import named
+from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue
+
+#: Longest answer or file that is examined, in characters.
+MAX_CHARS = 4 * 1024 * 1024
+
+
+def examine(
+    answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
+) -> list[ValidationIssue]:
+    """Return what the validators find in an answer and in ``context["files"]``.
+
+    A validator that raises, ends the program or returns anything but a list of issues becomes VALIDATOR_ERROR. The
+    same finding of two validators counts once.
+
+    Args:
+        answer: the complete answer.
+        validators: the active ones.
+        context: ``files`` (name to text), ``locale``, and whatever your own validators read.
+    """
+    context = context or {}
+    locale = str(context.get("locale", DEFAULT_LOCALE))
+    texts = [("", answer), *(context.get("files") or {}).items()]
+    if too_long := [(name, len(text)) for name, text in texts if len(text) > MAX_CHARS]:
+        return [issue("ANSWER_TOO_LONG", locale, file=name, count=count) for name, count in too_long]
+    found: dict[tuple[object, ...], ValidationIssue] = {}
+    for validator in validators:
+        for one in _isolated(validator, answer, context, locale):
+            found.setdefault((one.code, one.file, one.line, one.message), one)
+    return list(found.values())
+
+
+#: The types of most values of a context: to ask each whether it is a mapping takes longer.
+_NO_MAPPINGS = frozenset({str, type(None)})
+
+
+def _isolated(
+    validator: ResponseValidator, answer: str, context: Mapping[str, Any], locale: str
+) -> list[ValidationIssue]:
+    name = type(validator).__name__
+    try:
+        name = str(validator.name)
+        # Of a context of its own: what a validator changes, no other one sees.
+        own = {
+            key: dict(value) if type(value) not in _NO_MAPPINGS and isinstance(value, Mapping) else value
+            for key, value in context.items()
+        }
+        found = validator.validate(answer, own)
+        if not isinstance(found, (list, tuple)) or not all(isinstance(one, ValidationIssue) for one in found):
+            return _failed(name, f"returned {type(found).__name__}", locale)
+    except NotJudged as error:
+        return _failed(name, str(error), locale)
+    except (Exception, SystemExit) as error:  # SystemExit: a validator may not end the worker either
+        return _failed(name, named(error), locale)
+    return [one if one.validator == name else replace(one, validator=name) for one in found]
+
+
+def _failed(name: str, problem: str, locale: str) -> list[ValidationIssue]:
+    return [replace(issue("VALIDATOR_ERROR", locale, validator=name, problem=problem), validator=name)]
+
+
+def refused(files: Mapping[str, str], locale: str) -> tuple[ValidationIssue, ...]:
+    """One error for each file of an answer that was not taken, by its path; the value says why.
+
+    An agent that wrote its answer there is asked for it again.
+    """
+    return tuple(issue("ANSWER_FILE_REFUSED", locale, path=path, problem=why) for path, why in files.items())

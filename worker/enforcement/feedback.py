@@ -1,0 +1,101 @@
+"""The prompt of a repeated run: ADR-038 section 5. Its words are in ``feedback.toml``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.word_tables import table_beside
+from worker.enforcement.content_guard import Request
+from worker.enforcement.documents.part import (
+    FILES,
+    STEP_MARKER,
+    YAML_HEADER,
+    fence_of,
+    header_key,
+    lines_range,
+    section_title,
+)
+from worker.enforcement.going_on import known, last_lines
+from worker.enforcement.validators.codes import DEFAULT_LOCALE
+
+#: Most issues that one feedback lists; the rest is counted.
+MAX_ISSUES = 20
+_SAID = table_beside(__file__)
+
+
+def _say(name: str, locale: str, **values: object) -> str:
+    return str(_SAID[name]["de" if locale.lower().startswith("de") else "en"]).format(**values)
+
+
+def build_feedback(
+    issues: Sequence[ValidationIssue],
+    locale: str = DEFAULT_LOCALE,
+    *,
+    request: Request | None = None,
+    ignored: bool = False,
+) -> str:
+    """The prompt of a retry: every error with its fix, and exactly what is to be sent.
+
+    When code knows where each part goes, only those parts are asked for: code puts them into the answer, and the rest
+    of it stays as it is (surgical retry). Without ``request`` it is what the issues say by themselves; warnings are
+    left out. ``ignored``: the last reply did not change the answer that counts.
+    """
+    errors = [issue for issue in issues if issue.is_error]
+    lines = [_say("wrong", locale), ""]
+    for issue in errors[:MAX_ISSUES]:
+        where = f" ({_place(issue, locale)})" if issue.file or issue.line else ""
+        lines += [f"**{issue.code}**: {issue.message}{where}", f"  → Fix: {issue.fix_hint}", ""]
+    if len(errors) > MAX_ISSUES:
+        lines += [_say("more", locale, more=len(errors) - MAX_ISSUES), ""]
+    if request is None:
+        mine = [error.part for error in errors if not error.file]
+        request = Request(tuple(dict.fromkeys(part for part in mine if part)), not all(mine))
+    lines += [_say("repeat", locale), *_asked(errors, locale, request)]
+    return "\n".join([*lines, _say("ignored", locale)] if ignored else lines)
+
+
+def _asked(errors: Sequence[ValidationIssue], locale: str, request: Request) -> list[str]:
+    """Return what is to be sent, where that is less than a whole answer."""
+    if request.whole or not errors:
+        return []
+    named = ", ".join(describe(part, locale) for part in request.parts)
+    files = ", ".join(dict.fromkeys(error.file for error in errors if error.file))
+    lines = [_say("files", locale, files=files)] if files else []
+    if not named:
+        return [*lines, _say("kept", locale)]
+    if titles := [part for part in request.parts if section_title(part)]:
+        lines.append(_say("heading", locale, title=titles[0]))
+    return [*lines, _say("only", locale, named=named)]
+
+
+def incomplete_feedback(locale: str = DEFAULT_LOCALE) -> str:
+    """The prompt of a retry after an answer that broke off (ADR-036)."""
+    return _say("incomplete", locale)
+
+
+def go_on_feedback(so_far: str, locale: str = DEFAULT_LOCALE) -> str:
+    """The prompt of a retry that goes on from the text so far, whose last lines it quotes."""
+    quoted = "\n".join(f"> {line}".rstrip() for line in last_lines(known(so_far)).split("\n"))
+    return _say("go_on", locale, quoted=quoted)
+
+
+def _place(issue: ValidationIssue, locale: str) -> str:
+    line = f"{_say('line', locale)} {issue.line}" if issue.line else ""
+    return ", ".join(piece for piece in (issue.file, line) if piece)
+
+
+def describe(part: str, locale: str) -> str:
+    """A part in words for the agent."""
+    if fence := fence_of(part):
+        return _say("part_fence", locale, language=fence[0], number=fence[1])
+    if lines := lines_range(part):
+        first, last = lines
+        return _say("part_line" if first == last else "part_lines", locale, first=first, last=last)
+    if part == STEP_MARKER:
+        return _say("part_marker", locale)
+    if part == YAML_HEADER:
+        return _say("part_header", locale)
+    if key := header_key(part):
+        return _say("part_files" if key == FILES else "part_key", locale, key=key)
+    return _say("part_section", locale, part=part)

@@ -1,0 +1,122 @@
+"""One attempt, judged: its answer assembled, repaired where the policy repairs first, and examined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.attempt import Attempt, best, latest_set
+from worker.enforcement.content_guard import GUARD, TakenAnswer, lost, still_lost, take
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.examination import examine
+from worker.enforcement.faults import JudgingFaults
+from worker.enforcement.feedback import describe
+from worker.enforcement.policy import REFUSED, Policy, weighed
+from worker.enforcement.repair import RepairResult, repair_answer
+from worker.enforcement.replies.evidence import is_refusal
+from worker.enforcement.validators import ResponseValidator
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, clip, issue, words
+from worker.enforcement.validators.services import SpendingCount
+
+#: Marks where a text was taken out of a reply.
+_GAP = "\x00"
+
+
+def judge(
+    history: Sequence[Attempt],
+    text: str,
+    validators: Sequence[ResponseValidator],
+    context: Mapping[str, Any] | None = None,
+    *,
+    policy: Policy | None = None,
+    complete: bool = True,
+    feedback: str = "",
+    fresh: bool = False,
+    assembled: str | None = None,
+) -> Attempt:
+    """The attempt that a new raw text makes after those of ``history``, ready for ``decide``.
+
+    ``context`` is as for ``examine``; the default policy repairs nothing before anything else. A text that is not
+    ``complete`` is not assembled, examined or repaired. ``feedback`` is what the agent got before this run; ``fresh``:
+    it was asked again, not by the feedback of ``decide``. ``assembled``: the answer that was made of it before.
+    """
+    number = len(history) + 1
+    if not complete:
+        return Attempt(number=number, text=text, answer=text, complete=False, feedback=feedback, fresh=fresh)
+    context = dict(context or {})
+    faults = JudgingFaults(str(context.get("locale", DEFAULT_LOCALE)))
+    before = weighed(history, policy or Policy())
+    answer, edits = text if assembled is None else assembled, tuple[str, ...]()
+    if assembled is None and not fresh and (kept := best(latest_set(before))) and kept.errors:
+        taking = partial(take, kept.answer, kept.errors, text, _documents(context), feedback)
+        now = faults.run(taking, TakenAnswer(kept.answer))
+        answer, edits = now.answer, faults.run(partial(_edits, now, text, faults.locale), edits)
+    repaired: RepairResult | None = None
+    with SpendingCount() as counted:
+        if policy and (repairing := [validator for validator in validators if policy.repairs(validator.name)]):
+            repaired = faults.run(partial(repair_answer, answer, repairing, context), RepairResult(text=answer))
+            answer, context = repaired.text, {**context, **repaired.context}
+        issues = faults.run(partial(examine, answer, validators, context), list[ValidationIssue]())
+        if before:
+            issues += faults.run(partial(_lost, before, answer, context, fresh=fresh), list[ValidationIssue]())
+        if faults.run(partial(is_refusal, answer, str(context.get("prompt", ""))), False):
+            said = " ".join(strip_marker(answer).split())
+            issues.append(replace(issue(REFUSED, faults.locale, said=said), validator=GUARD))
+    return Attempt(
+        number=number,
+        text=text,
+        answer=answer,
+        issues=(*issues, *faults.issues),
+        fixed_issues=repaired.fixed_issues if repaired else (),
+        changes=repaired.changes if repaired else (),
+        edits=edits,
+        feedback=feedback,
+        fresh=fresh,
+        spent=counted.spent,
+    )
+
+
+def _lost(history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *, fresh: bool) -> list[ValidationIssue]:
+    """Return what the answer lacks that was in the one before it, or in what was known of one that broke off."""
+    locale = str(context.get("locale", DEFAULT_LOCALE))
+    if fresh:
+        kept = best(history)
+        return lost(kept.answer, kept.errors, answer, locale, adrs_only=True) if kept else []
+    files = _documents(context)
+    kept = best(latest_set(history))
+    if kept is not None:
+        found = lost(kept.answer, kept.errors, answer, locale, files)
+        earlier = [attempt for attempt in history if attempt.number < kept.number]
+        return [*found, *still_lost(kept.errors, earlier, answer, locale, files)]
+    drafts = [attempt.text for attempt in latest_set(history) if attempt.text.strip()]
+    return lost(drafts[-1], (), answer, locale, files) if drafts else []
+
+
+def _edits(taken: TakenAnswer, reply: str, locale: str) -> tuple[str, ...]:
+    """Word what of a reply was put into an answer, and what was left out; empty where the reply counts."""
+    if taken.answer == reply:
+        return ()
+    left, said = reply.replace("\r\n", "\n"), []
+    for part, text in taken.put.items():
+        whole = text in left
+        left = left.replace(text, _GAP, 1) if whole else left
+        what = describe(part, locale) if part else words(locale, "den Wert allein", "the value alone")
+        form = "" if whole else words(locale, ", aus anderer Form gelesen", ", read from another form")
+        german, english = (
+            f"Eingesetzt: {what} ({len(text)} Zeichen{form})",
+            f"Put in: {what} ({len(text)} characters{form})",
+        )
+        said.append(words(locale, german, english))
+    for piece in filter(None, map(str.strip, left.split(_GAP) if taken.put else [left])):
+        german, english = f"Nicht übernommen: {len(piece)} Zeichen", f"Left out: {len(piece)} characters"
+        said.append(f"{words(locale, german, english)}: {clip(piece)}")
+    return tuple(said)
+
+
+def _documents(context: Mapping[str, Any]) -> list[str]:
+    """The Markdown files that the agent wrote."""
+    files = context.get("files") or {}
+    return [text for name, text in files.items() if name.lower().endswith(".md")]

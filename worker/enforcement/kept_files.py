@@ -1,0 +1,33 @@
+"""Files that agents write as part of an answer: kept from one attempt to the next by the rule of the content guard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.content_guard import lost, requested, take
+
+
+def kept_files(
+    before: Mapping[str, str], errors: Sequence[ValidationIssue], answer: str, new: Mapping[str, str], locale: str
+) -> tuple[dict[str, str], list[ValidationIssue]]:
+    """The files of an answer after a retry, by name, and CONTENT_LOST for what a new version of one of them lacks.
+
+    A file stays until an error named it, or a whole answer was asked for; then ``take`` decides, as for the answer. A
+    version that lacks a good section is not taken. A file that is new is added.
+    """
+    files, missing = dict(before), []
+    whole = [replace(error, file="", part="") for error in errors if not error.file]
+    whole = whole[:1] if requested(answer, errors).whole else []
+    for name, text in new.items():
+        old = before.get(name)
+        asked = [*(replace(error, file="") for error in errors if error.file == name), *whole]
+        if old is None or old == text:
+            files[name] = text
+        elif asked:
+            after = take(old, asked, text).answer
+            gone = lost(old, asked, after, locale)
+            files[name] = old if gone else after
+            missing += [replace(issue, file=name, part="") for issue in gone]
+    return files, missing

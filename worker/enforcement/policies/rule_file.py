@@ -1,0 +1,94 @@
+"""A rule in a plain Python file that a policy names: ``rules/no_todo.py``, or ``rules/all.py:NoTodo``.
+
+The path is relative to HELIX_ROOT. Workers and the command line load it; a relay only reads its name.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from worker.enforcement.rules import Rule
+from worker.enforcement.validators import ResponseValidator
+
+_FORM = re.compile(r"(?P<path>(?:[\w-][\w.-]*/){0,20}(?P<stem>[A-Za-z_]\w*)\.py)(?::(?P<kind>[A-Za-z_]\w*))?")
+#: Where agents write: a rule from there would be theirs.
+_AGENTS = ("projects/", "output/")
+
+
+def is_rule_file(rule: str) -> bool:
+    """Return whether a policy's word for a rule names a file."""
+    return rule.endswith(".py") or ".py:" in rule
+
+
+def problem_of(rule: str) -> str:
+    """Return why this cannot be the name of a rule's file; empty when it can."""
+    found = _FORM.fullmatch(rule)
+    if found is None:
+        return "must be a path below HELIX_ROOT such as rules/no_todo.py, or rules/all.py:NoTodo"
+    if found["path"].startswith(_AGENTS):
+        return f"must not be in {found['path'].split('/')[0]}/, where agents write"
+    return ""
+
+
+def name_of(rule: str) -> str:
+    """The name of a rule in a file, where the policy gives it none: that of the file."""
+    found = _FORM.fullmatch(rule)
+    return found["stem"] if found else rule
+
+
+def load_rule(rule: str, *, name: str, root: Path, locale: str, options: Mapping[str, Any]) -> ResponseValidator:
+    """The rule that a file has, by the policy's name for it.
+
+    ``name`` is what issues call it; a class that takes no name keeps its own. ``options`` are for the class: fields of
+    a ``Rule``, or arguments by their names. Raises ``ValueError``, ``TypeError``, ``ImportError``: the file cannot be
+    loaded, or makes no validator with these options.
+    """
+    found = _FORM.fullmatch(rule)
+    if found is None or problem_of(rule):
+        raise ValueError(f"{rule}: {problem_of(rule)}")
+    path = (root / found["path"]).resolve()
+    if not path.is_relative_to(root.resolve()):
+        raise ValueError(f"{rule}: leads out of HELIX_ROOT")
+    try:
+        changed = path.stat().st_mtime_ns
+    except OSError as error:
+        raise ImportError(f"{rule}: {error.strerror} ({path})") from None
+    kind = _kind(path, changed, found["kind"] or "", rule)
+    if issubclass(kind, Rule):
+        return kind(**{"name": name, "root": root, "locale": locale, **options})
+    wanted = inspect.signature(kind).parameters
+    given = {key: value for key, value in {"name": name, "root": root, "locale": locale}.items() if key in wanted}
+    return kind(**given, **options)
+
+
+@functools.lru_cache(maxsize=256)
+def _kind(path: Path, changed: int, name: str, rule: str) -> type[ResponseValidator]:
+    """The class in a file. A file that has changed is loaded again."""
+    module_name = f"helix_turns_rule_{hashlib.sha256(str(path).encode()).hexdigest()[:12]}_{path.stem}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{rule}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[module_name] = module  # dataclasses look their module up
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise ImportError(f"{rule}: {type(error).__name__}: {error}") from error
+    own = [
+        each
+        for each in vars(module).values()
+        if isinstance(each, type) and issubclass(each, ResponseValidator) and each.__module__ == module_name
+    ]
+    found = [each for each in own if not name or each.__name__ == name]
+    if len(found) != 1:
+        names = ", ".join(each.__name__ for each in own) or "none"
+        raise TypeError(f"{rule}: needs one class of ResponseValidator, or its name behind a colon; there: {names}")
+    return found[0]

@@ -1,0 +1,82 @@
+"""The JSON Schema of a policy file, for editors: made from the same declarations that the file is read by."""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from api_client.contract.declared import default_of, settable
+from api_client.contract.issue import Severity
+from api_client.contract.limits import MAX_ATTEMPTS
+from api_client.contract.offered import BUILT_IN
+from api_client.contract.policy import VERSION, Action, AppliesTo, OnError
+from api_client.contract.tool_calls import ToolRule
+from worker.enforcement.rules import RULES
+from worker.enforcement.validators.codes import LOCALES
+
+
+def json_schema() -> dict[str, Any]:
+    """The schema, draft 2020-12. Names of installed packages' validators are any string."""
+    attempts = {"type": "integer", "minimum": 1, "maximum": MAX_ATTEMPTS}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "helix-turns policy",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["rules"],
+        "properties": {
+            "version": {"const": VERSION},
+            "max_attempts": attempts,
+            "locale": {"enum": list(LOCALES)},
+            "rules": {"type": "array", "items": {"anyOf": [{"type": "string"}, _entry_schema(attempts)]}},
+            "tools": {"type": "array", "items": _object(ToolRule)},
+        },
+    }
+
+
+def _entry_schema(attempts: Mapping[str, Any]) -> dict[str, Any]:
+    options = [
+        {"if": {"properties": {"rule": {"const": name}}}, "then": {"properties": {"options": _object(rule)}}}
+        for name, rule in RULES.items()
+    ]
+    return {
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["rule"],
+        "properties": {
+            "rule": {"type": "string", "examples": [*BUILT_IN, *RULES]},
+            "name": {"type": "string"},
+            "options": {"type": "object"},
+            "severity": _of(Severity),
+            "reactions": {"type": "array", "minItems": 1, "items": _of(Action)},
+            "max_attempts": attempts,
+            "applies_to": _object(AppliesTo),
+            "on_error": _of(OnError),
+            "shadow": {"type": "boolean"},
+            "on_request": {"type": "boolean"},
+        },
+        "allOf": options,
+    }
+
+
+def _object(made: type[Any]) -> dict[str, Any]:
+    hints = typing.get_type_hints(made)
+    properties = {}
+    for name, option in settable(made).items():
+        default = default_of(option)
+        default = list(default) if isinstance(default, tuple) else default
+        properties[name] = {**_of(hints[name]), "description": option.metadata["what"], "default": default}
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _of(kind: Any) -> dict[str, Any]:
+    origin = typing.get_origin(kind)
+    if origin is tuple:
+        return {"type": "array", "items": _of(typing.get_args(kind)[0])}
+    if origin is not None:
+        return {"type": "object"}
+    if issubclass(kind, Enum):
+        return {"enum": [str(member.value) for member in kind]}
+    return {"type": {bool: "boolean", int: "integer", str: "string"}[kind]}

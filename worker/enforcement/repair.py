@@ -1,0 +1,178 @@
+"""The fallback: code repairs what the active validators can repair, and reports the rest (ADR-038, 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.marker import UNKNOWN
+from worker.enforcement.attempt import Attempt
+from worker.enforcement.content_guard import GUARD, LOST, NOT_JUDGED, holds, restored, still_lost
+from worker.enforcement.documents.step import StepSource, extract_step, trailing_marker
+from worker.enforcement.examination import examine
+from worker.enforcement.faults import JudgingFaults
+from worker.enforcement.validators import ResponseValidator, StepMarkerValidator
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, words
+from worker.enforcement.validators.services import NOTHING_SPENT, JudgingCost, SpendingCount
+from worker.enforcement.validators.step_marker import FALLBACK_STEP
+
+#: Most rounds over the validators: one fallback may make room for another, but not for ever.
+MAX_ROUNDS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairResult:
+    """The result of repairing an answer.
+
+    Attributes:
+        text: the repaired answer; the answer itself when nothing could be repaired.
+        fixed_issues: the errors that are gone. issues: what remains, warnings included.
+        changes: what was changed, in words for the user. step: the answer's step; ``unknown`` when nothing shows it.
+        step_source: ``marker`` (the agent's), ``inferred`` or ``unknown`` (the fallback's).
+        files: the files that were repaired, name to new text.
+        context: what a later examination of the text must know: that ``unknown`` is the fallback's own word.
+        spent: what rules used of models to judge it.
+    """
+
+    text: str
+    fixed_issues: tuple[ValidationIssue, ...] = ()
+    issues: tuple[ValidationIssue, ...] = ()
+    changes: tuple[str, ...] = ()
+    step: str = UNKNOWN
+    step_source: StepSource = "unknown"
+    files: Mapping[str, str] = field(default_factory=dict)
+    context: Mapping[str, str] = field(default_factory=dict)
+    spent: JudgingCost = NOTHING_SPENT
+
+    @property
+    def accepted(self) -> bool:
+        """True when no error remains."""
+        return not any(issue.is_error for issue in self.issues)
+
+
+def repair_answer(
+    answer: str, validators: Sequence[ResponseValidator], context: Mapping[str, Any] | None = None
+) -> RepairResult:
+    """Apply the validators' fallbacks until nothing changes any more, the step marker's last, and judge again.
+
+    A fallback counts only when it takes an error away, brings none, and loses no content that no error of its validator
+    named; one that raises is passed over. What was gained is kept.
+    """
+    work = _Work(answer, validators, dict(context or {}))
+    ordered = sorted(validators, key=lambda validator: isinstance(validator, StepMarkerValidator))
+    for _ in range(MAX_ROUNDS):
+        changed = False
+        for validator in ordered:
+            changed |= work.apply(validator)
+        if not changed:
+            break
+    remaining = {_key(issue) for issue in work.issues if issue.is_error}
+    step = extract_step(work.text)
+    source: StepSource = "marker" if step and step == extract_step(answer) else "inferred" if step else "unknown"
+    return RepairResult(
+        text=work.text,
+        fixed_issues=tuple(i for i in work.before if i.is_error and _key(i) not in remaining),
+        issues=tuple(work.issues),
+        changes=tuple(work.changes),
+        step=step or UNKNOWN,
+        step_source=source,
+        files={name: text for name, text in work.files.items() if text != work.original.get(name)},
+        context={FALLBACK_STEP: UNKNOWN} if work.context.get(FALLBACK_STEP) == UNKNOWN else {},
+    )
+
+
+def repair_attempt(
+    chosen: Attempt,
+    history: Sequence[Attempt],
+    validators: Sequence[ResponseValidator],
+    context: Mapping[str, Any] | None = None,
+) -> RepairResult:
+    """Put back what an attempt's answer lost, then repair it. One that we cannot judge or repair is not accepted."""
+    faults = JudgingFaults(str((context or {}).get("locale", DEFAULT_LOCALE)))
+    faults.issues += [issue for issue in chosen.issues if issue.code == NOT_JUDGED and issue.validator == GUARD]
+    unrepaired = RepairResult(text=chosen.answer, issues=tuple(i for i in chosen.issues if i not in faults.issues))
+    repaired = faults.run(lambda: _repaired(chosen, history, validators, context, faults.locale), unrepaired)
+    return replace(repaired, issues=(*repaired.issues, *faults.issues)) if faults.issues else repaired
+
+
+def _repaired(
+    chosen: Attempt,
+    history: Sequence[Attempt],
+    validators: Sequence[ResponseValidator],
+    context: Mapping[str, Any] | None,
+    locale: str,
+) -> RepairResult:
+    missing = [issue for issue in chosen.issues if issue.code == LOST]
+    earlier = [attempt for attempt in history if attempt.number < chosen.number]
+    text, back = restored(chosen.answer, missing, [attempt.answer for attempt in earlier if attempt.complete])
+    with SpendingCount() as counted:
+        repaired = repair_answer(text, validators, context)
+    left = {issue.message for issue in still_lost(missing, earlier, repaired.text, locale)}
+    german, english = "Section '## {}' aus der Antwort davor zurückgeholt", "Section '## {}' taken back from before"
+    return replace(
+        repaired,
+        fixed_issues=(*(i for i in missing if i.message not in left), *repaired.fixed_issues),
+        issues=(*repaired.issues, *(i for i in missing if i.message in left)),
+        changes=(*(words(locale, german, english).format(title) for title in back), *repaired.changes),
+        spent=counted.spent,
+    )
+
+
+class _Work:
+    """An answer being repaired, with its files and what is known about them."""
+
+    def __init__(self, answer: str, validators: Sequence[ResponseValidator], context: dict[str, Any]) -> None:
+        self.text, self.validators, self.context = answer, validators, context
+        self.original: dict[str, str] = dict(context.get("files") or {})
+        self.files = dict(self.original)
+        self.changes: list[str] = []
+        self.issues = self.before = examine(answer, validators, context)
+
+    def apply(self, validator: ResponseValidator) -> bool:
+        """Try one validator's fallback on the answer, and on files where it has errors; True when something changed."""
+        mine = [issue for issue in self.issues if issue.is_error and issue.validator == validator.name]
+        changed = any(not issue.file for issue in mine) and self._try(validator, "")
+        if validator.mends_files:
+            for name in dict.fromkeys(issue.file for issue in mine if issue.file in self.files):
+                changed = self._try(validator, name) or changed
+        return changed
+
+    def _try(self, validator: ResponseValidator, name: str) -> bool:
+        before = self.files[name] if name else self.text
+        context = self.context | {"files": {} if name else dict(self.files)}
+        try:
+            after = validator.apply_fallback(before, context)
+            lines = validator.explain_fallback(before, after, context) if isinstance(after, str) else ()
+            lines = [str(line) for line in lines]
+        except (Exception, SystemExit):  # the error it should have repaired stays, and is reported
+            return False
+        if not isinstance(after, str):
+            return False
+        text, files = (self.text, self.files | {name: after}) if name else (after, self.files)
+        # That the step is ``unknown`` is the fallback's own word.
+        last = trailing_marker(text) if isinstance(validator, StepMarkerValidator) and not name else None
+        context = self.context | ({"files": files} if files else {}) | ({FALLBACK_STEP: last.value} if last else {})
+        mine = [i for i in self.issues if i.validator == validator.name and i.file == name]
+        if not holds(before, after, mine):
+            return False
+        issues = examine(text, self.validators, context)
+        if not _better(issues, self.issues):
+            return False
+        self.text, self.files, self.context, self.issues = text, files, context, issues
+        locale = str(context.get("locale", DEFAULT_LOCALE))
+        lines = lines or [words(locale, f"{validator.name}: automatisch korrigiert", f"{validator.name}: repaired")]
+        self.changes += [f"{name}: {line}" if name else line for line in lines]
+        return True
+
+
+def _better(after: Sequence[ValidationIssue], before: Sequence[ValidationIssue]) -> bool:
+    """True when an error is gone, and none of another kind has come."""
+    old, new = ([(i.validator, i.code, i.file) for i in issues if i.is_error] for issues in (before, after))
+    return len(new) < len(old) and set(new) <= set(old)
+
+
+def _key(issue: ValidationIssue) -> tuple[str, str, str, str]:
+    """An issue without its line, which moves when text is repaired."""
+    return issue.validator, issue.code, issue.file, issue.message

@@ -1,0 +1,175 @@
+"""Comparing a claim with the journal. Where the journal cannot tell, the claim counts as true."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from worker.enforcement.claims.journal import Journal, ToolCall
+from worker.enforcement.claims.statements import WorkClaim
+
+#: Why a claim is untrue, each with its words in ``codes.toml``.
+Ground = Literal[
+    "CLAIMED_FILE_NOT_THERE", "CLAIMED_FILE_NOT_CHANGED", "CLAIMED_TESTS_NOT_RUN", "CLAIMED_TESTS_FAILED",
+    "CLAIMED_TEST_COUNT", "CLAIMED_COMMAND_NOT_RUN", "CLAIMED_COMMAND_FAILED", "CLAIMED_FILE_COUNT",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Contradiction:
+    """A claim that the journal contradicts, and the evidence: values for the words of its ground."""
+
+    ground: Ground
+    claim: WorkClaim
+    evidence: Mapping[str, str]
+
+
+def contradiction(claim: WorkClaim, journal: Journal, tests: Sequence[str] = ()) -> Contradiction | None:
+    """Return what contradicts a claim in the journal of all runs that the answer may describe; None for nothing.
+
+    ``tests`` are beginnings of further commands that run tests.
+    """
+    match claim.subject:
+        case "file":
+            return _file(claim, journal)
+        case "files":
+            return _files(claim, journal)
+        case "tests":
+            return _tests(claim, journal, tests)
+        case "command":
+            return _command(claim, journal)
+
+
+def same(path: str, other: str) -> bool:
+    """Return whether two paths may name one file: one of them is the end of the other, part by part."""
+    mine, others = _parts(path), _parts(other)
+    shorter = min(len(mine), len(others))
+    return bool(shorter) and mine[-shorter:] == others[-shorter:]
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".", "~")]
+
+
+def _unseen(journal: Journal) -> bool:
+    """Return whether something may have happened that the journal does not show."""
+    return not journal.whole or any(call.kind == "other" and call.ok is not False for call in journal.calls)
+
+
+def _file(claim: WorkClaim, journal: Journal) -> Contradiction | None:
+    path = claim.what
+    written = [call for call in journal.calls if call.kind == "write" and same(path, call.what)]
+    if any(call.ok is not False for call in written) or _unseen(journal):
+        return None
+    found = {state for name, state in journal.files.items() if same(path, name)}
+    if "changed" in found:
+        return None
+    name = _parts(path)[-1] if _parts(path) else path
+    ran = any(call.kind == "run" and name in call.what and call.ok is not False for call in journal.calls)
+    if ran and not found:  # a command names it, and it may lie where nobody looked
+        return None
+    if "there" in found:
+        return Contradiction("CLAIMED_FILE_NOT_CHANGED", claim, {"path": path})
+    return Contradiction("CLAIMED_FILE_NOT_THERE", claim, {"path": path})
+
+
+def _files(claim: WorkClaim, journal: Journal) -> Contradiction | None:
+    if _unseen(journal):
+        return None
+    calls = [call for call in journal.calls if call.kind == "write" and call.ok is not False]
+    changed = [name for name, state in journal.files.items() if state == "changed"]
+    new, old = _distinct(call.what for call in calls if call.new), _distinct(c.what for c in calls if not c.new)
+    every = _distinct([*changed, *(call.what for call in calls)])
+    kept = [path for path in every if any(same(path, name) for name in changed)]
+    most = len(every)
+    fits = {most, len(kept), len(changed), len(new), len([path for path in old if path not in new]), len(old)}
+    if claim.count in fits or (claim.some and claim.count <= most):
+        return None
+    return Contradiction("CLAIMED_FILE_COUNT", claim, {"count": str(most)})
+
+
+def _distinct(paths: Iterable[str]) -> list[str]:
+    """The paths without those that name a file that another one names, the longest first."""
+    found: list[str] = []
+    for path in sorted(set(paths), key=len, reverse=True):
+        if not any(same(path, other) for other in found):
+            found.append(path)
+    return found
+
+
+def _tests(claim: WorkClaim, journal: Journal, tests: Sequence[str]) -> Contradiction | None:
+    named = [call for call in journal.calls if call.kind == "run" and _is_test(call, tests)]
+    runs = [call for call in named if call.ran]
+    if not runs:
+        return None if _unseen(journal) else Contradiction("CLAIMED_TESTS_NOT_RUN", claim, {})
+    last = runs[-1]
+    if claim.passed and _failed(last):
+        return Contradiction("CLAIMED_TESTS_FAILED", claim, _evidence(last))
+    if not claim.count or _unseen(journal):
+        return None
+    latest = {call.what: call for call in runs}
+    counts = [call.counts for call in latest.values() if call.counts is not None]
+    if len(counts) < len(latest) or not counts:
+        return None
+    numbers = {each.passed for each in counts} | {each.passed + each.failed for each in counts}
+    total = sum(each.passed for each in counts)
+    if claim.count in {*numbers, total} or (claim.some and claim.count <= total):
+        return None
+    return Contradiction("CLAIMED_TEST_COUNT", claim, {"command": last.what, "count": str(counts[-1].passed)})
+
+
+def _is_test(call: ToolCall, tests: Sequence[str]) -> bool:
+    return call.tests or any(call.what.startswith(beginning) for beginning in tests)
+
+
+def _failed(call: ToolCall) -> bool:
+    return call.ok is False or bool(call.code) or bool(call.counts and call.counts.failed)
+
+
+def _evidence(call: ToolCall) -> dict[str, str]:
+    """The end of a command: its exit code, and what its summary counts."""
+    ends = [f"exit code {call.code}"] if call.code is not None and (call.code or not call.counts) else []
+    ends += [f"{call.counts.failed} failed, {call.counts.passed} passed"] if call.counts else []
+    return {"command": call.what, "end": ", ".join(ends) or "an error"}
+
+
+_HEAD = re.compile(
+    r"^(?:(?:\w+=\S*|uv|poetry|pdm|pipenv|run|npx|pnpx|exec|python3?|-m|sudo|time|env|\.venv/bin/\S*/)\s+)+"
+)
+
+
+def words_of(command: str) -> list[str]:
+    """The words of a command without what only starts its program (``python -m``, ``npx``, ``uv run``)."""
+    text = _HEAD.sub("", command.strip())
+    try:
+        words = shlex.split(text)
+    except ValueError:
+        words = text.split()
+    return [words[0].rpartition("/")[2] or words[0], *words[1:]] if words else []
+
+
+def _names(command: str, claimed: str) -> bool:
+    """Return whether a command holds the claimed one: its program, and its words in their order."""
+    wanted = words_of(claimed)
+    if not wanted:
+        return False
+    if claimed.strip() in command:
+        return True
+    for segment in re.split(r"&&|\|\||[;|\n]", command):
+        rest = iter(words_of(segment))
+        if all(any(word == each.rstrip(";") for each in rest) for word in wanted):
+            return True
+    return False
+
+
+def _command(claim: WorkClaim, journal: Journal) -> Contradiction | None:
+    calls = [call for call in journal.calls if call.kind == "run" and _names(call.what, claim.what)]
+    ran = [call for call in calls if call.ran]
+    if not ran:
+        return None if _unseen(journal) else Contradiction("CLAIMED_COMMAND_NOT_RUN", claim, {"command": claim.what})
+    if claim.passed and _failed(ran[-1]):
+        return Contradiction("CLAIMED_COMMAND_FAILED", claim, _evidence(ran[-1]))
+    return None

@@ -1,0 +1,191 @@
+"""Parse fenced code in the language that its fence names. Runs nothing."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import yaml
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.outline import Block
+from worker.enforcement.documents.part import fence_part
+from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.rule import Rule, option
+from worker.enforcement.validators.codes import words
+from worker.enforcement.validators.services import CannotRun, JudgingProgram, services
+
+#: A longer block is not parsed, in characters: parsers of foreign text are bounded.
+MAX_BLOCK = 200_000
+#: The YAML parser's time grows with the square of the depth: 200,000 open brackets would take it minutes.
+DEEPEST = 100
+#: Lines that mark an excerpt.
+_LEFT_OUT = frozenset({"...", "…", "# ...", "# …"})
+SHELL = "shell"
+#: Python 3.11 reads an f-string in the square of its length; so long a text may hold one that matters.
+LONG = 16_384
+_F_STRING = re.compile(r"(?i)(?<!\w)(?:f|fr|rf)[\"']")
+#: A string, which stays, or a comma before a closing bracket.
+_TRAILING = re.compile(r'("(?:[^"\\\n]|\\.)*"?)|,(?=\s*[\]}])')
+
+
+#: Reads each file and goes on; the outer shell's own exit code says nothing about the scripts.
+_CHECK = 'for each; do bash --norc -n "./$each"; done; exit 0'
+_SAID = re.compile(r"^(?:\./)?(\d+)\.sh: line (\d+): (.*)$")
+_SHELL_SECONDS = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeBlocks(Rule):
+    """Parses each closed fence of a known language, and skips excerpts: blocks with an ellipsis line (``...``)."""
+
+    kind: ClassVar[str] = "code"
+
+    languages: tuple[str, ...] = option(
+        ("python", "json", "yaml"), "Languages whose blocks must parse: python, json, yaml, shell."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        unknown = [language for language in self.languages if language not in (*_PARSERS, SHELL)]
+        if unknown:
+            raise ValueError(f"languages: {', '.join(unknown)} is not one of {', '.join((*_PARSERS, SHELL))}")
+
+    @property
+    def bounded(self) -> bool:  # type: ignore[override]
+        """False for shell: a program reads it."""
+        return SHELL not in self.languages
+
+    def bounded_on(self, texts: Iterable[str]) -> bool:
+        """False where Python may take the square of a long f-string's length, too."""
+        slow = "python" in self.languages and any(len(text) > LONG and _F_STRING.search(text) for text in texts)
+        return self.bounded and not slow
+
+    @property
+    def reaches_out(self) -> bool:  # type: ignore[override]
+        """True with shell."""
+        return SHELL in self.languages
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """CODE_DOES_NOT_PARSE with the line in the answer.
+
+        Raises:
+            CannotRun: shell is asked for, and there is no box or no bash (``examine``: VALIDATOR_ERROR).
+        """
+        found = [block for block in parse(response).out.blocks() if block.language in self.languages and _whole(block)]
+        wrong = {}
+        for place, block in enumerate(found):
+            if block.language != SHELL and (problem := _PARSERS[block.language](block.text)):
+                wrong[place] = problem
+        scripts = [place for place, block in enumerate(found) if block.language == SHELL]
+        for number, line, said in _shell_problems([found[place].text for place in scripts]) if scripts else ():
+            wrong[scripts[number]] = line, said
+        locale = self.words_in(context)
+        return [
+            rule_issue(
+                "CODE_DOES_NOT_PARSE",
+                locale,
+                line=found[place].line + line,
+                part=fence_part(found[place].language, found[place].number),
+                language=found[place].language,
+                problem=said,
+            )
+            for place, (line, said) in sorted(wrong.items())
+        ]
+
+    def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
+        """Remove trailing commas from JSON blocks that parse without them."""
+        lines = response.split("\n")
+        for block in parse(response).out.blocks():
+            if block.language != "json" or "json" not in self.languages or not _whole(block) or not _json(block.text):
+                continue
+            # Commas before a closing bracket; strings keep theirs.
+            repaired = _TRAILING.sub(lambda found: found[1] or "", block.text)
+            if not _json(repaired):
+                own = lines[block.line : block.line + len(block.text.split("\n")) - 1]
+                for place, (before, shown, after) in enumerate(
+                    zip(own, block.text.split("\n"), repaired.split("\n"), strict=False)
+                ):
+                    if shown != after:
+                        lines[block.line + place] = before[: len(before) - len(shown)] + after
+        after = "\n".join(lines)
+        return None if after == response else after
+
+    def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
+        """Say that commas were removed."""
+        return [words(self.words_in(context), "Überzählige Kommas im JSON entfernt", "Trailing commas in JSON removed")]
+
+
+def _whole(block: Block) -> bool:
+    return len(block.text) <= MAX_BLOCK and not any(line.strip() in _LEFT_OUT for line in block.text.split("\n"))
+
+
+Problem = tuple[int, str]  # line within the block, from 1, and words
+
+
+def _python(block: str) -> Problem | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(block)
+    except SyntaxError as error:
+        return error.lineno or 1, error.msg
+    except (ValueError, RecursionError, MemoryError) as error:
+        return 1, str(error) or type(error).__name__
+    return None
+
+
+def _json(block: str) -> Problem | None:
+    try:
+        json.loads(block)
+    except json.JSONDecodeError as error:
+        return error.lineno, error.msg
+    except (ValueError, RecursionError) as error:
+        return 1, str(error) or type(error).__name__
+    return None
+
+
+def _yaml(block: str) -> Problem | None:
+    try:
+        depth = 0
+        for event in yaml.parse(block, yaml.SafeLoader):  # events alone: no alias is followed, nothing is built
+            depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+            if depth > DEEPEST:
+                return (event.start_mark.line + 1 if event.start_mark else 1), "nested too deeply"
+    except yaml.MarkedYAMLError as error:
+        return (error.problem_mark.line + 1 if error.problem_mark else 1), error.problem or "not YAML"
+    except (yaml.YAMLError, RecursionError) as error:
+        return 1, str(error) or type(error).__name__
+    return None
+
+
+_PARSERS: Mapping[str, Callable[[str], Problem | None]] = {"python": _python, "json": _json, "yaml": _yaml}
+
+
+def _shell_problems(scripts: Sequence[str]) -> list[tuple[int, int, str]]:
+    """The first problem of each script that does not parse: its place in ``scripts``, its line, and words.
+
+    Raises:
+        CannotRun: there is no box or no bash here.
+    """
+    names = [f"{number}.sh" for number in range(len(scripts))]
+    ended = services().run(
+        JudgingProgram(
+            argv=["bash", "-c", _CHECK, "bash", *names],
+            files=dict(zip(names, scripts, strict=True)),
+            seconds=_SHELL_SECONDS,
+        )
+    )
+    if ended.code:
+        raise CannotRun(f"bash ended with {ended.code}: {(ended.lines or ('',))[-1]}")
+    found: dict[int, tuple[int, int, str]] = {}
+    for line in ended.lines:
+        if said := _SAID.match(line):
+            found.setdefault(int(said[1]), (int(said[1]), int(said[2]), said[3]))
+    return list(found.values())

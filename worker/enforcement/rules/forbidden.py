@@ -1,0 +1,75 @@
+"""Words that must not be said, and secrets that must not be shown."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.rule import Rule, option
+from worker.enforcement.rules.secret_forms import SECRETS, decoded, key_material, secrets_in
+from worker.enforcement.validators.codes import words
+
+REMOVED = "[removed]"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ForbiddenRule(Rule):
+    """Looks for whole words in any letter case, and for well-known forms of secrets."""
+
+    kind: ClassVar[str] = "forbidden"
+    bounded: ClassVar[bool] = True
+    mends_files: ClassVar[bool] = True
+
+    words: tuple[str, ...] = option((), "Words and phrases that must not be in the answer, in any letter case.")
+    secrets: bool = option(True, "Also look for private keys, and for keys and tokens of well-known services.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (self.words or self.secrets):
+            raise ValueError("words is empty and secrets is off: nothing is left to look for")
+        if not all(word.strip() for word in self.words):
+            raise ValueError("words holds an empty word")
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """FORBIDDEN_WORD once for each word, SECRET_FOUND for each secret, in the answer and in the agent's files."""
+        locale, issues = self.words_in(context), []
+        for file, text in {"": response, **(context.get("files") or {})}.items():
+            ends = [found.start() for found in re.finditer("\n", text)]
+            for word, found in self._said(text):
+                line = bisect_left(ends, found) + 1
+                issues.append(rule_issue("FORBIDDEN_WORD", locale, file=file, line=line, word=word))
+            for what, found in self._shown(text):
+                line = bisect_left(ends, found) + 1
+                issues.append(rule_issue("SECRET_FOUND", locale, file=file, line=line, what=what))
+        return issues
+
+    def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
+        """Put ``[removed]`` in the place of every secret; words are the agent's to choose.
+
+        None where that would leave a part of a private key, which nothing marks as a secret any more.
+        """
+        repaired = response
+        for pattern in SECRETS.values() if self.secrets else ():
+            repaired = pattern.sub(REMOVED, repaired)
+        left = decoded(repaired)
+        stays = repaired == response or any(line in left for line in key_material(response))
+        return None if stays else repaired
+
+    def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
+        """Which kinds of secrets were removed."""
+        german, english = "Geheimnis entfernt: {}", "Secret removed: {}"
+        kinds = dict.fromkeys(what for what, _ in self._shown(before))
+        return [words(self.words_in(context), german, english).format(what) for what in kinds]
+
+    def _said(self, text: str) -> Iterator[tuple[str, int]]:
+        for word in self.words:
+            if found := re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE):
+                yield word, found.start()
+
+    def _shown(self, text: str) -> Iterator[tuple[str, int]]:
+        return secrets_in(text) if self.secrets else iter(())

@@ -1,0 +1,66 @@
+"""Finds the JSON of an answer: a fenced block, or the whole answer."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.part import fence_part
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.validators.codes import words
+
+WHERE = ("fence", "whole", "any")
+#: A longer text is not read as JSON, in characters.
+MAX_CHARS = 1_000_000
+
+
+class JsonBlock(NamedTuple):
+    """A JSON value, the line of the answer where it begins, from 1, and the name of its block (or empty)."""
+
+    value: Any
+    line: int
+    part: str
+
+
+def read_json(response: str, where: str, locale: str) -> JsonBlock | ValidationIssue:
+    """The answer's JSON, or the issue that says why it has no such text.
+
+    ``where`` is ``fence`` (the last closed ```json fence), ``whole`` (the answer without its marker), or ``any``: the
+    fence where there is one, else the whole.
+    """
+    out, part = parse(response).out, ""
+    fences = [fence for fence in out.fences if fence.closed and fence.info.split(" ")[0].lower() == "json"]
+    if where != "whole" and fences:
+        text, line = "\n".join(out.lines[fences[-1].start + 1 : fences[-1].end - 1]), fences[-1].start + 2
+        part = fence_part("json", len(fences))
+    elif where == "fence":
+        how = words(locale, "Schreibe das JSON in einen ```json-Block", "Write the JSON in a ```json block")
+        return rule_issue("NO_JSON", locale, part=fence_part("json", 1), how=how)
+    else:
+        text, line = strip_marker(response).strip(), 1
+        part = "" if where == "whole" or text[:1] in ("{", "[") else fence_part("json", 1)
+    try:
+        if len(text) > MAX_CHARS:
+            raise ValueError(f"more than {MAX_CHARS} characters")
+        return JsonBlock(json.loads(text), line, part)
+    except (ValueError, RecursionError) as error:
+        at, said = (error.lineno - 1, error.msg) if isinstance(error, json.JSONDecodeError) else (0, str(error))
+        values = {"language": "JSON", "problem": said or type(error).__name__}
+        issue = rule_issue("CODE_DOES_NOT_PARSE", locale, line=line + at, part=part, **values)
+        return replace(issue, shortens=not part)  # the answer is to be the value, and nothing else
+
+
+def mismatch(found: JsonBlock, locale: str, place: str, problem: str) -> ValidationIssue:
+    """JSON_MISMATCH at a place of the JSON; where that is the whole answer, the next one may be as short as it is."""
+    issue = rule_issue("JSON_MISMATCH", locale, line=found.line, part=found.part, place=place, problem=problem)
+    return replace(issue, shortens=not found.part)
+
+
+def check_where(where: str) -> None:
+    """Refuse a place that does not exist. Raises ``ValueError``: ``where`` is not one of ``WHERE``."""
+    if where not in WHERE:
+        raise ValueError(f"where must be one of {', '.join(WHERE)}, not {where!r}")

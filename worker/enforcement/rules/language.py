@@ -1,0 +1,47 @@
+"""The answer is written in the language that the rule wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.documents.function_words import FUNCTION_WORDS, most, word_counts
+from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.rule import Rule, option
+
+_TAGS = ("de", "en", "es", "fr", "it", "nl")
+_NAMES = {
+    "de": dict(
+        zip(_TAGS, ("Deutsch", "Englisch", "Spanisch", "Französisch", "Italienisch", "Niederländisch"), strict=True)
+    ),
+    "en": dict(zip(_TAGS, ("German", "English", "Spanish", "French", "Italian", "Dutch"), strict=True)),
+}
+#: How much more often the found language's words must stand there than the wanted language's.
+_CLEARLY = 1.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Language(Rule):
+    """Counts function words in the prose outside code; what is too short to tell is accepted."""
+
+    kind: ClassVar[str] = "language"
+    bounded: ClassVar[bool] = True
+
+    expect: str = option("de", "The language: de, en, es, fr, it or nl.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.expect not in FUNCTION_WORDS:
+            raise ValueError(f"expect must be one of {', '.join(FUNCTION_WORDS)}, not {self.expect!r}")
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """WRONG_LANGUAGE when another language is clearly more likely."""
+        counts = word_counts(response)
+        found = most(counts)
+        if found in ("", self.expect) or counts[found] < _CLEARLY * counts[self.expect]:
+            return []
+        locale = self.words_in(context)
+        names = _NAMES.get(locale, _NAMES["en"])
+        return [rule_issue("WRONG_LANGUAGE", locale, wanted=names[self.expect], found=names[found])]

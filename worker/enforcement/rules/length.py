@@ -1,0 +1,50 @@
+"""The answer is neither too short nor too long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.rule import Rule, option
+from worker.enforcement.validators.codes import words
+
+
+@dataclass(frozen=True, kw_only=True)
+class Length(Rule):
+    """Counts characters and words of the answer without its step marker."""
+
+    kind: ClassVar[str] = "length"
+    bounded: ClassVar[bool] = True
+
+    min_chars: int = option(0, "The fewest characters that are accepted.")
+    max_chars: int = option(0, "The most characters that are accepted; 0 for no bound.")
+    min_words: int = option(0, "The fewest words that are accepted.")
+    max_words: int = option(0, "The most words that are accepted; 0 for no bound.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for least, most in (("min_chars", "max_chars"), ("min_words", "max_words")):
+            bounds = getattr(self, least), getattr(self, most)
+            if min(bounds) < 0:
+                raise ValueError(f"{least} and {most} must not be negative")
+            if bounds[1] and bounds[0] > bounds[1]:
+                raise ValueError(f"{least} is above {most}")
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """ANSWER_TOO_SHORT or ANSWER_OVER_LENGTH, by characters and by words."""
+        locale, text = self.words_in(context), strip_marker(response).strip()
+        characters, said = words(locale, "Zeichen", "characters"), words(locale, "Wörter", "words")
+        counts = [(len(text), self.min_chars, self.max_chars, characters)]
+        if self.min_words or self.max_words:
+            counts.append((len(text.split()), self.min_words, self.max_words, said))
+        issues = []
+        for count, least, most, unit in counts:
+            if count < least:
+                issues.append(rule_issue("ANSWER_TOO_SHORT", locale, count=count, bound=least, unit=unit))
+            elif most and count > most:
+                issues.append(rule_issue("ANSWER_OVER_LENGTH", locale, count=count, bound=most, unit=unit))
+        return issues

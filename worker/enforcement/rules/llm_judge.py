@@ -1,0 +1,184 @@
+"""A model accepts the answer: any model of the settings, by criteria in plain words."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from hmac import compare_digest
+from typing import Any, ClassVar
+
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.word_tables import table_beside
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.rule import Rule, option
+from worker.enforcement.validators.codes import clip
+from worker.enforcement.validators.services import CannotRun, Question, services, spend
+
+#: Verdicts that a process keeps: the same answer is judged several times while it is repaired.
+KEPT = 1_000
+#: A longer answer is not judged, in characters.
+MAX_CHARS = 120_000
+
+
+#: Errors that are kept, and how long each may be, in characters.
+MOST_ERRORS, LONGEST = 10, 500
+#: A longer reply is not read, in characters.
+MAX_REPLY = 100_000
+
+_PROMPT = str(table_beside(__file__)["judge"]["en"])
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeVerdict:
+    """A valid verdict; ``errors`` is never empty unless ``success``."""
+
+    success: bool
+    errors: tuple[str, ...] = ()
+
+
+class _Verdicts:
+    """Verdicts by the hash of what was judged; the oldest go first."""
+
+    def __init__(self) -> None:
+        self._by_hash: OrderedDict[str, JudgeVerdict] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: str) -> JudgeVerdict | None:
+        with self._lock:
+            if (found := self._by_hash.get(key)) is not None:
+                self._by_hash.move_to_end(key)
+            return found
+
+    def put(self, key: str, verdict: JudgeVerdict) -> None:
+        with self._lock:
+            self._by_hash[key] = verdict
+            while len(self._by_hash) > KEPT:
+                self._by_hash.popitem(last=False)
+
+    def clear(self) -> None:
+        with self._lock:
+            self._by_hash.clear()
+
+
+verdicts = _Verdicts()
+
+
+@dataclass(frozen=True, kw_only=True)
+class LlmJudge(Rule):
+    """Asks once for each text; a verdict of another form does not count. Its use counts in the turn's budget."""
+
+    kind: ClassVar[str] = "llm_judge"
+    reaches_out: ClassVar[bool] = True
+
+    model: str = option("", "A model of the settings (HELIX_MODELS), best a small one.")
+    criteria: str = option("", "What an answer must meet, in plain words.")
+    seconds: int = option(60, "Time for the verdict, in seconds.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.model:
+            raise ValueError("model must name a model of the settings")
+        if not self.criteria.strip():
+            raise ValueError("criteria must say what an answer must meet")
+        if not 1 <= self.seconds <= 600:
+            raise ValueError(f"seconds must be 1 to 600, not {self.seconds}")
+
+    @property
+    def patience(self) -> float:  # type: ignore[override]
+        """Seconds that the verdict may take."""
+        return float(self.seconds)
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """JUDGE_REJECTED for each error of the verdict.
+
+        Raises:
+            CannotRun: the model gave no verdict in time, or one that is not of the form (``examine``: VALIDATOR_ERROR).
+        """
+        locale = self.words_in(context)
+        verdict = self._verdict(strip_marker(response).strip(), str(context.get("prompt", "")), locale)
+        return [_issue(error, locale) for error in verdict.errors]
+
+    def _verdict(self, answer: str, question: str, locale: str) -> JudgeVerdict:
+        if len(answer) > MAX_CHARS:
+            raise CannotRun(f"the answer has more than {MAX_CHARS} characters")
+        english = locale.lower().startswith("en")
+        judged = json.dumps([self.model, self.criteria, english, question, answer])
+        key = hashlib.sha256(judged.encode("utf-8", "surrogatepass")).hexdigest()
+        if (known := verdicts.get(key)) is not None:
+            return known
+        nonce = secrets.token_hex(8)
+        asked = prompt(self.criteria, answer, nonce, question=question, english=english)
+        reply = services().ask(Question(model=self.model, prompt=asked, seconds=self.seconds))
+        spend(reply.spent)
+        verdict = read_verdict(reply.text, nonce)
+        verdicts.put(key, verdict)
+        return verdict
+
+
+def _issue(error: str, locale: str) -> ValidationIssue:
+    """An issue with all of the judge's words: they are what the agent needs."""
+    made = rule_issue("JUDGE_REJECTED", locale)
+    return replace(made, message=f"{made.message}: {clip(error, LONGEST)}")
+
+
+def prompt(criteria: str, answer: str, nonce: str, *, question: str = "", english: bool = True) -> str:
+    """Return what the judge is asked. The nonce is nowhere else: no text in the answer can know it."""
+    form = json.dumps({"nonce": nonce, "success": False, "errors": ["..."]})
+    return _PROMPT.format(
+        criteria=criteria.strip(),
+        question=_fenced(question or "(not known)"),
+        answer=_fenced(answer),
+        language="English" if english else "German",
+        form=form,
+    )
+
+
+def read_verdict(reply: str, nonce: str) -> JudgeVerdict:
+    """The verdict in a judge's reply: one JSON object, alone or in a fence, with the keys of the form and no other.
+
+    Raises:
+        CannotRun: the reply has no verdict of this form; says why.
+    """
+    data = _object(reply)
+    if other := sorted(map(str, set(data) - {"nonce", "success", "errors"})):
+        raise CannotRun(f"the verdict has keys that were not asked for: {', '.join(other)}")
+    if not isinstance(data.get("nonce"), str) or not compare_digest(data["nonce"].encode(), nonce.encode()):
+        raise CannotRun("the verdict does not repeat the nonce, so it is not the judge's")
+    success, errors = data.get("success"), data.get("errors", [])
+    if not isinstance(success, bool):
+        raise CannotRun("the verdict's 'success' must be true or false")
+    if not isinstance(errors, list) or not all(isinstance(each, str) for each in errors):
+        raise CannotRun("the verdict's 'errors' must be a list of texts")
+    said = tuple(each.strip()[:LONGEST] for each in errors if each.strip())[:MOST_ERRORS]
+    if success == bool(said):
+        raise CannotRun("the verdict accepts and names errors" if success else "the verdict rejects and names no error")
+    return JudgeVerdict(success, said)
+
+
+def _object(reply: str) -> dict[str, Any]:
+    text = reply.strip()
+    if len(text) > MAX_REPLY:
+        raise CannotRun(f"the judge's reply has more than {MAX_REPLY} characters")
+    if fenced := re.fullmatch(r"```(?:json)?[ \t]*\n(.*)\n```", text, re.DOTALL):
+        text = fenced[1]
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError):
+        raise CannotRun("the judge's reply is not one JSON object") from None
+    if not isinstance(data, dict):
+        raise CannotRun("the judge's reply is not one JSON object")
+    return data
+
+
+def _fenced(text: str) -> str:
+    """A text as a code block that nothing in it can end."""
+    longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)
+    fence = "`" * (longest + 1)
+    return f"{fence}text\n{text.rstrip()}\n{fence}"

@@ -1,0 +1,113 @@
+"""A program accepts the answer: by its exit code, with the lines that it names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+from api_client.contract.issue import Severity, ValidationIssue
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.step import strip_marker
+from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.rule import Rule, option
+from worker.enforcement.validators.services import JudgingProgram, services
+
+#: What compilers and linters print: ``answer.md:12:3: error: words``; also without a file or a column.
+_LINE = re.compile(
+    r"^(?:(?P<file>[\w./@+-]{1,200}):)?(?P<line>\d{1,7})(?::\d{1,5})?:?\s+(?:(?P<kind>error|warning|note)\b:?\s*)?(?P<said>\S.*)$",
+    re.IGNORECASE,
+)
+#: Issues that one answer gets from one program; fenced blocks that are handed to it, each in a separate run.
+MOST_ISSUES, BLOCKS = 20, 20
+
+
+class _Text(NamedTuple):
+    """The text for the program: a text, and the line of the answer before its first."""
+
+    text: str
+    before: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class CommandRule(Rule):
+    """Runs in the box, in a folder with the answer and the agent's files; the answer is on standard input too.
+
+    docs/security.md says what the box keeps out.
+    """
+
+    kind: ClassVar[str] = "command"
+    reaches_out: ClassVar[bool] = True
+
+    command: tuple[str, ...] = option((), "Program and arguments, such as [vale, --output=line, answer.md]; no shell.")
+    fence: str = option("", "Judge each closed fenced block of this language instead of the whole answer.")
+    file: str = option("answer.md", "The file that holds the answer, or the block.")
+    accepts: tuple[int, ...] = option((0,), "Exit codes that accept.")
+    seconds: int = option(30, "Time for one run, in seconds.")
+    memory_mb: int = option(1024, "Memory of each of its processes, in MiB.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.command or not self.command[0]:
+            raise ValueError("command must name a program")
+        if not 1 <= self.seconds <= 600:
+            raise ValueError(f"seconds must be 1 to 600, not {self.seconds}")
+        if not 16 <= self.memory_mb <= 65_536:
+            raise ValueError(f"memory_mb must be 16 to 65536, not {self.memory_mb}")
+        if not self.accepts:
+            raise ValueError("accepts must name at least one exit code")
+        if not re.fullmatch(r"[\w.-]{1,100}", self.file) or self.file.startswith("."):
+            raise ValueError(f"file must be a plain file name, not {self.file!r}")
+
+    @property
+    def patience(self) -> float:  # type: ignore[override]
+        """Seconds that all of its runs may take together."""
+        return float(self.seconds)
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """COMMAND_FOUND for each line that the program names, else COMMAND_REJECTED, where its exit code rejects.
+
+        Raises:
+            CannotRun: it was ended before it finished (``examine``: VALIDATOR_ERROR).
+        """
+        issues: list[ValidationIssue] = []
+        written = {
+            f"output/{name.removeprefix('output/')}": text for name, text in (context.get("files") or {}).items()
+        }
+        for text, before in self._texts(response):
+            ended = services().run(
+                JudgingProgram(
+                    argv=self.command,
+                    files={**written, self.file: text},
+                    stdin=text,
+                    seconds=self.seconds,
+                    memory_mb=self.memory_mb,
+                )
+            )
+            if ended.code not in self.accepts:
+                issues += self._issues(ended.code, ended.lines, before, self.words_in(context))
+        return issues[:MOST_ISSUES]
+
+    def _texts(self, response: str) -> Iterator[_Text]:
+        if not self.fence:
+            yield _Text(strip_marker(response), 0)
+            return
+        found = [block for block in parse(response).out.blocks() if block.language == self.fence.lower()]
+        for block in found[:BLOCKS]:
+            yield _Text(block.text, block.line)
+
+    def _issues(self, code: int, lines: tuple[str, ...], before: int, locale: str) -> list[ValidationIssue]:
+        found = []
+        for each in lines:
+            if not (said := _LINE.match(each)) or (said["file"] or self.file).removeprefix("./") != self.file:
+                continue
+            weight = Severity.ERROR if (said["kind"] or "error").lower() == "error" else Severity.WARNING
+            values = {"program": self.command[0], "problem": said["said"]}
+            issue = rule_issue("COMMAND_FOUND", locale, line=before + int(said["line"]), **values)
+            found.append(replace(issue, severity=weight))
+        if any(issue.is_error for issue in found):
+            return found
+        last = next((each.strip() for each in reversed(lines) if each.strip()), "")
+        values = {"program": self.command[0], "code": str(code), "problem": f": {last}" if last else ""}
+        return [*found, rule_issue("COMMAND_REJECTED", locale, line=before, **values)]

@@ -1,0 +1,88 @@
+"""The answer has the sections of a template."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.documents.content import content
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.outline import Heading
+from worker.enforcement.documents.part import section_part
+from worker.enforcement.documents.titles import key, plain
+from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.rule import Rule, option
+
+#: Templates by name. ``|`` is between names of the same section.
+PRESETS: Mapping[str, tuple[str, ...]] = {
+    "adr-madr": ("Context and Problem Statement|Kontext und Problemstellung", "Considered Options|Optionen",
+                 "Decision Outcome|Entscheidung"),
+    "adr-nygard": ("Status", "Context|Kontext", "Decision|Entscheidung", "Consequences|Konsequenzen"),
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Structure(Rule):
+    """Compares headings without their mark-up, numbers and letter case."""
+
+    kind: ClassVar[str] = "structure"
+    bounded: ClassVar[bool] = True
+
+    preset: str = option("", "A template by name: adr-madr or adr-nygard.")
+    sections: tuple[str, ...] = option((), "Headings that must be there; `Context|Kontext` names one section twice.")
+    level: int = option(2, "The level of these headings; 0 for any.")
+    filled: bool = option(True, "A section must have content besides its heading.")
+    ordered: bool = option(False, "The sections must be in the template's order.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.preset and self.preset not in PRESETS:
+            raise ValueError(f"preset must be one of {', '.join(PRESETS)}, not {self.preset!r}")
+        if not (self.preset or self.sections):
+            raise ValueError("preset or sections must name at least one section")
+        if not 0 <= self.level <= 6:
+            raise ValueError(f"level must be 0 to 6, not {self.level}")
+        if not all(name.strip() for section in self.wanted for name in section.split("|")):
+            raise ValueError("sections holds an empty name")
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The sections of the preset, then those of the option."""
+        return (*PRESETS.get(self.preset, ()), *self.sections)
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """MISSING_SECTION and EMPTY_SECTION for each section, SECTION_ORDER for the first that comes too late."""
+        locale, out = self.words_in(context), parse(response).out
+        issues, places = [], []
+        ends = out.section_ends()
+        for section in self.wanted:
+            names = {key(name) for name in section.split("|")}
+            found = [
+                (heading, end)
+                for heading, end in zip(out.headings, ends, strict=True)
+                if heading.top and (not self.level or heading.level == self.level) and key(heading.title) in names
+            ]
+            shown = f"{'#' * (self.level or 2)} {section.partition('|')[0]}"
+            # Code puts a missing section in at the level of its neighbours: for another level the agent is asked.
+            part = section_part(section.partition("|")[0]) if found or self.level in (0, 2) else ""
+            if not found:
+                issues.append(rule_issue("MISSING_SECTION", locale, part=part, section=shown))
+                continue
+            first = found[0][0]
+            places.append(first)
+            if self.filled and not any(any(True for _ in content(out, one.line + 1, end)) for one, end in found):
+                issues.append(rule_issue("EMPTY_SECTION", locale, line=first.line + 1, part=part, section=shown))
+        if self.ordered:
+            issues += self._order(places, locale)
+        return issues
+
+    def _order(self, places: list[Heading], locale: str) -> list[ValidationIssue]:
+        for before, here in pairwise(places):
+            if here.line < before.line:
+                order = " → ".join(section.partition("|")[0] for section in self.wanted)
+                values = {"section": plain(before.title), "order": order}
+                return [rule_issue("SECTION_ORDER", locale, line=before.line + 1, **values)]
+        return []

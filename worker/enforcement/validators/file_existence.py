@@ -1,0 +1,162 @@
+"""The files an ADR wants to modify exist (ADR-038 section 4). What does not exist belongs into ``files.create``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.documents.adr import MAX_ADRS, Adr
+from worker.enforcement.documents.document import parse, texts_of
+from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
+from worker.enforcement.documents.header_lines import move_entries
+from worker.enforcement.documents.part import FILES, YAML_HEADER, field_part
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue, words
+from worker.enforcement.validators.paths import PathTarget, Root, bare
+from worker.enforcement.validators.validator import ResponseValidator
+
+#: What it means that a file is missing, by the list that names it; ``create`` wants it to be missing.
+_MISSING = {"modify": "FILE_NOT_FOUND", "docs": "DOC_NOT_FOUND", "delete": "DELETE_NOT_FOUND"}
+_LISTS = ("create", *_MISSING)
+#: The one place outside the root where an ADR may create files: the agent's hooks (ADR-036, phase 1).
+ALLOWED_OUTSIDE = ("~/.claude/hooks/",)
+
+#: Makes an issue of a code, a node of the header, and the values of the code's words.
+Report = Callable[..., ValidationIssue]
+
+
+def may_look_at_files(texts: Iterable[str]) -> bool:
+    """Return whether an answer made of these texts could make the validator look at the file system, which may be slow.
+
+    It does so only for an ADR whose header has ``files``; the parts of an answer may come from several texts.
+    """
+    adr = files = False
+    for text in texts:
+        adr = adr or "adr_id" in text or "ADR-" in text
+        files = files or "files" in text
+    return adr and files
+
+
+class FileExistenceValidator(ResponseValidator):
+    """Judges ``files`` in the header of every ADR; paths are relative to the root and never followed out of it."""
+
+    name = "file_existence"
+    mends_files: ClassVar[bool] = True
+
+    def __init__(self, helix_root: Path, locale: str = DEFAULT_LOCALE) -> None:
+        self.helix_root = Path(helix_root)
+        self.locale = locale
+
+    def bounded_on(self, texts: Iterable[str]) -> bool:
+        """True where no text can make it look at the file system."""
+        return not may_look_at_files(texts)
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """The issues of every ADR's ``files``, in the order of the texts."""
+        locale = str(context.get("locale", self.locale))
+        issues: list[ValidationIssue] = []
+        root: Root | None = None
+        for text in texts_of(response, context):
+            adrs = [adr for adr in text.adrs if adr.header]
+            if len(adrs) > MAX_ADRS:
+                issues.append(issue("TOO_MANY_ADRS", locale, file=text.file, count=MAX_ADRS))
+                continue
+            for adr in adrs:
+                root = root or Root.at(self.helix_root)  # looks at the file system: not for an answer without an ADR
+                part = YAML_HEADER if adr.error is not None else field_part(FILES)
+                part = part if len(adrs) == 1 and adr.offset >= 0 else ""
+                issues += _judge(root, adr, partial(_found, adr, locale, text.file, part))
+        return issues
+
+    def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
+        """Move what ``files.modify`` names and does not exist to ``files.create``; no other byte changes.
+
+        Returns:
+            The repaired answer; None when nothing is missing, or a header cannot be edited surely.
+        """
+        repaired = response
+        for adr in reversed(parse(response).adrs):
+            missing = set(self._missing(adr))
+            if missing and adr.offset >= 0 and adr.header:
+                start, end = adr.char_of(adr.header[0]), adr.char_of(adr.header[1])
+                moved = move_entries(repaired[start:end], missing, source="modify", target="create")
+                if moved is not None:
+                    repaired = repaired[:start] + moved + repaired[end:]
+        return None if repaired == response else repaired
+
+    def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
+        """Which paths were moved."""
+        locale = str(context.get("locale", self.locale))
+        german = "{}: von files.modify nach files.create verschoben"
+        english = "{}: moved from files.modify to files.create"
+        left = {path for adr in parse(after).adrs for path in self._missing(adr)}
+        gone = (path for adr in parse(before).adrs for path in self._missing(adr) if path not in left)
+        return [words(locale, german, english).format(path) for path in dict.fromkeys(gone)]
+
+    def _missing(self, adr: Adr) -> Iterator[str]:
+        """The paths of ``files.modify`` that lead to nothing, as written."""
+        files = adr.root.get("files") if adr.root is not None else None
+        modify = files.get("modify") if files is not None else None
+        if modify is None:
+            return
+        root = Root.at(self.helix_root)
+        for entry in modify.items:
+            if entry.kind == "scalar" and not entry.null and _look(root, entry.value) is PathTarget.MISSING:
+                yield entry.value
+
+
+def _found(adr: Adr, locale: str, file: str, part: str, code: str, node: Node, **values: object) -> ValidationIssue:
+    return issue(code, locale, file=file, line=adr.header_line(node.line), part=part, **values)
+
+
+def _look(root: Root, path: str) -> PathTarget:
+    """Return what a path leads to, also when a line number or remark is behind it."""
+    found = root.find(path)
+    return root.find(bare(path)) if found is PathTarget.MISSING and bare(path) != path else found
+
+
+def _judge(root: Root, adr: Adr, found: Report) -> Iterator[ValidationIssue]:
+    """The issues of the files that one ADR names."""
+    if adr.error is not None:  # nothing is known about its files
+        code = "YAML_TOO_COMPLEX" if isinstance(adr.error, HeaderTooComplex) else "INVALID_YAML"
+        yield found(code, Node("scalar", 0, adr.error.line, 0), problem=adr.error)
+        return
+    files = adr.root.get("files") if adr.root is not None else None
+    if files is None or files.null:
+        return
+    if files.kind != "mapping":
+        yield found("INVALID_FILES", files, where="files")
+        return
+    for key, value in files.pairs:
+        if key.value not in _LISTS or value.null:
+            continue
+        if value.kind != "sequence":
+            yield found("INVALID_FILES", value, where=f"files.{key.value}")
+        for entry in value.items:
+            yield from _judge_entry(root, key.value, entry, found)
+
+
+def _judge_entry(root: Root, key: str, entry: Node, found: Report) -> Iterator[ValidationIssue]:
+    where, path = f"files.{key}", entry.value
+    if entry.kind != "scalar" or entry.null:
+        yield found("INVALID_FILES", entry, where=where)
+        return
+    if key == "create" and path.startswith(ALLOWED_OUTSIDE) and ".." not in path:
+        return
+    kind = _look(root, path)
+    if kind is PathTarget.OUTSIDE:
+        yield found("OUTSIDE_ROOT", entry, where=where, path=path)
+    elif kind is PathTarget.UNUSABLE:
+        yield found("INVALID_PATH", entry, where=where, path=path)
+    elif key == "create":
+        if kind is not PathTarget.MISSING:
+            yield found("FILE_ALREADY_EXISTS", entry, path=path)
+    elif kind is PathTarget.MISSING:
+        near = root.suggest(bare(path))
+        yield found(_MISSING[key], entry, path=path, suggestion=f" ({near}?)" if near else "")
+    elif kind is PathTarget.OTHER:
+        yield found("NOT_A_FILE", entry, where=where, path=path)
+    elif root.find(path) is not PathTarget.FILE:
+        yield found("PATH_WITH_SUFFIX", entry, where=where, path=path, bare=bare(path))

@@ -1,0 +1,72 @@
+"""Every answer ends with a step marker (ADR-038 section 2, as repaired by ADR-036; docs/enforcement.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.marker import STEPS, UNKNOWN
+from worker.enforcement.documents.document import parse
+from worker.enforcement.documents.part import STEP_MARKER
+from worker.enforcement.documents.splice import put_marker
+from worker.enforcement.documents.step import infer_step, strip_marker, trailing_marker
+from worker.enforcement.validators.codes import DEFAULT_LOCALE, issue, words
+from worker.enforcement.validators.validator import ResponseValidator
+
+#: Key of the context that tells the re-validation which step the fallback put in: only it may write ``unknown``.
+FALLBACK_STEP = "fallback_step"
+
+
+class StepMarkerValidator(ResponseValidator):
+    """The last marker outside code and quotes names one of the six steps, in any letter case."""
+
+    name = "step_marker"
+    bounded: ClassVar[bool] = True
+    VALID_STEPS = frozenset(STEPS)
+
+    def __init__(self, locale: str = DEFAULT_LOCALE) -> None:
+        self.locale = locale
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """MISSING_STEP_MARKER or INVALID_STEP; warnings for several markers and for text after the last."""
+        locale = str(context.get("locale", self.locale))
+        found = parse(response).markers
+        if not found:
+            return [issue("MISSING_STEP_MARKER", locale, part=STEP_MARKER)]
+        last, issues = found[-1], []
+        line = response.count("\n", 0, last.start) + 1
+        if last.step is None and not (last.value.lower() == UNKNOWN and context.get(FALLBACK_STEP) == UNKNOWN):
+            issues.append(issue("INVALID_STEP", locale, line=line, part=STEP_MARKER, step=last.value))
+        if len(found) > 1:
+            issues.append(issue("SEVERAL_STEP_MARKERS", locale, line=line, count=len(found)))
+        if response[last.end :].strip():
+            issues.append(issue("TEXT_AFTER_MARKER", locale, line=line))
+        return issues
+
+    def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
+        """Infer the step and append its marker, or put it in the place of a wrong one; None when a valid one is there.
+
+        With no sign of a step the marker says ``unknown``: an honest gap rather than a ``done`` that nobody wrote.
+        """
+        last = trailing_marker(response)
+        if last is not None and last.step:
+            return None
+        return put_marker(
+            response, infer_step(strip_marker(response))
+        )  # the same text when it says ``unknown`` already, and rightly
+
+    def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
+        """Which step was put in."""
+        last = trailing_marker(after)
+        if last is None:
+            return ()
+        locale = str(context.get("locale", self.locale))
+        if last.value == UNKNOWN:
+            german, english = (
+                "STEP-Marker ergänzt: {} (Schritt nicht erkennbar)",
+                "STEP marker added: {} (no step to see)",
+            )
+            return (words(locale, german, english).format(UNKNOWN),)
+        german, english = "STEP-Marker ergänzt: {} (aus der Antwort erschlossen)", "STEP marker added: {} (inferred)"
+        return (words(locale, german, english).format(last.value),)

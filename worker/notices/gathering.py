@@ -1,0 +1,116 @@
+"""Finding what to call about: turns that ended or wait for a person, workers that are gone, versions rolled back.
+
+Turns are found in the lists that the ledger keeps anyway, from a time noted in the store on. The time moves on
+after the notices are in the outbox, so none is left out; the same notice is put once, however often it is found.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator
+
+import structlog
+
+from api_client.contract.notices import Notice
+from api_client.contract.settings import Settings
+from api_client.contract.turn_error import TurnError
+from api_client.contract.worker_reports import WorkerReport, missing
+from api_client.notices import Notices
+from api_client.policies.flows import GUARD, Flows, RolledBack
+from api_client.store import Store
+from api_client.workers.reports import written_reports
+from worker.notices.outgoing import wanted
+
+log = structlog.get_logger()
+
+#: A worker that is silent for this long is gone, in seconds; one gone for a day was reported before.
+_GONE_SECONDS, _OLD_SECONDS = 30.0, 86_400.0
+_FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
+
+
+async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
+    """Put everything new into the outbox. Raises ``StoreUnavailable``."""
+    for shard in range(settings.shards):
+        await _turns(settings, outbox, shard, parked=False)
+        await _turns(settings, outbox, shard, parked=True)
+    seconds, _ = await store.ask(store.redis.time())  # as workers report by the store's clock
+    found = [*gone_workers(await store.ask(written_reports(store.redis, store.namespace)), float(seconds))]
+    if len(settings.flow_version) > 1:
+        found += rolled_back_by_itself(settings, await Flows(store).said(), time.time())
+    for notice in found:
+        if wanted(settings, notice.kind):
+            await outbox.put(notice)
+
+
+async def _turns(settings: Settings, outbox: Notices, shard: int, *, parked: bool) -> None:
+    """Put the notices of turns that ended, or were parked, since the time noted for it."""
+    notices_of = _of_parked if parked else _of_ended
+    async for turn_id, record in outbox.new_turns(shard, parked=parked):
+        try:
+            found = list(notices_of(settings, turn_id, record))
+        except (ValueError, TypeError, AttributeError) as error:  # its record is damaged: the others go on
+            log.warning("notice.not_made", turn_id=turn_id, error=type(error).__name__)
+            continue
+        for notice in found:
+            if wanted(settings, notice.kind):
+                await outbox.put(notice)
+
+
+def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
+    """Yield what a finished turn is a reason for. Pure."""
+    outcome = record["outcome"]
+    at = int(record["finished_at"] or 0) / 1000
+    if '"background"' in record["request"] and json.loads(record["request"]).get("metadata", {}).get("background"):
+        status = {"cancelled": "cancelled"}.get(outcome, "completed" if outcome.startswith("passed") else "failed")
+        yield Notice(kind=f"response.{status}", subject=turn_id, at=at, data={"id": f"resp_{turn_id}"})
+    if outcome in _FAILED or outcome == "dead":
+        kind = "turn.dead" if outcome == "dead" else "turn.failed"
+        yield Notice(kind=kind, subject=turn_id, at=at, data=_facts(settings, turn_id, record, outcome=outcome))
+
+
+def _of_parked(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
+    """Yield what a turn in the inbox is a reason for; it may be parked more than once. Pure."""
+    if record["state"] == "parked":
+        parked = record["parked_at"]
+        data = _facts(settings, turn_id, record)
+        yield Notice(kind="inbox.waiting", subject=f"{turn_id} {parked}", at=int(parked or 0) / 1000, data=data)
+
+
+def _facts(settings: Settings, turn_id: str, record: dict[str, str], **more: str) -> dict[str, str | int | float]:
+    error = TurnError.from_json(record["error"]) or TurnError()
+    facts = {
+        "turn_id": turn_id,
+        "session_id": record["session_id"],
+        "model": record["model"],
+        "code": error.code,
+        **more,
+    }
+    if settings.public_url:
+        facts["url"] = f"{settings.public_url.rstrip('/')}/turns/{turn_id}"
+    return {"attempts": int(record["attempt"] or 0), **{name: value for name, value in facts.items() if value}}
+
+
+def rolled_back_by_itself(settings: Settings, said: dict[str, RolledBack], now: float) -> Iterator[Notice]:
+    """Flow versions that the guard rolled back; one that a day has passed since was reported before. Pure."""
+    for version, note in said.items():
+        if note.by != GUARD or note.resumed or now - note.at > _OLD_SECONDS:
+            continue
+        data: dict[str, str | int | float] = {"flow": version, "why": note.why}
+        if settings.public_url:
+            data["url"] = f"{settings.public_url.rstrip('/')}/policies"
+        yield Notice(kind="flow.rolled_back", subject=f"{version} {note.at}", at=note.at, data=data)
+
+
+def gone_workers(reports: Iterable[WorkerReport], now: float) -> Iterator[Notice]:
+    """Workers that are missing for long enough to call somebody. Pure."""
+    for each in missing(reports, now):
+        if _GONE_SECONDS < now - each.at < _OLD_SECONDS:
+            queues = ",".join(each.queues)
+            data: dict[str, str | int | float] = {
+                "worker": each.name,
+                "host": each.host,
+                "queues": queues,
+                "last_heard": each.at,
+            }
+            yield Notice(kind="worker.gone", subject=f"{each.name} {each.started_at}", at=now, data=data)

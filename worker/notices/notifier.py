@@ -1,0 +1,82 @@
+"""Sending notices, in the second loop of a worker process. One process of an installation sends at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from api_client.contract.failpoints import reach
+from api_client.contract.notices import Entry
+from api_client.contract.settings import Settings
+from api_client.notices import Notices
+from api_client.store import Store
+from api_client.store.audit import Audit
+from api_client.store.connection import OneConnection
+from worker.notices.gathering import gather
+from worker.notices.outgoing import NotSent, deliver, shown, targets, wanted
+
+log = structlog.get_logger()
+
+
+_LOOK_SECONDS = 1.0
+#: This many are sent at the same time, and read from the outbox at once.
+_AT_ONCE, _DUE_AT_ONCE = 8, 64
+
+
+class Notifier:
+    """Finds what to call about and sends it. Without a target it does nothing."""
+
+    def __init__(self, settings: Settings, connection: OneConnection | None = None) -> None:
+        self._settings = settings
+        self._targets = targets(settings)
+        self.name, self.seconds = "notifier", _LOOK_SECONDS if self._targets else 0.0
+        self._store = Store(settings, connection)
+        self._outbox = Notices(self._store, Audit(self._store))
+        self._senders = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="notice")
+
+    async def leave(self) -> None:
+        """Leave what was not sent in the outbox."""
+        self._senders.shutdown(wait=False, cancel_futures=True)
+        await self._outbox.leave()
+
+    async def poll(self) -> None:
+        """One round: find what is new, and send all that is due. Raises ``StoreUnavailable``."""
+        if not await self._outbox.may_send():
+            return
+        await gather(self._settings, self._store, self._outbox)
+        while await self._outbox.may_send():
+            due = await self._outbox.due(_DUE_AT_ONCE)
+            if not due:
+                break
+            await asyncio.gather(*map(self._send, due))
+        await self._outbox.forget_old()
+
+    async def _send(self, entry: Entry) -> None:
+        if not wanted(self._settings, entry.kind):  # a relay put it, which does not know who wants what
+            await self._outbox.sent(entry)
+            return
+        taken: list[str] = []
+        problems: list[str] = []
+        for target in self._targets:
+            if target in entry.taken:
+                continue
+            if not await self._outbox.may_send():
+                return  # this process was away for too long, and another one sends
+            reach("notice.due")
+            try:
+                await asyncio.get_running_loop().run_in_executor(self._senders, deliver, self._settings, target, entry)
+                taken.append(target)
+                reach("notice.taken")
+            except NotSent as error:
+                problems.append(f"{shown(target)}: {error}")
+        if not problems:
+            await self._outbox.sent(entry)
+            log.info("notice.sent", notice=entry.notice_id, kind=entry.kind, tries=entry.tries + 1)
+            return
+        dead = await self._outbox.failed(entry, taken, "; ".join(problems))
+        if dead:
+            log.error("notice.given_up", notice=entry.notice_id, kind=entry.kind, error=problems[0])
+        else:
+            log.warning("notice.not_taken", notice=entry.notice_id, kind=entry.kind, error=problems[0])

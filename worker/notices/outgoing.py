@@ -1,0 +1,164 @@
+"""One HTTP request to an address of the outside: resolved, checked, and sent to the very address that was checked.
+
+A name that leads to this machine or an inner network is refused unless that is allowed; redirects are not followed,
+and no proxy of the environment is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import os
+import signal
+import socket
+import ssl
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from urllib.parse import urlsplit
+
+from api_client.contract.addresses import is_inner
+from api_client.contract.notices import Entry, signed
+from api_client.contract.settings import Settings
+
+_SECONDS = 10.0
+_MOST_READ = 65_536
+
+
+class NotSent(Exception):
+    """The target did not take it; the message says why."""
+
+
+def addresses(host: str, port: int, *, allow_inner: bool) -> list[str]:
+    """The addresses of a host, each of which may be connected to.
+
+    Raises:
+        NotSent: it has none, or one of them is of an inner network.
+    """
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        raise NotSent(f"{host} has no address: {error}") from None
+    numbers = list(dict.fromkeys(str(each[4][0]) for each in found))
+    if not allow_inner and (refused := [number for number in numbers if is_inner(number)]):
+        said = f"{host} leads to {refused[0]}, an inner address; HELIX_WEBHOOK_INTERNAL=allowed lets it"
+        raise NotSent(said)
+    return numbers
+
+
+def post(url: str, body: bytes, headers: Mapping[str, str], *, allow_inner: bool) -> None:
+    """POST a body; any 2xx is success.
+
+    Raises:
+        NotSent: it is refused here, cannot be reached, or answers otherwise.
+    """
+    parts = urlsplit(url)
+    host, tls = parts.hostname or "", parts.scheme == "https"
+    port = parts.port or (443 if tls else 80)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    said = ""
+    for address in addresses(host, port, allow_inner=allow_inner):
+        connection = _Checked(host, port, address, tls=tls)
+        try:
+            connection.request("POST", path, body, dict(headers))
+            answer = connection.getresponse()
+            answer.read(_MOST_READ)
+        except (OSError, http.client.HTTPException) as error:
+            said = f"{host}: {type(error).__name__}: {error}"
+            continue
+        finally:
+            connection.close()
+        if 200 <= answer.status < 300:
+            return
+        moved = ", redirects are not followed" if 300 <= answer.status < 400 else ""
+        raise NotSent(f"{host} answers {answer.status}{moved}")
+    raise NotSent(said)
+
+
+class _Checked(http.client.HTTPConnection):
+    """A connection to one address, which asks for a host by its name."""
+
+    def __init__(self, host: str, port: int, address: str, *, tls: bool) -> None:
+        super().__init__(host, port, timeout=_SECONDS)
+        self._address, self._tls = address, tls
+        self.default_port = 443 if tls else 80  # what the header Host leaves out
+
+    def connect(self) -> None:
+        """Connect to the address that was checked, not to what the name leads to by now."""
+        plain = socket.create_connection((self._address, self.port), self.timeout)
+        try:
+            context = ssl.create_default_context() if self._tls else None
+            self.sock = context.wrap_socket(plain, server_hostname=self.host) if context else plain
+        except BaseException:
+            plain.close()
+            raise
+
+
+# Targets of notices: addresses (webhooks) and the operator's command.
+#: A command that takes longer is ended, in seconds.
+_COMMAND_SECONDS = 10.0
+#: What the command gets of our environment; none of it is a secret.
+_KEPT = ("PATH", "HOME", "LANG", "TZ")
+COMMAND = "command"
+
+
+def targets(settings: Settings) -> tuple[str, ...]:
+    """The names of the targets: addresses, and ``command``."""
+    return (*settings.webhook_urls, *([COMMAND] if settings.notice_command else ()))
+
+
+def shown(target: str) -> str:
+    """A target as it may be shown: addresses often hold a secret in their path or query."""
+    parts = urlsplit(target)
+    return f"{parts.scheme}://{parts.hostname}" if parts.scheme else target
+
+
+def wanted(settings: Settings, kind: str) -> bool:
+    """Return whether notices of this kind are sent. ``response.*`` names all kinds that begin so."""
+    return any(kind == each or (each.endswith("*") and kind.startswith(each[:-1])) for each in settings.notice_kinds)
+
+
+def deliver(settings: Settings, target: str, entry: Entry) -> None:
+    """Deliver a notice to one target. Raises ``NotSent``: it did not take it."""
+    if target == COMMAND:
+        _run(settings.notice_command, entry)
+        return
+    headers = {"content-type": "application/json", "user-agent": "helix-turns"}
+    headers |= signed(settings.webhook_secret, entry.notice_id, entry.body, time.time())
+    post(target, entry.body.encode(), headers, allow_inner=settings.webhook_internal == "allowed")
+
+
+def _run(command: str, entry: Entry) -> None:
+    """Run the operator's command in a shell, with the notice on standard input."""
+    environ = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    environ |= {"NOTICE_ID": entry.notice_id, "NOTICE_KIND": entry.kind}
+    try:
+        process = subprocess.Popen(  # the operator's own command line
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env=environ,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise NotSent(f"the command cannot be started: {error}") from error
+    with _ended(process):
+        try:
+            _, said = process.communicate(entry.body.encode() + b"\n", timeout=_COMMAND_SECONDS)
+        except subprocess.TimeoutExpired:
+            raise NotSent(f"the command takes longer than {_COMMAND_SECONDS:g} s") from None
+    if process.returncode:
+        words = said.decode(errors="replace").strip().splitlines()
+        raise NotSent(f"the command ended with {process.returncode}{': ' + words[-1][:200] if words else ''}")
+
+
+@contextlib.contextmanager
+def _ended(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Leave nothing of the command behind."""
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()

@@ -1,0 +1,64 @@
+"""Tells the store how processes of workers ended, so that a dead letter can say what its workers died of.
+
+Of one that may not use the store it logs the reason. In a thread: a supervisor has to restart what died whether the
+store answers or not.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+import time
+
+import structlog
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.process_exit import ProcessExit
+from api_client.contract.settings import Settings
+from worker.processes.program import REFUSED
+
+log = structlog.get_logger()
+
+#: The store may be away so long before an end is not noted, in seconds; and between two tries.
+_PATIENCE_SECONDS, _PAUSE_SECONDS = 60.0, 0.5
+
+
+class ExitNotes:
+    """Notes ends in the store, in order. What could not be noted in time is in the log alone."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._waiting: queue.SimpleQueue[ProcessExit] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def note(self, worker: str, pid: int, code: int) -> None:
+        """Note that the process of the worker of this name ended; returns at once."""
+        self._waiting.put(ProcessExit(worker=worker, pid=pid, code=code))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._write, name="exit-notes", daemon=True)
+            self._thread.start()
+
+    def _write(self) -> None:
+        import asyncio
+
+        from redis.exceptions import RedisError  # only when something ended: a supervisor starts sooner without
+
+        from api_client.store.shards import require_shards
+        from api_client.workers.reports import note_exit
+
+        while self._settings.store_url:
+            ended = self._waiting.get()
+            give_up = time.monotonic() + _PATIENCE_SECONDS
+            while time.monotonic() < give_up:
+                with contextlib.suppress(RedisError):
+                    asyncio.run(note_exit(self._settings, ended))
+                    break
+                time.sleep(_PAUSE_SECONDS)
+            else:
+                log.warning("exit.not_noted", worker=ended.worker, pid=ended.pid, exit_code=ended.code)
+            if ended.code == REFUSED:
+                try:
+                    require_shards(self._settings)
+                except SettingsError as error:
+                    log.error("worker.refused", worker=ended.worker, error=str(error))

@@ -1,0 +1,58 @@
+"""Links that are carried out in separate processes, each alone in one: their turns have taken down workers before."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+import structlog
+
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import Link
+from worker.processes.exit_reports import ExitNotes
+from worker.processes.program import Program, bury, spawn
+
+log = structlog.get_logger()
+
+
+class IsolatedLinks:
+    """The separate processes of one worker process."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._exits = ExitNotes(settings)
+        self._processes: set[subprocess.Popen[bytes]] = set()
+        self._leaving = False
+        self._lock = threading.Lock()
+
+    def carry_out(self, link: Link, turn_id: str, session_id: str) -> None:
+        """Carry out ``link`` in a separate process (``isolated.py``), and wait for it."""
+        arguments = [link.task, str(link.attempt), turn_id, session_id]
+        with self._lock:
+            if self._leaving:
+                return  # a reaper announces it again, to a worker that stays
+            process = spawn(
+                Program(
+                    name="alone",
+                    command=[sys.executable, "-P", "-m", "worker.isolated", *arguments],
+                    # Not SIGKILL: our own death must not look like the turn's fault.
+                    death_signal=signal.SIGTERM,
+                )
+            )
+            self._processes.add(process)
+        log.warning("turn.isolated", turn_id=turn_id, link=str(link), pid=process.pid)
+        process.wait()
+        with self._lock:
+            self._processes.discard(process)
+        if code := bury(process):
+            self._exits.note(f"alone-{process.pid}@{socket.gethostname()}", process.pid, code)
+        log.warning("turn.isolated_ended", turn_id=turn_id, link=str(link), exit_code=code)
+
+    def hand_over(self) -> None:
+        """End every process and begin no other; each hands its turn over without a strike."""
+        with self._lock:
+            self._leaving = True
+            for process in self._processes:
+                process.terminate()

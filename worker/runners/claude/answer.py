@@ -1,0 +1,112 @@
+"""The rest of a run of the Claude CLI: the file it wrote, its standard output, or its own transcript."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from worker.files.workspace import RESPONSE, written_files
+from worker.runners.base import Order
+from worker.runners.claude.answer_text import cleaned, ends_with, longest, trimmed
+from worker.runners.claude.cli_sessions import Base
+from worker.runners.claude.cli_stream import ClaudeStream
+from worker.runners.claude.cli_transcript import NotReadable, RecordedRun, content_of, recorded
+from worker.runners.claude.command import before
+from worker.runners.claude.completion_gate import Evidence
+from worker.runners.claude.hooks import END, START, STOP, Mark, obstacle, read_marks
+from worker.runners.guard.supervision import Ending
+
+#: Shorter delays are the CLI's own back-off, no wish of the service; in seconds.
+_LEAST_RETRY_AFTER = 2.0
+#: Hooks of every run that came to the end.
+_REQUIRED = {START, STOP, END}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRemains:
+    """The rest of a run.
+
+    Attributes:
+        text: the answer, or the longest beginning known of it. origin: ``file``, ``output`` or ``transcript``.
+        missing: why something of it may be missing; empty when it is whole.
+        stop_reason: why the model stopped, where the transcript was read. marks: what the hooks left, by event.
+    """
+
+    text: str
+    origin: str
+    missing: str = ""
+    stop_reason: str = ""
+    marks: Mapping[str, Mark] = field(default_factory=dict)
+
+    @property
+    def transcript(self) -> str:
+        """The path of the run's transcript, as its hooks heard it; empty when none did."""
+        return next((mark.transcript for mark in reversed([*self.marks.values()]) if mark.transcript), "")
+
+
+def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, stream: ClaudeStream) -> RunRemains:
+    """Return what a run left in its folder, on its standard output and in its transcript.
+
+    Args:
+        order: what was ordered.
+        session: the run's agent session.
+        prompt: what it got on standard input.
+        base: what it continued from.
+        home: its HOME.
+        stream: what it wrote to standard output.
+    """
+    marks = read_marks(order.directory)
+    if answer := written_files(order.directory).get(RESPONSE, "").strip():
+        return RunRemains(text=answer, origin="file", marks=marks)
+    stop = marks.get(STOP, Mark())
+    if stream.whole and ends_with(stream.text, stop.message):
+        return RunRemains(text=stream.text, origin="output", marks=marks)
+    left = RunRemains(text=stream.text, origin="output", marks=marks)
+    if order.answered:  # it has no prompt by which its own part of the transcript is found
+        return RunRemains(
+            text=stream.text, origin="output", missing="standard output did not bring it whole", marks=marks
+        )
+    try:
+        found = recorded(content_of(left.transcript, session, home), session, prompt, before(base))
+    except (OSError, ValueError, NotReadable) as error:
+        missing = f"standard output did not bring it whole, and {error}"
+        return RunRemains(text=stream.text, origin="output", missing=missing, marks=marks)
+    if problem := problem_of(found, marks, stream):
+        text = longest(stream.text, found.text)
+        origin = "output" if text == stream.text else "transcript"
+        return RunRemains(text=text, origin=origin, missing=problem, stop_reason=found.stop_reason, marks=marks)
+    return RunRemains(text=found.text, origin="transcript", stop_reason=found.stop_reason, marks=marks)
+
+
+def problem_of(found: RecordedRun, marks: Mapping[str, Mark], stream: ClaudeStream) -> str:
+    """Say what of an answer the transcript lacks that the Stop hook or a result has; empty for nothing."""
+    if STOP not in marks or found.lacks(marks[STOP].message):
+        return "the transcript does not end with the last message that the Stop hook heard"
+    # Not at its end: standard output may have closed between two results.
+    if trimmed(cleaned(stream.result.get("result"))) not in found.text:
+        return "the transcript does not hold the result on standard output"
+    return ""
+
+
+def evidence_of(
+    order: Order, run: str, session: str, ending: Ending, stream: ClaudeStream, left: RunRemains, *, lives: bool = False
+) -> Evidence:
+    """What the gate is to judge. ``run`` and ``session`` are those of the process, in whose marks they stand."""
+    asked = max(stream.retry_after, stream.resets_at - time.time() if stream.resets_at else 0.0)
+    return Evidence(
+        run=run,
+        session=session,
+        exit_code=None if lives else ending.exit.code,
+        stderr=ending.stderr,
+        marks=left.marks,
+        result=stream.result,
+        error=stream.error,
+        text=left.text,
+        missing=left.missing,
+        stop_reason=left.stop_reason,
+        unwritable="" if lives or left.marks.keys() >= _REQUIRED else obstacle(order.directory),
+        retry_after=asked if asked >= _LEAST_RETRY_AFTER else 0.0,
+        lives=lives,
+    )

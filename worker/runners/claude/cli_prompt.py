@@ -1,0 +1,71 @@
+"""The Claude CLI's prompt, as it goes to standard input. Pure.
+
+Every part begins with a fixed line, so that a message never begins with a slash: the CLI would take ``/clear`` for
+a command and call no model at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from api_client.contract.word_tables import table_beside
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lines:
+    """The fixed lines before each part, and how speakers are called, in one language."""
+
+    message: str
+    feedback: str
+    so_far: str
+    history: str
+    left_out: str
+    speakers: Mapping[str, str]
+
+
+GERMAN, ENGLISH = (Lines(**table_beside(__file__)[language]) for language in ("de", "en"))
+#: Longest history in a prompt, in characters; the oldest messages go first.
+_MAX_HISTORY = 200_000
+
+
+def prompt_for(
+    prompt: str, messages: Sequence[Mapping[str, str]], *, knows: str = "", so_far: str = "", locale: str = "en"
+) -> bytes:
+    """The text for one run.
+
+    Args:
+        prompt: the user's message, or the feedback.
+        messages: the conversation, the user's message last.
+        knows: what the agent session it continues from has heard already: ``""`` nothing, ``"history"`` all but the
+            user's message, ``"message"`` that too.
+        so_far: the answer's text before a break; no agent session holds it.
+        locale: language of the fixed lines, ``de`` or ``en``.
+    """
+    lines = GERMAN if locale.lower().startswith("de") else ENGLISH
+    message = messages[-1].get("content", "") if messages else prompt
+    parts: list[str] = []
+    if not knows and len(messages) > 1:
+        parts.append(f"{lines.history}\n\n{_quoted(messages[:-1], lines)}")
+    if knows != "message":
+        parts.append(f"{lines.message}\n\n{message}")
+    if so_far:
+        parts.append(f"{lines.so_far}\n\n{so_far}")
+    if prompt != message:
+        parts.append(f"{lines.feedback}\n\n{prompt}")
+    if not parts:
+        parts.append(f"{lines.message}\n\n{prompt}")
+    return "\n\n".join(parts).replace("\0", "\ufffd").encode("utf-8", "replace")
+
+
+def _quoted(messages: Sequence[Mapping[str, str]], words: Lines) -> str:
+    lines: list[str] = []
+    length = 0
+    for message in reversed(messages):
+        content = message.get("content", "")
+        length += len(content)
+        if length > _MAX_HISTORY:
+            lines.append(words.left_out)
+            break
+        lines.append(f"{words.speakers.get(message.get('role', ''), words.speakers['user'])}: {content}")
+    return "\n\n".join(reversed(lines))

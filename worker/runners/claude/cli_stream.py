@@ -1,0 +1,236 @@
+"""The Claude CLI's standard output (stream-json), read line by line while it runs. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from api_client.contract.tool_calls import ToolQuestion
+from worker.enforcement.claims.journal import Journal, JournalWriter
+from worker.runners.base import AgentEvent
+from worker.runners.claude.answer_text import (
+    PARAGRAPH,
+    SYNTHETIC,
+    _mapping,
+    begin_tool,
+    blocks,
+    cleaned,
+    ends_with,
+    gap_after,
+    note_tools,
+)
+from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, json_object
+
+#: What of a tool's input says what it does, the first that is there.
+_DETAILS = ("file_path", "path", "pattern", "command", "url", "query", "description")
+_DETAIL = 200
+_INPUTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+class ClaudeStream:
+    """Collects one run's output. Feed it every line; it returns what to pass on.
+
+    Attributes:
+        result: the last result, empty before the first. error: the kind of error of the CLI's own last message.
+        retries: how often the CLI asked the service again. retry_after: its last delay before that, in seconds.
+        resets_at: when a used-up subscription may be used again, in seconds since 1970; 0 when the CLI does not say.
+        skipped: lines that could not be read.
+    """
+
+    def __init__(self, answered: ToolQuestion | None = None) -> None:
+        """``answered``: the question that the run goes on from; the CLI says no more of that call than its result."""
+        self.result: dict[str, Any] = {}
+        self.error = ""
+        self.retries = 0
+        self.retry_after = 0.0
+        self.resets_at = 0.0
+        self.skipped = 0
+        self._torn = False
+        self._settled = ""
+        self._open = ""
+        self._gap = ""
+        self._used: dict[str, int] = {}
+        self._spent: dict[str, dict[str, int]] = {}
+        self._message = ""
+        self._journal = JournalWriter()
+        if answered:
+            begin_tool(answered.call, answered.tool, answered.arguments, self._journal)
+
+    @property
+    def journal(self) -> Journal:
+        """The tools that the agent and its subagents used."""
+        return self._journal.journal
+
+    @property
+    def text(self) -> str:
+        """The answer so far, or the fragment of one."""
+        return self._settled + self._open
+
+    @property
+    def whole(self) -> bool:
+        """Return whether nothing of the answer can be missing: each result was the end of the text before it."""
+        return bool(self.result) and not self._torn and not self.skipped
+
+    def take_line(self, line: bytes) -> list[AgentEvent]:
+        """Read one line; one that is not a JSON object is skipped and counted.
+
+        Raises:
+            AnswerTooLong: the answer is longer than an answer may be.
+        """
+        record = json_object(line)
+        if record is None:
+            self.skipped += 1
+            return []
+        if record.get("type") in {"assistant", "user"}:
+            note_tools(record, self._journal)
+        if record.get("parent_tool_use_id"):
+            return []  # a subagent talks to the agent, not to the user
+        match record.get("type"):
+            case "stream_event":
+                return self._streamed(_mapping(record, "event"))
+            case "assistant":
+                return self._assistant(record)
+            case "user":
+                self._gap = self._gap or gap_after(record)
+            case "system":
+                return self._system(record)
+            case "rate_limit_event":
+                self._note_limit(_mapping(record, "rate_limit_info"))
+            case "result":
+                self._take_result(record)
+        return []
+
+    def usage(self, spent_before: float = 0.0) -> dict[str, Any]:
+        """Tokens and cost of this run; ``spent_before`` is the cost of the session it continued, in US dollars.
+
+        The CLI counts a continued session's cost on. Without a result there is no cost, and the tokens are those of the
+        messages seen.
+        """
+        used = dict(self._used)
+        if not self.result:
+            for message in self._spent.values():
+                for name, amount in message.items():
+                    used[name] = used.get(name, 0) + amount
+        if not used:
+            return {}
+        usage: dict[str, Any] = dict(used)
+        total = self.result.get("total_cost_usd")
+        if isinstance(total, int | float):
+            usage["cost_usd"] = total - spent_before if total >= spent_before else total
+        return usage
+
+    def replace(self, text: str, reason: str) -> list[AgentEvent]:
+        """Make another text the answer; a reader who saw something else hears the reason."""
+        shown = self.text
+        self._settled, self._open = text, ""
+        if text.startswith(shown):
+            return _output(text[len(shown) :])
+        return [AgentEvent(kind="reset", text=reason), *_output(text)]
+
+    def _take_result(self, record: dict[str, Any]) -> None:
+        self.result = record
+        self._gap = self._gap or PARAGRAPH
+        self._torn = self._torn or not ends_with(self.text, cleaned(record.get("result")))
+        self._count(_mapping(record, "usage"))
+        if record.get("deferred_tool_use"):
+            self._journal.wait()
+
+    def _note_limit(self, limit: Mapping[str, Any]) -> None:
+        resets_at = limit.get("resetsAt")
+        if limit.get("status") == "rejected" and isinstance(resets_at, int | float):
+            self.resets_at = float(resets_at)
+
+    def _streamed(self, event: Mapping[str, Any]) -> list[AgentEvent]:
+        match event.get("type"):
+            case "message_start":
+                message = _mapping(event, "message")
+                self._message = str(message.get("id"))
+                self._note_usage(_mapping(message, "usage"))
+                return self._take_back()
+            case "message_delta":
+                self._note_usage(_mapping(event, "usage"))
+            case "content_block_delta":
+                delta = _mapping(event, "delta")
+                if delta.get("type") == "text_delta":
+                    return self._say(cleaned(delta.get("text")))
+        return []
+
+    def _say(self, text: str) -> list[AgentEvent]:
+        if text and not self._open and self._settled:
+            text = self._gap + text
+        self._open += text
+        self._check()
+        return _output(text)
+
+    def _assistant(self, record: Mapping[str, Any]) -> list[AgentEvent]:
+        message = _mapping(record, "message")
+        if message.get("model") == SYNTHETIC:
+            self.error = str(record.get("error") or "")
+            return []
+        self._message = str(message.get("id"))
+        self._note_usage(_mapping(message, "usage"))
+        events: list[AgentEvent] = []
+        for block in blocks(record):
+            if block.get("type") == "text":
+                events += self._settle(cleaned(block.get("text")))
+            elif block.get("type") == "tool_use":
+                name, given = str(block.get("name")), _mapping(block, "input")
+                detail = next((str(given[key]) for key in _DETAILS if given.get(key)), "")
+                events.append(AgentEvent(kind="tool", text=name, detail=cleaned(detail)[:_DETAIL]))
+        return events
+
+    def _settle(self, text: str) -> list[AgentEvent]:
+        """A whole block has come: what was streamed of it is confirmed, completed or taken back."""
+        if not text:
+            return self._take_back()
+        before, shown = self._settled, self.text
+        self._settled = before + (self._gap if before else "") + text
+        self._open, self._gap = "", ""
+        self._check()
+        if self._settled.startswith(shown):
+            return _output(self._settled[len(shown) :])
+        return [AgentEvent(kind="reset", text="the answer was written again"), *_output(self._settled)]
+
+    def _take_back(self) -> list[AgentEvent]:
+        if not self._open:
+            return []
+        self._open = ""
+        return [AgentEvent(kind="reset", text="the answer broke off"), *_output(self._settled)]
+
+    def _system(self, record: Mapping[str, Any]) -> list[AgentEvent]:
+        match record.get("subtype"):
+            case "api_retry":
+                self.retries += 1
+                delay = record.get("retry_delay_ms")
+                self.retry_after = delay / 1000 if isinstance(delay, int | float) else 0.0
+                status = record.get("error_status") or record.get("error") or "no answer"
+                return [*self._take_back(), AgentEvent(kind="note", text=f"the service is asked again: {status}")]
+            case "permission_denied":
+                return [AgentEvent(kind="note", text=f"not allowed: {cleaned(record.get('tool_name'))}")]
+        return []
+
+    def _check(self) -> None:
+        if len(self._settled) + len(self._open) > MAX_ANSWER:
+            raise AnswerTooLong
+
+    def _note_usage(self, usage: Mapping[str, Any]) -> None:
+        """Each message reports its own usage, growing: the last report of a message counts."""
+        self._spent.setdefault(self._message, {}).update(_tokens(usage))
+
+    def _count(self, usage: Mapping[str, Any]) -> None:
+        """One process may tell several results (background tasks); each counts its own turn."""
+        for name, amount in _tokens(usage).items():
+            self._used[name] = self._used.get(name, 0) + amount
+
+
+def _tokens(usage: Mapping[str, Any]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    if any(isinstance(usage.get(name), int) for name in _INPUTS):
+        found["input_tokens"] = sum(usage[name] for name in _INPUTS if isinstance(usage.get(name), int))
+    if isinstance(usage.get("output_tokens"), int):
+        found["output_tokens"] = usage["output_tokens"]
+    return found
+
+
+def _output(text: str) -> list[AgentEvent]:
+    return [AgentEvent(kind="output", text=text)] if text else []

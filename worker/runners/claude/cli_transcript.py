@@ -1,0 +1,124 @@
+"""The answer of one run, read back from the CLI's own transcript when standard output did not bring it whole.
+
+A run's transcript begins with the conversation it continues. The run's own part begins behind its prompt, which the
+CLI records word for word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from worker.files.safe_io import opened, read
+from worker.runners.claude.answer_text import SYNTHETIC, blocks, cleaned, ends_with, gap_after, trimmed
+from worker.runners.transcript import MAX_ANSWER
+
+#: Largest transcript that is read or kept, in bytes.
+MAX_TRANSCRIPT = 256 * 2**20
+
+
+class NotReadable(Exception):
+    """The transcript does not show this run's answer. The message says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedRun:
+    """The part of a transcript about one run.
+
+    Attributes:
+        text: the answer. last: its last message, maybe empty. stop_reason: why the model stopped after that one.
+    """
+
+    text: str = ""
+    last: str = ""
+    stop_reason: str = ""
+
+    def lacks(self, message: str) -> bool:
+        """Return whether the last message that the Stop hook heard is not at its end."""
+        return not ends_with(self.text, message) or bool(trimmed(message)) is not bool(trimmed(self.last))
+
+
+def content_of(transcript: str, session: str, home: Path) -> bytes:
+    """The bytes of a run's transcript.
+
+    Args:
+        transcript: its path, as the CLI gave it to its hooks.
+        session: the run's agent session, which names the file.
+        home: the run's HOME, below which it must lie.
+
+    Raises:
+        OSError: it lies elsewhere, belongs to another session, is not a regular file or too large.
+    """
+    source = Path(transcript)
+    if source.name != f"{session}.jsonl":
+        raise OSError("the transcript is not this run's")
+    if not source.resolve().is_relative_to(home.resolve()):
+        raise OSError("the transcript is not in the run's own HOME")
+    with opened(source.parent) as folder:
+        return read(source.name, folder, MAX_TRANSCRIPT)
+
+
+def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -> RecordedRun:
+    """Return what a transcript holds of the run that was given this prompt.
+
+    Args:
+        content: the transcript.
+        session: the run's agent session.
+        prompt: what the run got on standard input.
+        before: the transcript the run continued from; what is there too is not of this run.
+
+    Raises:
+        NotReadable: the run's prompt is not in it, or its answer is longer than an answer may be.
+    """
+    asked = prompt.decode("utf-8", "replace").strip()
+    pieces: list[str] | None = None
+    gap = last = stop_reason = message = ""
+    for record in _records(content, session):
+        kind = record["type"]
+        if kind == "user" and not record.get("isMeta") and _said(record).strip() == asked:
+            new = str(record.get("uuid") or "").encode() not in before if before else True
+            pieces, gap, last, stop_reason, message = [] if new else None, "", "", "", ""
+        elif pieces is None:
+            continue
+        elif kind == "user":
+            gap = gap or gap_after(record)
+        else:
+            stop_reason = str(record["message"].get("stop_reason") or "")
+            last = last if message == record["message"].get("id") else ""
+            message = record["message"].get("id")
+            for block in blocks(record):
+                if block.get("type") == "text":
+                    last = cleaned(block.get("text"))
+                    pieces += [gap if pieces else "", last] if last else []
+                    gap = "" if last else gap
+    if pieces is None:
+        raise NotReadable("the transcript does not hold this run's prompt")
+    text = "".join(pieces)
+    if len(text) > MAX_ANSWER:
+        raise NotReadable(f"its answer is longer than {MAX_ANSWER} characters")
+    return RecordedRun(text=text, last=last, stop_reason=stop_reason)
+
+
+def _records(content: bytes, session: str) -> Iterator[dict[str, Any]]:
+    """The messages of user and model, in order; not those of subagents, and not the CLI's own.
+
+    Raises:
+        NotReadable: a line is torn, so a message may be missing.
+    """
+    for number, line in enumerate(filter(bytes.strip, content.split(b"\n")), 1):
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
+            raise NotReadable(f"line {number} of the transcript is torn") from None
+        if not isinstance(record, dict) or record.get("type") not in {"user", "assistant"} or record.get("isSidechain"):
+            continue
+        message = record.get("message")
+        if record.get("sessionId") == session and isinstance(message, dict) and message.get("model") != SYNTHETIC:
+            yield record
+
+
+def _said(record: dict[str, Any]) -> str:
+    return "\n".join(cleaned(block.get("text")) for block in blocks(record) if block.get("type") == "text")

@@ -1,0 +1,219 @@
+"""A process of the Claude CLI that is started ahead, and becomes a new session's (``--await-claim``).
+
+It parks: it reads no instructions, runs no hook, and asks nobody. A ``claim_session`` gives it to its session, once
+and for good: then it reads CLAUDE.md, and starts as it always does. Its folder is moved into the session's before
+that, and keeps its old name as a link, for that is in its HOME and its hooks. A box has its mounts from its start,
+before the session is known: no spare is in one. A CLI that knows nothing of all this ends at once, and its sessions
+start cold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.settings import Settings
+from worker.runners.agent_sessions import session_of
+from worker.runners.base import Order
+from worker.runners.claude import cli_sessions
+from worker.runners.claude.claude_models import model_prices
+from worker.runners.claude.cli_sessions import Base
+from worker.runners.claude.command import instruct, settings_content
+from worker.runners.claude.exchange import ProcessFiles
+from worker.runners.claude.living import _LOOK_SECONDS, ClaudeLiving, fixed_part, inside, place_of, started
+from worker.runners.guard import box
+from worker.runners.guard.footprint import Bounds
+from worker.runners.guard.launch import Begun
+from worker.runners.guard.processes import Processes
+from worker.runners.guard.supervision import Ending
+
+#: Where spares wait, below the sessions' folder. No session's folder begins with a dot.
+SPARES = ".spares"
+#: Beside them: a file for each kind of which one was wanted, as old as that is.
+KINDS = ".spare-kinds"
+#: What a spare of a killed worker leaves is removed when it is this old, in seconds: none may wait longer.
+_OLD = 86_400.0
+#: One that is still starting may take so long to be claimed, in seconds.
+_TO_CLAIM = 20.0
+_MOST_BYTES = 2**20
+_RULES, _CLAIM = "rules", "claim"
+
+
+def part_of(settings: Settings, program: str, order: Order) -> str:
+    """All that the spares of an order are started with, as one digest; empty where the order can take none.
+
+    Raises ``OSError``: a file of it cannot be read.
+    """
+    boxed = box.level(settings.box, wanted=True).kind != "none"
+    if boxed or order.read_only or order.tools or cli_sessions.base_of(order).transcript is not None:
+        return ""
+    return fixed_part(settings, program, _unowned(order.model, order.option, "", Path("/nowhere")))
+
+
+def _unowned(model: str, option: str, mark: str, place: Path, *, recorded: bool = False) -> Order:
+    """An order of the same kind, which tells nothing of a session."""
+    return Order(
+        turn_id=mark,
+        session_id="",
+        attempt=1,
+        delivery=1,
+        prompt="",
+        messages=(),
+        workdir=place,
+        directory=place / "work",
+        model=model,
+        option=option,
+        deadline=math.inf,
+        recorded=recorded,
+    )
+
+
+def _note(settings: Settings, order: Order) -> None:
+    """Note for all workers that a spare is wanted of this kind now. Raises ``OSError``."""
+    said = json.dumps([order.model, order.option, order.recorded])
+    file = settings.sessions_dir / KINDS / hashlib.sha256(said.encode()).hexdigest()[:32]
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(said)
+
+
+def kinds(settings: Settings, since: float) -> Iterator[tuple[float, Order]]:
+    """As ``Prepares.kinds``. Raises ``OSError``: the folder cannot be read."""
+    place = settings.sessions_dir / KINDS
+    for file in place.iterdir() if place.is_dir() else ():
+        with contextlib.suppress(OSError, ValueError):
+            at = file.stat().st_mtime
+            model, option, recorded = json.loads(file.read_text()) if at > since else ("", "", False)
+            if model in settings.models:
+                yield at, _unowned(model, option, "", Path("/nowhere"), recorded=recorded)
+            elif time.time() - at > _OLD:
+                file.unlink()
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """Nobody stops it; its guard ends it in time."""
+
+    lease_ends: float
+    reason: str = ""
+
+
+def opened_spare(
+    agents: Processes, settings: Settings, program: str, order: Order, part: str, until: float
+) -> ClaudeSpare | None:
+    """Start a spare for orders like this one; None where it cannot be. May block."""
+    mark = f"spare-{secrets.token_hex(8)}"
+    top = settings.sessions_dir / SPARES / mark
+    own = _unowned(order.model, order.option, mark, top)
+    files = ProcessFiles(top=top, mark=own.mark, agent=session_of(own), spare=True)
+    files.prices = model_prices(settings.prices)
+    held = contextlib.ExitStack()
+    held.callback(_removed, top)
+    try:
+        _swept(top.parent)
+        _note(settings, order)
+        begun = started(
+            agents, settings, program, own, files, Base(), _Rest(until), held, "--await-claim", noted=order.recorded
+        )
+    except OSError:
+        held.close()
+        return None
+    if isinstance(begun, Ending):
+        held.close()
+        return None
+    return ClaudeSpare(begun, held, files, settings, own, part)
+
+
+def _removed(top: Path) -> None:
+    """Remove a spare's folder, or the name that it has kept there."""
+    with contextlib.suppress(OSError):
+        top.unlink() if top.is_symlink() else shutil.rmtree(top)
+
+
+def _swept(place: Path) -> None:
+    """Remove what killed workers left of their spares. Raises ``OSError``."""
+    place.mkdir(parents=True, exist_ok=True)
+    for top in place.iterdir():
+        gone = not top.exists() if top.is_symlink() else time.time() - top.stat().st_mtime > _OLD
+        if gone:
+            _removed(top)
+
+
+class ClaudeSpare(ClaudeLiving):
+    """A process that waits for its session. See ``idle_agents.Spare``."""
+
+    def __init__(
+        self,
+        begun: Begun,
+        held: contextlib.ExitStack,
+        files: ProcessFiles,
+        settings: Settings,
+        own: Order,
+        part: str,
+    ) -> None:
+        super().__init__(begun, held, files, Bounds.of(settings))
+        self.fixed = part
+        self._settings, self._own = settings, own
+
+    def claim(self, order: Order, fixed: str) -> bool:
+        """Become the process of an order's session; False: it cannot, and is to be closed. May block."""
+        began, files, before = time.monotonic(), self._files, self._files.top
+        if not self._lives:
+            return False
+        top = place_of(order)
+        try:
+            top.parent.mkdir(parents=True, exist_ok=True)
+            before.rename(top)
+            self._held.callback(shutil.rmtree, top, ignore_errors=True)
+            before.symlink_to(top)
+            instruct(order, top / "home")
+            claimed = self._claimed(inside(order, top), top / "home")
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
+        files.top = top
+        self.belongs(order, fixed, Base(), began)
+        return claimed
+
+    def _claimed(self, inner: Order, home: Path) -> bool:
+        """Ask the CLI to become the session's, with the rights of that; True once it has said yes to both."""
+        rights = json.loads(settings_content(inner, home, self._settings))["permissions"]
+        parked = json.loads(settings_content(self._own, self._files.home, self._settings))["permissions"]
+        rights["deny"] += parked["deny"]  # by its old name
+        asked = {
+            _RULES: {"subtype": "apply_flag_settings", "settings": {"permissions": rights}},
+            _CLAIM: {"subtype": "claim_session", "cwd": str(inner.directory)},
+        }
+        packet = b"".join(
+            json.dumps({"type": "control_request", "request_id": name, "request": request}).encode() + b"\n"
+            for name, request in asked.items()
+        )
+        if not self._process.write(packet, _TO_CLAIM):
+            return False
+        answers = self._answers()
+        said = answers.get(_CLAIM, {}).get("response") or {}
+        agreed = all(answers.get(name, {}).get("subtype") == "success" for name in asked)
+        return agreed and (said.get("status"), said.get("session_id")) == ("ok", self._files.agent)
+
+    def _answers(self) -> dict[str, dict[str, Any]]:
+        """The CLI's answers to both requests, by name; what it says until then belongs to no message."""
+        found: dict[str, dict[str, Any]] = {}
+        rest, length, give_up = b"", 0, time.monotonic() + _TO_CLAIM
+        while (len(found) < 2 or rest) and length < _MOST_BYTES and time.monotonic() < give_up:
+            piece = self._process.read(_LOOK_SECONDS)
+            if piece is None:
+                break
+            length += len(piece)
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                if b'"type":"control_response"' in line:
+                    response = json.loads(line)["response"]
+                    found[response["request_id"]] = response
+        return found

@@ -1,0 +1,184 @@
+"""One connection of a door: read as it comes, sent as fast as it is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import ssl
+from collections.abc import Callable
+from typing import cast
+
+_PIECE = 65_536
+#: A name as DNS has it, or an IPv6 address in brackets; and how long a name may be.
+_LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
+_HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\]")
+_MOST_HOST = 253
+_HEAD_END = re.compile(rb"\r?\n\r?\n")
+
+
+class Stream(asyncio.BufferedProtocol):
+    """One connection, in one loop, which calls the methods of ``BufferedProtocol``."""
+
+    def __init__(self, connected: Callable[[Stream], object] | None = None) -> None:
+        """``connected`` is called once it is."""
+        self._connected = connected
+        self._transport: asyncio.Transport | None = None
+        self._buffer = memoryview(bytearray(_PIECE))
+        self._came = bytearray()
+        self._over = False
+        self._gone = False
+        self._broke: Exception | None = None
+        self._take: Callable[[bytes], object] | None = None
+        self._waiting: asyncio.Future[None] | None = None
+        self._full: asyncio.Future[None] | None = None
+        #: The stream that feeds this one: it waits while this side takes nothing.
+        self.source: Stream | None = None
+
+    async def read(self, size: int = _PIECE) -> bytes:
+        """Return what has come, at most ``size`` bytes; empty at the end.
+
+        Raises:
+            OSError: the connection broke off.
+        """
+        if not self._came and not self._over:
+            self.resume()
+            self._waiting = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+        if not self._came and self._broke:
+            raise ConnectionError(str(self._broke)) from self._broke
+        piece = bytes(self._came[:size])
+        del self._came[:size]
+        return piece
+
+    async def head(self, most: int) -> bytes:
+        """Return all up to the first blank line; the rest is still to be read.
+
+        Raises:
+            OSError: the connection ended before. ValueError: it is longer than ``most``.
+        """
+        said = b""
+        while not (found := _HEAD_END.search(said)):
+            if len(said) > most:
+                raise ValueError(f"a head of more than {most} bytes")
+            if not (piece := await self.read()):
+                raise ConnectionError("the service broke off")
+            said += piece
+        self._came[:0] = said[found.end() :]
+        return said[: found.end()]
+
+    async def write(self, data: bytes) -> None:
+        """Send, as fast as the other side takes it. Raises ``OSError``: the connection broke off."""
+        self.send(data)
+        if self._full:
+            await asyncio.shield(self._full)
+        if self._gone:
+            raise ConnectionError("the connection is closed") from self._broke
+
+    def send(self, data: bytes) -> None:
+        """Send without waiting; ``source`` waits where there is too much of it."""
+        if data and self._transport and not self._transport.is_closing():
+            self._transport.write(data)
+
+    def pass_on(self, take: Callable[[bytes], object]) -> None:
+        """Hand each piece to ``take`` from now on, and an empty one at the end, which may be none of the other side."""
+        self._take = take
+        if self._came:
+            piece, self._came = bytes(self._came), bytearray()
+            take(piece)
+        if self._over:
+            take(b"")
+        self.resume()
+
+    def pause(self) -> None:
+        """Take nothing more for now."""
+        if self._transport and not self._over:
+            self._transport.pause_reading()
+
+    def resume(self) -> None:
+        """Take what comes again."""
+        if self._transport and not self._over and not self._transport.is_closing():
+            self._transport.resume_reading()
+
+    def keep(self, spoilt: Callable[[Stream], object]) -> bool:
+        """Leave it alone until it is needed again; whatever comes before that spoils it. False: it is spoilt now."""
+        if self._came or self._over or self._transport is None or self._transport.is_closing():
+            return False
+        self.source = None
+        self.pass_on(lambda _: spoilt(self))
+        return True
+
+    def take_up(self) -> Stream:
+        """Read from it as from a new one."""
+        self._take = None
+        return self
+
+    async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
+        """Go on in TLS. Raises ``OSError``: the other side is not ``host``."""
+        loop, plain = asyncio.get_running_loop(), self._transport
+        self.resume()
+        self._transport = await loop.start_tls(cast("asyncio.Transport", plain), self, context, server_hostname=host)
+
+    def end(self) -> None:
+        """Say that nothing more comes."""
+        with contextlib.suppress(OSError):
+            if self._transport and self._transport.can_write_eof():
+                self._transport.write_eof()
+
+    def close(self) -> None:
+        """End it both ways."""
+        if self._transport:
+            self._transport.close()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:  # noqa: D102
+        self._transport = cast("asyncio.Transport", transport)
+        if self._connected:
+            self._connected(self)
+
+    def get_buffer(self, _: int) -> memoryview:  # noqa: D102
+        return self._buffer
+
+    def buffer_updated(self, size: int) -> None:  # noqa: D102
+        piece = bytes(self._buffer[:size])
+        if self._take:
+            self._take(piece)
+            return
+        self._came += piece
+        self._wake()
+        if len(self._came) >= _PIECE:
+            self.pause()
+
+    def eof_received(self) -> bool:  # noqa: D102
+        self._ended()
+        return not (self._transport and self._transport.get_extra_info("sslcontext"))  # TLS has no half of an end
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: D102
+        self._gone, self._broke = True, error
+        self.resume_writing()
+        self._ended()
+
+    def pause_writing(self) -> None:  # noqa: D102
+        self._full = self._full or asyncio.get_running_loop().create_future()
+        if self.source:
+            self.source.pause()
+
+    def resume_writing(self) -> None:  # noqa: D102
+        if self._full and not self._full.done():
+            self._full.set_result(None)
+        self._full = None
+        if self.source:
+            self.source.resume()
+
+    def _ended(self) -> None:
+        if not self._over:
+            self._over = True
+            if self._take:
+                self._take(b"")
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiting and not self._waiting.done():
+            self._waiting.set_result(None)

@@ -1,0 +1,39 @@
+"""The images that messages name, as parts of the request to an OpenAI-compatible service.
+
+A message names a file of the session's ``input/`` (``contract/turn.py``); only there is it looked for. So the
+service sees an image with every later message too, and what is kept of a conversation holds no image twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.image import MAX_IMAGE_BYTES, MAX_IMAGES, data_url, images_named
+from worker.files.safe_io import opened, read
+
+
+def with_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[str, Any]]:
+    """The messages; the user's with the images they name behind the text, the newest ``MAX_IMAGES`` in all."""
+    left, found = MAX_IMAGES, list[dict[str, Any]]()
+    for message in reversed(messages):
+        names = images_named(message.get("content", "")) if message.get("role") == "user" else []
+        urls = _urls(names[:left], workdir)
+        left -= len(urls)
+        parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+        text = {"type": "text", "text": message.get("content", "")}
+        found.append({**message, "content": [text, *parts]} if parts else dict(message))
+    return found[::-1]
+
+
+def _urls(names: list[str], workdir: Path) -> list[str]:
+    """The images as addresses; one that is gone is left out: the message still names it."""
+    urls: list[str] = []
+    for name in names:
+        try:
+            with opened(workdir) as session, opened("input", session) as folder:
+                urls.append(data_url(name, read(name, folder, MAX_IMAGE_BYTES)))
+        except OSError:
+            continue
+    return urls

@@ -1,0 +1,234 @@
+"""Scripts of the scripted agent: reading the YAML file, telling the faults of it, choosing what to play.
+
+The format is in docs/scripted-agent.md.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import yaml
+
+from api_client.contract.completion import ErrorKind
+from api_client.contract.declared import Findings, Kind, Problem, each, one_of, record, whole, yes
+from api_client.contract.errors import HelixError
+from worker.files.safe_io import read_changed
+
+#: The built-in script: what is played when none is named, German and English. Who asks in German is answered so.
+BUILT_IN = tuple(Path(__file__).with_name(name) for name in ("demo_de.yaml", "demo_en.yaml"))
+
+#: Largest script file in bytes.
+MAX_SCRIPT = 4 * 2**20
+
+#: A step as it is played: its name and its fields.
+Step = tuple[str, dict[str, Any]]
+
+
+class ScriptError(HelixError):
+    """A script cannot be read, or has nothing to say to a message. The message names file, rule, list and step."""
+
+    code = "invalid_script"
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptRule:
+    """The agent's steps for messages that match. Run ``n`` plays list ``n``; the last list repeats.
+
+    Attributes:
+        name: for people and for demos. when: text the message contains; empty matches every message.
+        pattern: expression the message matches instead. by: what counts the runs, ``attempts`` or ``deliveries``.
+        lists: the lists of steps.
+    """
+
+    name: str
+    when: str
+    pattern: re.Pattern[str] | None
+    by: str
+    lists: tuple[tuple[Step, ...], ...]
+
+    def matches(self, message: str) -> bool:
+        """True when this rule is meant for the message."""
+        return bool(self.pattern.search(message)) if self.pattern else self.when in message
+
+
+def steps_for(script: tuple[ScriptRule, ...], message: str, attempt: int, delivery: int) -> tuple[Step, ...]:
+    """Return what the agent plays in this run; attempt and delivery count from 1.
+
+    Raises:
+        ScriptError: no rule matches the message.
+    """
+    for rule in script:
+        if rule.matches(message):
+            run = attempt if rule.by == "attempts" else delivery
+            return rule.lists[min(run, len(rule.lists)) - 1]
+    raise ScriptError("no rule of the script matches the message; a last rule without 'when' matches every message")
+
+
+def load(path: Path) -> tuple[ScriptRule, ...]:
+    """Read a script. A file that has not changed is not read again.
+
+    Raises:
+        ScriptError: it cannot be read or is wrong; says where.
+    """
+    return read_changed(path, parse, MAX_SCRIPT, ScriptError)
+
+
+def built_in() -> tuple[ScriptRule, ...]:
+    """The rules of the built-in script."""
+    return tuple(rule for path in BUILT_IN for rule in load(path))
+
+
+def parse(text: str, source: str) -> tuple[ScriptRule, ...]:
+    """Read a script's text; ``source`` names it in errors.
+
+    Raises:
+        ScriptError: it is wrong; a line for each problem.
+    """
+    try:
+        rules = yaml.safe_load(text)
+        found = Findings()
+        read = found.read(each(_rule, "rules"), rules or None)
+        if found.problems:
+            placed = _placed(found.problems, yaml.compose(text, yaml.SafeLoader))
+            raise ScriptError("\n".join(f"{source}:{problem}" for problem in placed))
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise ScriptError(f"{source}: not valid YAML: {error}") from error
+    return tuple(read)
+
+
+def _placed(problems: Sequence[Problem], root: yaml.Node | None) -> Iterator[Problem]:
+    for problem in problems:
+        at = node = root
+        for step in problem.where:
+            if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+                at = node = node.value[step]
+            elif isinstance(node, yaml.MappingNode):
+                key, node = next((pair for pair in node.value if pair[0].value == step), (node, node))
+                at = key if problem.of_key else node
+        line, column = (at.start_mark.line, at.start_mark.column) if at else (0, 0)
+        yield replace(problem, line=line + 1, column=column + 1)
+
+
+def _rule(value: Any) -> ScriptRule:
+    found = Findings()
+    lists = each(each(_step, "steps"), "lists of steps")
+    kinds = {"name": _text, "when": _text, "matches": _pattern, "attempts": lists, "deliveries": lists}
+    rule = found.read(record(kinds, noun="a rule"), value) or {}
+    given = value if isinstance(value, Mapping) else {}
+    by = [key for key in ("attempts", "deliveries") if key in given]
+    if "when" in given and "matches" in given:
+        found.wrong("give 'when' (a text) or 'matches' (an expression), not both")
+    if len(by) != 1 and isinstance(value, Mapping):
+        found.wrong("give 'attempts' or 'deliveries', one of the two")
+    elif by and not given[by[0]]:
+        found.wrong("must be a list of lists of steps", by[0])
+    found.end()
+    return ScriptRule(rule.get("name", ""), rule.get("when", "").strip(), rule.get("matches"), by[0], rule[by[0]])
+
+
+def _pattern(value: object) -> re.Pattern[str]:
+    try:
+        return re.compile(_text(value))
+    except re.error as error:
+        raise ValueError(f"is not an expression: {error}") from error
+
+
+def _step(step: Any) -> Step:
+    if isinstance(step, dict) and len(step) == 1:
+        name, value = next(iter(step.items()))
+    elif isinstance(step, str):
+        name, value = step, None
+    else:
+        raise ValueError("must be the name of a step, or one name with its value, such as 'say: Hello'")
+    if name not in _STEPS:
+        raise ValueError(f"no such step {name!r}; there are: {', '.join(_STEPS)}")
+    shape, found = _STEPS[name], Findings()
+    if value is not None and not isinstance(value, dict):
+        if not shape.main:
+            found.wrong("takes nothing", name)
+            found.end()
+        value = {shape.main: value}
+    fields = found.read(record(shape.fields, shape.required, name), value or {}, name)
+    found.end()
+    return name, fields
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("must be a text (put it in quotes)")
+    return value
+
+
+def _path(value: object) -> str:
+    if not isinstance(value, str) or not value or "\0" in value:
+        raise ValueError("must be a path")
+    return value
+
+
+def _inside(value: object) -> str:
+    path = PurePosixPath(_path(value))
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError("must stay inside the delivery's directory")
+    return str(path)
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ValueError("must be a number, zero or more")
+    return float(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """The fields of a step; ``main`` is the one that may be written without its name."""
+
+    main: str
+    fields: Mapping[str, Kind]
+    required: tuple[str, ...] = ()
+
+
+_NOTHING, _COUNT, _TEXTS = _Shape("", {}), whole(0), each(_text, "texts")
+
+#: Every step there is: its fields as ``playing.Player`` and ``scripted_agent.ProcessPlayer`` take them.
+_STEPS: Mapping[str, _Shape] = {
+    "say": _Shape("text", {"text": _text, "seconds": _number, "pieces": _COUNT, "goes_on": yes}, ("text",)),
+    "wait": _Shape("seconds", {"seconds": _number}, ("seconds",)),
+    "tool": _Shape("name", {"name": _text, "detail": _text}, ("name",)),
+    "note": _Shape("text", {"text": _text}, ("text",)),
+    "reset": _Shape("reason", {"reason": _text}),
+    "write": _Shape("", {"path": _inside, "content": _text}, ("path", "content")),
+    "touch": _Shape("path", {"path": _path}, ("path",)),
+    "wait_for": _Shape("path", {"path": _path}, ("path",)),
+    "call_back": _Shape("url", {"url": _text}, ("url",)),
+    "verdict": _Shape(
+        "success",
+        {
+            "success": yes,
+            "errors": each(_text, "texts"),
+            "checks_passed": each(_text, "texts"),
+            "feedback": _text,
+            "nonce": _text,
+        },
+        ("success",),
+    ),
+    "usage": _Shape("", {"input_tokens": _COUNT, "output_tokens": _COUNT, "cost_usd": _number}),
+    "error": _Shape(
+        "kind",
+        {"kind": one_of(ErrorKind), "message": _text, "retry_after": _number},
+        ("kind",),
+    ),
+    "refuse": _Shape("text", {"text": _text, "filtered": yes}),
+    "exit": _Shape("code", {"code": whole(0, 255)}),
+    "cut": _NOTHING,
+    "flood": _Shape("size", {"size": _COUNT, "kind": one_of(("text", "noise", "line"))}, ("size",)),
+    "die": _NOTHING,
+    "hang": _NOTHING,
+    "ignore_sigterm": _NOTHING,
+    "fork": _Shape("seconds", {"seconds": _number, "scrub": yes}),
+    "kill_parent": _NOTHING,
+}

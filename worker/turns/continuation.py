@@ -1,0 +1,104 @@
+"""A run that goes on from a break: its agent's text is shown, and counts, behind the text so far."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from api_client.contract.completion import Completion, Verdict, Why
+from worker.enforcement.going_on import go_on
+from worker.runners.base import AgentEvent, Emit, RunResult
+
+#: Between what an agent says before a tool call and after it.
+PARAGRAPH = "\n\n"
+#: This many characters of what the agent says show where it begins.
+_ENOUGH = 600
+#: The store must have noted within so many seconds that a yes is used up.
+_TO_USE_UP = 15.0
+_NO_FIT = "the agent was to go on from a break, and what it sent does not fit behind it"
+
+
+class Continuation:
+    """Sits between a runner and the log. It tells the text so far first: this attempt's text is whole."""
+
+    def __init__(self, so_far: str, emit: Emit) -> None:
+        self._so_far = so_far
+        self._emit = emit
+        self._held: list[str] = []  # what the agent says, until it shows where that begins
+        self._length = 0
+        self._seen = False  # enough was held to see it; ``_flows``: then what comes is passed on as it comes
+        self._flows = False
+        self._sent: list[str] = []
+        self._send(so_far)
+
+    def emit(self, event: AgentEvent) -> None:
+        """Take what the agent does."""
+        if event.kind == "reset":
+            self._held.clear()
+            self._length, self._seen, self._flows = 0, False, False
+            self._become(self._so_far, event.text)
+        elif event.kind != "output":
+            self._emit(event)
+        elif self._flows:
+            self._send(event.text)
+        else:
+            self._held.append(event.text)
+            self._length += len(event.text)
+            if self._length >= _ENOUGH and not self._seen:
+                self._seen = True
+                self._begin()
+
+    def _begin(self) -> None:
+        """Pass on the held text when it continues; a new beginning is passed on once it is whole, if it counts then."""
+        continued = go_on(self._so_far, "".join(self._held), complete=False)
+        if continued.fits:
+            self._flows = True
+            self._become(continued.text)
+
+    def ended(self, result: RunResult) -> RunResult:
+        """The result with the whole text. A complete run whose text does not fit behind the break is incomplete."""
+        completion = result.completion
+        continued = go_on(self._so_far, result.text, complete=completion.verdict is Verdict.COMPLETE)
+        self._become(continued.text)
+        added = len(continued.text) - continued.kept
+        evidence = {**completion.evidence, "went_on": {"kept": continued.kept, "added": added, "fits": continued.fits}}
+        if completion.verdict is Verdict.COMPLETE and not continued.fits:
+            broken = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason=_NO_FIT, evidence=evidence)
+            return replace(result, completion=broken, text=continued.text, agent_session="")
+        return replace(result, completion=replace(completion, evidence=evidence), text=continued.text)
+
+    def _become(self, text: str, reason: str = "") -> None:
+        """Pass on the missing part of a text; where another text was passed on, start again with all of it."""
+        so_far = "".join(self._sent)
+        if not text.startswith(so_far):
+            self._emit(AgentEvent(kind="reset", text=reason))
+            self._sent.clear()
+            so_far = ""
+        self._send(text[len(so_far) :])
+
+    def _send(self, text: str) -> None:
+        if text:
+            self._sent.append(text)
+            self._emit(AgentEvent(kind="output", text=text))
+
+
+class Addition:
+    """As ``Continuation``, for a run that goes on from a question: what it says is more text, behind that before."""
+
+    def __init__(self, before: str, emit: Emit) -> None:
+        self._before = f"{before.rstrip()}{PARAGRAPH}" if before.strip() else ""
+        self._emit = emit
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._before:
+            self._emit(AgentEvent(kind="output", text=self._before))
+
+    def emit(self, event: AgentEvent) -> None:
+        """Take what the agent does."""
+        self._emit(event)
+        if event.kind == "reset":
+            self._begin()
+
+    def ended(self, result: RunResult) -> RunResult:
+        """The result with the whole text."""
+        return replace(result, text=self._before + result.text)

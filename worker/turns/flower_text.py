@@ -1,0 +1,104 @@
+"""The words of a task for operators in Flower, at work and at its end. Pure: ids, numbers, codes, never texts.
+
+The states are the turn's own; the words say which attempt it is and what became of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.event_kinds import (
+    AttemptAccepted,
+    AttemptCompleted,
+    AttemptLost,
+    AttemptRejected,
+    TurnMended,
+    TurnParked,
+)
+from api_client.contract.events import Body
+from api_client.contract.hand_overs import handed_over
+from api_client.contract.issue import error_codes
+from api_client.contract.tasks import (
+    FAIL,
+    FALLBACK,
+    JUDGED_BY,
+    PHASE_RUN,
+    PHASE_VERIFY,
+    RESUME,
+    RETRY,
+    RUN,
+    VALIDATE,
+    Link,
+)
+from api_client.contract.turn import Turn
+from api_client.turns.record.moves import Move
+
+#: What a task is doing once it holds its turn: shown as its state (the type of the task event, in capitals).
+STATES = {
+    RUN: "running",
+    RETRY: "running",
+    VALIDATE: "validating",
+    FALLBACK: "repairing",
+    FAIL: "ending",
+    RESUME: "resuming",
+    PHASE_RUN: "running",
+    PHASE_VERIFY: "verifying",
+}
+#: What follows a rejected answer.
+_FOLLOWS = {
+    RETRY: "asked again",
+    PHASE_RUN: "asked again",
+    PHASE_VERIFY: "verified again",
+    FALLBACK: "to be repaired",
+    FAIL: "given up",
+}
+
+
+def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
+    """Which attempt this is, and why there is another; such as ``attempt 2/3: MISSING_STEP_MARKER``."""
+    asked_again = link.task in (RETRY, PHASE_RUN)
+    before = [record for record in history if record.number == link.attempt - 1] if asked_again else []
+    if not before:
+        return _attempt(turn, link)
+    why = ", ".join(error_codes(before[0].issues)) or str(before[0].completion.get("verdict", ""))
+    return f"{_attempt(turn, link)}: {why}" if why else _attempt(turn, link)
+
+
+def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
+    """The result, such as ``attempt 1/3: rejected, MISSING_STEP_MARKER; asked again``."""
+    said = [*filter(None, map(_said, move.events))]
+    if outcome:
+        said.append(f"turn {outcome}")
+    elif move.next and link.task not in JUDGED_BY:
+        said.append(_FOLLOWS.get(move.next.task, ""))
+    elif move.next and move.next.task in JUDGED_BY:
+        said.append("runs again")
+    return f"{_attempt(turn, link)}: {'; '.join(filter(None, said)) or 'done'}"
+
+
+def worker_lost(worker: str) -> str:
+    """Return what a task says whose worker died or froze."""
+    return f"WorkerLost: {worker} died or froze; the turn was taken from it"
+
+
+def _attempt(turn: Turn, link: Link) -> str:
+    return f"attempt {link.attempt}/{turn.max_attempts}"
+
+
+def _said(body: Body) -> str:
+    match body:
+        case AttemptCompleted():
+            return body.verdict
+        case AttemptAccepted():
+            return "accepted"
+        case AttemptRejected():
+            return ", ".join(["rejected", *error_codes(body.issues)])
+        case TurnParked():
+            return "waits for a decision"
+        case AttemptLost():
+            return handed_over(body.during)
+        case TurnMended():
+            return f"repaired, {len(body.changes)} changed"
+        case _:  # what follows is said by the next link or the outcome
+            return ""

@@ -1,0 +1,267 @@
+"""A worker's heartbeat: whether it still takes messages, for its supervisor (a file) and operators (the store).
+
+Measured and reported elsewhere (celery #8030 and others): after a broker outage a worker can be alive, and answer,
+and consume nothing. ``Liveness`` is the pure rule; ``WorkerHeartbeat`` looks, and publishes a probe where no
+message waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import secrets
+import socket
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import structlog
+from redis.exceptions import RedisError, ResponseError
+
+from api_client.build_identity import build_identity
+from api_client.contract.counters import label
+from api_client.contract.offered import offered_validators
+from api_client.contract.settings import Settings
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
+from api_client.contract.worker_reports import WorkerReport
+from api_client.store.connecting import open_store
+from api_client.store.connection import OneConnection
+from api_client.workers.own_report import OwnReport
+from worker.agents.ability import Ability
+from worker.files.spreading import spread
+from worker.turns.leases.host import Host
+from worker.turns.loops.threads import Short
+
+log = structlog.get_logger()
+
+
+#: Longest time between two beats, between two reports to operators, and between two looks at the queues, in seconds.
+_BEAT_SECONDS, _REPORT_SECONDS, _QUEUES_SECONDS = 2.0, 5.0, 15.0
+
+
+@dataclass(slots=True)
+class Liveness:
+    """Tells a stalled worker from one that has nothing to do, or no slot free. Pure; times are monotonic seconds.
+
+    A worker is stalled when messages have waited and a slot has been free for ``limit`` seconds without a pause, and it
+    took none of them. A look that the broker did not answer says nothing, so the time starts again.
+    """
+
+    limit: float
+    _taken: int = -1
+    _since: float | None = None
+
+    def look(self, now: float, *, taken: int, free: int, waiting: int | None) -> bool:
+        """One look; True when the worker is stalled.
+
+        ``taken`` counts messages since the start, ``free`` slots; ``waiting`` messages, None when the broker is away.
+        """
+        if taken != self._taken or free <= 0 or not waiting:
+            self._taken, self._since = taken, None
+            return False
+        if self._since is None:
+            self._since = now
+        return bool(self.limit) and now - self._since >= self.limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The activity of a worker process: its queues, how many messages it took, and a queue's slots, in all and free.
+
+    ``lease_round`` gives the longest round of lease renewals of the last minute, in seconds. ``took_at`` gives when a
+    turn was last taken, in seconds since the epoch, 0 for never. ``obey`` gets an operator's order (``WorkerOrder``, or
+    empty) with each beat, and answers whether the worker takes no new turns.
+    ``loop_blocked`` gives the longest time of the last minute that the loop did not look around, in seconds.
+    ``kept`` gives the sessions whose idle agents it keeps: since when, in seconds since the epoch, and their bytes.
+    """
+
+    name: str
+    queues: tuple[str, ...]
+    taken: Callable[[], int]
+    slots: Callable[[str], int]
+    free: Callable[[str], int]
+    lease_round: Callable[[], float]
+    took_at: Callable[[], float]
+    obey: Callable[[str], bool]
+    loop_blocked: Callable[[], float]
+    kept: Callable[[], Mapping[str, tuple[float, int]]] = dict
+
+
+class WorkerHeartbeat:
+    """Looks every few seconds, in the second loop. ``recall`` has turns of every shard looked at."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        work: Work,
+        host: Host,
+        ability: Ability,
+        probe: Callable[[str], None],
+        ready_file: Path | None,
+        recall: Callable[[], Awaitable[None]] | None = None,
+        connection: OneConnection | None = None,
+    ) -> None:
+        self._settings = settings
+        self._work = work
+        self._host = host
+        self._ability = ability
+        self._probe = probe
+        self._ready_file = ready_file
+        self._liveness = Liveness(settings.stalled_seconds)
+        limit = settings.stalled_seconds or 60.0
+        self.name, self.seconds = "heartbeat", min(_BEAT_SECONDS, limit / 8)
+        self._recall = recall
+        self._threads = Short(1, "heartbeat")  # what it asks of the host and the broker may hang
+        self._report_seconds = min(_REPORT_SECONDS, limit / 8)
+        self._queues_seconds = min(_QUEUES_SECONDS, limit / 4)
+        redis = (connection or OneConnection(settings)).redis
+        self._own = OwnReport(settings, work.name, redis)
+        self._broker = redis
+        if settings.broker_url != settings.store_url:
+            self._broker = open_store(replace(settings, store_url=settings.broker_url), single=True)
+        self._lists = {queue: f"{settings.namespace}:celery:{queue}" for queue in work.queues}
+        self._report = WorkerReport(host=socket.gethostname(), queues=work.queues)
+        self._ordered = ""
+        self._started, self._ahead = time.time(), 0.0  # the store's clock less ours, since the last report
+        self._sessions_dir = settings.sessions_dir
+        # Workers that share an object store need not share the folder.
+        self._sessions = hashlib.sha256(settings.files.encode()).hexdigest()[:16] if settings.files else ""
+        self._queues_seen_at = self._reported_at = float("-inf")
+        self._stalled = False
+        self._reported: tuple[object, ...] = ()
+
+    async def leave(self) -> None:
+        """Take the worker off the list; for a day it stays on that of workers that ended."""
+        await self._own.end(replace(self._report, at=self._by_the_store(time.time())))
+
+    async def poll(self) -> None:
+        """Look once: the mark for the supervisor is renewed, or removed when the worker is stalled.
+
+        The store is asked for little more than orders: thousands of idle workers must cost it nothing.
+        """
+        sick, models = await self._threads.do(lambda: (self._host.watch(), self._ability.watch()))
+        try:
+            self._ordered = await self._own.order()
+        except RedisError as error:
+            log.info("heartbeat.store_away", error=type(error).__name__)
+        now, quiet = time.monotonic(), self._work.obey(self._ordered)
+        free = {queue: 0 if sick or quiet else self._work.free(queue) for queue in (RUN_QUEUE, CHECK_QUEUE)}
+        if now - self._queues_seen_at >= self._queues_seconds:
+            self._queues_seen_at = now
+            await self._look_at_queues(free)
+        self._mark(stalled=self._stalled)
+        said = (self._stalled, sick, quiet, models)
+        if now - self._reported_at >= self._report_seconds or self._reported != said:
+            if self._reported[3:] != (models,):
+                await self._compare()
+            self._reported_at, self._reported = now, said
+            await self._send_report(free, sick, quiet)
+
+    async def _look_at_queues(self, free: Mapping[str, int]) -> None:
+        """See whether messages wait that this worker should take; with none, probes make silence mean something."""
+        work, waiting = self._work, await self._waiting()
+        slots = sum(free.values())
+        self._stalled = self._liveness.look(time.monotonic(), taken=work.taken(), free=slots, waiting=waiting)
+        if self._stalled:
+            log.error("worker.stalled", worker=work.name, waiting=waiting, free=slots)
+        if waiting == 0:
+            for queue in [queue for queue, number in free.items() if number][:1]:  # one pop asks for all
+                await self._threads.do(functools.partial(self._probe, queue))
+
+    def _mark(self, *, stalled: bool) -> None:
+        if self._ready_file:
+            try:
+                self._ready_file.unlink(missing_ok=True) if stalled else self._ready_file.touch()
+            except OSError as error:
+                log.warning("heartbeat.not_marked", error=str(error))
+
+    async def _waiting(self) -> int | None:
+        """Return how many messages wait in queues that have a free slot here; None when the broker is away."""
+        try:
+            lengths: list[Any] = [
+                await self._broker.llen(name) for q, name in self._lists.items() if self._work.free(q)
+            ]
+        except RedisError as error:
+            log.info("heartbeat.broker_away", error=type(error).__name__)
+            return None
+        return int(sum(lengths))
+
+    async def _send_report(self, free: Mapping[str, int], sick: str, quiet: bool) -> None:
+        self._sessions = self._sessions or mark_of(self._sessions_dir)
+        try:
+            clock = await self._own.clock()
+        except RedisError as error:
+            log.info("heartbeat.store_away", error=type(error).__name__)
+            return
+        self._ahead = clock - time.time()
+        self._report = WorkerReport(
+            at=self._by_the_store(time.time()),
+            started_at=self._by_the_store(self._started),
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            version=build_identity(),
+            queues=self._work.queues,
+            slots=self._work.slots(RUN_QUEUE),
+            free=free[RUN_QUEUE],
+            check_slots=self._work.slots(CHECK_QUEUE),
+            check_free=free[CHECK_QUEUE],
+            stalled=self._stalled,
+            sick=sick,
+            quiet=quiet,
+            lease_round=round(self._work.lease_round(), 3),
+            took_at=self._by_the_store(self._work.took_at()),
+            loop_blocked=round(self._work.loop_blocked(), 3),
+            sessions=self._sessions,
+            validators=offered_validators(),
+            models=self._ability.models,
+            cannot=dict(self._ability.cannot),
+            kept={name: [self._by_the_store(since), size] for name, (since, size) in self._work.kept().items()},
+        )
+        try:
+            await self._own.write(self._report)
+        except ResponseError as error:  # a full disk, for example
+            log.info("heartbeat.store_refuses", error=str(error)[:80])
+            self._reported_at = float("-inf")  # the first report that it takes again is sent at once
+            with contextlib.suppress(RedisError):
+                await self._own.live_without_writing(self._report.at)
+        except RedisError as error:
+            log.info("heartbeat.store_away", error=type(error).__name__)
+
+    async def _compare(self) -> None:
+        """Say that other workers see another HELIX_ROOT; have turns announced that only this worker can run."""
+        self._sessions = self._sessions or await self._threads.do(lambda: mark_of(self._sessions_dir))
+        try:
+            others = await self._own.others()
+            if apart := sorted({each.host for each in others if each.sessions not in {"", self._sessions}}):
+                log.error("sessions.not_shared", hosts=apart, hint="all workers need one HELIX_ROOT")
+            mine = self._ability.models
+            alone = [name for name in mine if all(each.cannot_run(label(name)) for each in others)]
+            if others and alone and self._recall:
+                await self._recall()
+        except (RedisError, ValueError) as error:
+            log.info("heartbeat.not_compared", error=type(error).__name__)
+
+    def _by_the_store(self, at: float) -> float:
+        """Our time by the store's clock, which all readers of reports look at: a host's clock may be wrong."""
+        return round(at + self._ahead, 3) if at else 0.0
+
+
+def mark_of(sessions_dir: Path) -> str:
+    """A name for the folder of sessions, the same for every worker that sees this folder; empty if it has none yet."""
+    file = sessions_dir / ".installation"
+    try:
+        sessions_dir.mkdir(parents=True, exist_ok=True)
+        spread(sessions_dir)
+        draft = file.with_name(f".installation-{secrets.token_hex(6)}")
+        draft.write_text(secrets.token_hex(8))
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, file)  # the first one wins
+        draft.unlink()
+        return file.read_text()[:64]
+    except OSError as error:
+        log.warning("sessions.no_mark", error=str(error))
+        return ""

@@ -1,0 +1,111 @@
+"""The second event loop of a worker process: for what looks at the store again and again, and carries out no turn."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from typing import Protocol
+
+import structlog
+from redis.exceptions import RedisError
+
+from api_client.contract.errors import StoreUnavailable
+
+log = structlog.get_logger()
+
+
+#: A process that ends waits so long for the looks that are under way, and for those who leave, in seconds.
+_LEAVE_SECONDS = 2.0
+
+
+class Watcher(Protocol):
+    """All that is to be looked at. Its connections belong to the loop.
+
+    Attributes:
+        name: what log lines call it. seconds: between two looks; 0: there is nothing to look at.
+    """
+
+    name: str
+    seconds: float
+
+    async def poll(self) -> None:
+        """Look once. May raise ``RedisError``, ``StoreUnavailable``."""
+
+    async def leave(self) -> None:
+        """Tell the store that this process ends. May raise ``RedisError``."""
+
+
+class Watch:
+    """The loop. No fault ends a watcher: what it does would stay undone."""
+
+    def __init__(self, watchers: Sequence[Watcher] = ()) -> None:
+        self._watchers = [each for each in watchers if each.seconds]
+        self._closing = threading.Event()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; returns when the loop turns."""
+        self._thread.start()
+        self._ready.wait()
+
+    def add(self, watcher: Watcher) -> None:
+        """Look here too, at once and from now on. For any thread, once it is started."""
+        self._loop.call_soon_threadsafe(self._begin, watcher, 0.0)
+
+    def close(self) -> None:
+        """Stop after the looks that are under way; those who watch leave, if the store answers soon."""
+        if self._thread.is_alive():
+            self._closing.set()
+            self._loop.call_soon_threadsafe(self._ending.set)
+            self._thread.join(3 * _LEAVE_SECONDS)
+
+    async def _serve(self) -> None:
+        self._loop, self._ending = asyncio.get_running_loop(), asyncio.Event()
+        self._tasks: dict[asyncio.Task[None], Watcher] = {}
+        for each in self._watchers:
+            self._begin(each, each.seconds)
+        self._ready.set()
+        await self._ending.wait()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_LEAVE_SECONDS)
+            for task in late:
+                task.cancel()
+            leaving = [asyncio.ensure_future(_left(each)) for each in self._tasks.values()]
+            await asyncio.wait(leaving, timeout=_LEAVE_SECONDS)
+
+    def _begin(self, watcher: Watcher, wait: float) -> None:
+        self._tasks[asyncio.ensure_future(self._watch(watcher, wait))] = watcher
+
+    async def _watch(self, watcher: Watcher, wait: float) -> None:
+        away = False
+        while not await self._ended_within(wait):
+            wait = watcher.seconds
+            try:
+                await watcher.poll()
+                if away:
+                    away = False
+                    log.info("store.back", thread=watcher.name)
+            except (RedisError, StoreUnavailable) as error:
+                if not away:  # once, however long it lasts
+                    away = True
+                    log.warning("store.away", thread=watcher.name, error=type(error).__name__)
+            except Exception:
+                if not self._closing.is_set():
+                    log.exception("poll.failed", thread=watcher.name)
+
+    async def _ended_within(self, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
+        except TimeoutError:
+            return self._closing.is_set()
+        return True
+
+
+async def _left(watcher: Watcher) -> None:
+    try:
+        await watcher.leave()
+    except (RedisError, StoreUnavailable) as error:
+        log.info("watch.not_left", thread=watcher.name, error=type(error).__name__)

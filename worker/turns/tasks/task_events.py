@@ -1,0 +1,179 @@
+"""Task events: the reports that Flower expects of Celery's workers, made by the engine that carries the links out.
+
+A link that was announced is the task of its message. A link that is carried on in place has no message, and is a
+task all the same: with an id, with the task before it as its parent, and with the events of any other. Each event
+carries the time at which it happened; they are sent together, every ``GATHER_SECONDS``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from typing import Any
+
+from api_client.contract.frozen import frozen
+from api_client.contract.tasks import Link
+
+#: Events that happen within this many seconds are sent in one message.
+GATHER_SECONDS = 0.25
+#: This many are kept while the broker is away; the oldest go first.
+_MOST = 20_000
+
+TaskEvent = tuple[str, dict[str, Any]]
+
+
+@frozen(slots=True, kw_only=True)
+class Task:
+    """A Celery task as its message names it.
+
+    Attributes:
+        name, task_id, kwargs: what is to be done. args_text, kwargs_text: the arguments as operators read them.
+        root_id, parent_id: the first task of its chain, and the one before it; empty where there are none.
+        chain: the signatures that follow in its message's chain, the next one last.
+    """
+
+    name: str
+    task_id: str
+    kwargs: Mapping[str, Any]
+    args_text: str = "()"
+    kwargs_text: str = ""
+    root_id: str = ""
+    parent_id: str = ""
+    chain: Sequence[Mapping[str, Any]] = field(default=())
+
+
+class TaskEvents:
+    """Events that were not sent yet. ``on_first`` is called when there are some again; ``drain`` hands them over."""
+
+    def __init__(self, on_first: Callable[[], object]) -> None:
+        self._on_first = on_first
+        self._waiting: deque[TaskEvent] = deque(maxlen=_MOST)
+        self._since = 0.0
+        self._lock = threading.Lock()
+
+    def send(self, kind: str, task_id: str, **fields: Any) -> None:
+        """Note that something happened to a task now."""
+        fields["uuid"], fields["timestamp"] = task_id, time.time()
+        with self._lock:
+            first = not self._waiting
+            if first:
+                self._since = time.monotonic()
+            self._waiting.append((kind, fields))
+        if first:
+            self._on_first()
+
+    def failed(self, task_id: str, words: str) -> None:
+        """Note that a task failed now; Flower shows the words as its result and as its exception."""
+        self.send("task-failed", task_id, exception=words, traceback="", result=words)
+
+    def drain(self, *, all_of_them: bool = False) -> list[TaskEvent]:
+        """Return what was noted, in order; nothing yet while more may come within ``GATHER_SECONDS``."""
+        with self._lock:
+            if not all_of_them and time.monotonic() - self._since < GATHER_SECONDS:
+                return []
+            events = list(self._waiting)
+            self._waiting.clear()
+        return events
+
+
+def _new_id() -> str:
+    """An id as Celery's: it is not a secret, and costs no system call."""
+    number = f"{random.getrandbits(128):032x}"
+    return f"{number[:8]}-{number[8:12]}-4{number[13:16]}-a{number[17:20]}-{number[20:]}"
+
+
+class TaskStory:
+    """One task's events, and those of the tasks that follow it in place."""
+
+    def __init__(self, events: TaskEvents, task: Task) -> None:
+        self._events = events
+        self._task = task
+        self._next_id = ""
+        self._began, self._began_at = time.monotonic(), time.time()
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task that is carried out."""
+        return self._task.task_id
+
+    @property
+    def task(self) -> Task:
+        """The task that is carried out."""
+        return self._task
+
+    def info(self) -> dict[str, Any]:
+        """The task as ``celery inspect active`` shows it."""
+        task = self._task
+        return {
+            "id": task.task_id,
+            "name": task.name,
+            "args": [],
+            "kwargs": dict(task.kwargs),
+            "type": task.name,
+            "time_start": self._began_at,
+            "acknowledged": True,
+            "delivery_info": {},
+            "worker_pid": os.getpid(),
+        }
+
+    def begin(self) -> None:
+        """The task was received, and is begun at once."""
+        task = self._task
+        self._events.send(
+            "task-received",
+            task.task_id,
+            name=task.name,
+            args=task.args_text,
+            kwargs=task.kwargs_text,
+            root_id=task.root_id or task.task_id,
+            parent_id=task.parent_id or None,
+            retries=0,
+            eta=None,
+            expires=None,
+        )
+        self._events.send("task-started", task.task_id)
+        self._began, self._began_at = time.monotonic(), time.time()
+
+    def state(self, state: str, words: str) -> None:
+        """Send the state of the task, and the words for it."""
+        self._events.send(f"task-{state}", self._task.task_id, result=words)
+
+    def end(self, words: str, *, failed: bool = False) -> None:
+        """The task has ended."""
+        if failed:
+            self._events.failed(self._task.task_id, words)
+            return
+        runtime = time.monotonic() - self._began
+        self._events.send("task-succeeded", self._task.task_id, result=repr(words), runtime=runtime)
+
+    def fail(self, error: Exception) -> None:
+        """The task broke off."""
+        self._events.failed(self._task.task_id, repr(error))
+
+    def following(self, link: Link | None) -> str:
+        """The id of the task of the next link, should it be carried out in place: always the same one."""
+        named = self._task.chain[-1] if self._task.chain else {}
+        if link and named.get("task") == link.task and (own := named.get("options", {}).get("task_id")):
+            return str(own)
+        self._next_id = self._next_id or _new_id()
+        return self._next_id
+
+    def follow(self, link: Link) -> None:
+        """Go on as the task of the next link, which is carried out in place."""
+        before = self._task
+        kwargs = {**before.kwargs, "attempt": link.attempt}
+        self._task = Task(
+            name=link.task,
+            task_id=self.following(link),
+            kwargs=kwargs,
+            kwargs_text=repr(kwargs),
+            root_id=before.root_id or before.task_id,
+            parent_id=before.task_id,
+        )
+        self._next_id = ""
+        self.begin()

@@ -1,0 +1,136 @@
+"""The move after verifying a phase: a pure function from the result to a move. No clock, no store, no file.
+
+A result counts once: it is recorded with its attempt by the commit that carries the lease's token, and a success is
+sealed before its files are published. Two verifications of one attempt cannot both count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.error_codes import words_of
+from api_client.contract.errors import BudgetExceeded
+from api_client.contract.event_kinds import AttemptAccepted, AttemptLost, AttemptRejected
+from api_client.contract.events import Body
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.tasks import FAIL, Link
+from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
+from api_client.contract.turn_error import TurnError
+from api_client.turns.record.moves import Answer, Move, again, attempt_facts, progress, retrying
+from worker.turns.transitions.after_judging import cannot_judge, judged_counters, rejected_counters
+from worker.turns.transitions.after_run import _CALLED_OFF, Facts, _called_off
+from worker.turns.transitions.escalation import escalated
+from worker.turns.transitions.usage import Usage
+from worker.verification import Ground, VerificationResult, feedback_on
+
+#: A verifier that cannot work, or gives no verdict, is asked so often for one attempt: the agent could not repair that.
+VERIFIER_TRIES = 3
+
+
+def after_verification(turn: Turn, link: Link, record: AttemptRecord, result: VerificationResult, stop: str) -> Move:
+    """Return what follows; ``stop`` is why the verification was stopped, if it was."""
+    if result.ground is Ground.STOPPED:
+        return _stopped(turn, link, stop)
+    if result.ground is Ground.REFUSED:
+        return cannot_judge(link, "; ".join(result.errors))
+    issues = _issues(result)
+    facts = attempt_facts(verification=result.to_dict(), answer=record.text, issues=issues)
+    if result.success:
+        return Move(
+            attempt=link.attempt,
+            facts=facts | attempt_facts(decision="accept"),
+            events=[AttemptAccepted(attempt=link.attempt, issues=issues)],
+            counters=judged_counters(turn, "accept"),
+            judged=True,
+            outcome=Outcome.PASSED if link.attempt == 1 else Outcome.PASSED_AFTER_RETRY,
+            answer=Answer(response=record.text),
+        )
+    if not result.judged and turn.unverified + 1 < VERIFIER_TRIES:
+        return Move(
+            attempt=link.attempt,
+            next=link,
+            fields=progress(unverified=turn.unverified + 1),
+            facts=facts,
+            delay_ms=1000 * 2**turn.unverified,
+        )
+    return _rejected(turn, link, record, result, facts, issues)
+
+
+def _rejected(
+    turn: Turn,
+    link: Link,
+    record: AttemptRecord,
+    result: VerificationResult,
+    facts: Facts,
+    issues: tuple[ValidationIssue, ...],
+) -> Move:
+    """Ask again while runs are left, else hand the turn on or give up."""
+    errors, usage = [issue for issue in issues if issue.is_error], Usage.of(record.usage)
+    rejected = AttemptRejected(attempt=link.attempt, issues=issues)
+    if link.attempt < turn.max_attempts and result.judged:
+        feedback, codes = feedback_on(result), sorted({issue.code for issue in issues})
+        return Move(
+            attempt=link.attempt,
+            state=TurnState.QUEUED,
+            next=again(turn, link.attempt + 1),
+            fields=progress(retries=turn.retries + 1, transients=0, unverified=0),
+            facts=facts | attempt_facts(decision="retry", feedback=feedback),
+            events=[rejected, retrying(turn, link.attempt + 1, "rejected", codes=codes, feedback=feedback)],
+            counters=rejected_counters(turn, "retry", errors, usage),
+            judged=True,
+        )
+    reason = "rejected" if result.judged else "the verifier gave no verdict"
+    failing = PendingFailure(code="phase_not_verified", reason=reason)
+    move = Move(
+        attempt=link.attempt,
+        next=Link(FAIL, link.attempt),
+        fields=progress(failing=failing, unverified=0, best=link.attempt),
+        facts=facts | attempt_facts(decision="fail"),
+        events=[rejected],
+        counters=rejected_counters(turn, "fail", errors, usage),
+        judged=True,
+    )
+    handed_on = replace(move, counters=rejected_counters(turn, "escalate", errors, usage))
+    return escalated(turn, handed_on, best=link.attempt, reason=reason, issues=issues) or move
+
+
+def _issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
+    """The issues of the gates, and the verifier's errors as issues."""
+    found = tuple(
+        replace(issue, validator=gate.gate.partition(":")[0]) for gate in result.gates.results for issue in gate.issues
+    )
+    verifiers = tuple(
+        ValidationIssue(code="NOT_VERIFIED", message=error, fix_hint="", validator="verifier")
+        for error in result.errors
+    )
+    return found if found and result.ground is Ground.GATES else found + verifiers
+
+
+def _stopped(turn: Turn, link: Link, stop: str) -> Move:
+    """Cancelled, out of time, or handed over to another worker: then the same attempt is verified again."""
+    if stop not in _CALLED_OFF:
+        lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
+        return Move(attempt=link.attempt, next=link, events=[lost], counters={"delivery.handed_over": 1})
+    outcome = _CALLED_OFF[stop]
+    return Move(attempt=link.attempt, outcome=outcome, answer=_called_off(turn, outcome))
+
+
+def not_affordable(turn: Turn, link: Link, spent: BudgetExceeded, unsent: Sequence[Body]) -> Move:
+    """A budget of the day is spent, so the agent is not run once more."""
+    what = words_of(spent.code, "de" if turn.request.locale == "de" else "en")
+    error = TurnError(code=spent.code, message=f"{what[0]} ({spent.kind})\n{what[1]}", reason=str(spent))
+    return Move(attempt=link.attempt, outcome=Outcome.EXPIRED, answer=Answer(error=error), events=[*unsent])
+
+
+def not_reached(turn: Turn, link: Link, before: str, outcome: str) -> Move:
+    """The phase before did not pass, so this one is not run."""
+    german = turn.request.locale == "de"
+    text = (
+        f"Nicht ausgeführt: die Phase davor ({before}) endete als {outcome}."
+        if german
+        else f"Not run: the phase before ({before}) ended as {outcome}."
+    )
+    error = TurnError(code="phase_not_reached", message=text)
+    return Move(attempt=link.attempt, outcome=Outcome.CANCELLED, answer=Answer(error=error))

@@ -1,0 +1,42 @@
+"""The gate adr_valid: the phase's ADRs are complete, by the rules that answers are judged by (ADR-038)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import PurePosixPath
+from typing import Any
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.validators import ADRStructureValidator
+from worker.verification.gates.gate import Site
+from worker.verification.gates.gate_codes import issue
+from worker.verification.gates.output_tree import content_of
+
+MAX_ADR = 2 * 2**20
+
+
+def adr_valid(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
+    """Judge the named ADRs, or all files called ADR-*.md; none at all is an error."""
+    named = tuple(options.get("files", ()))
+    found = named or tuple(path for path in site.tree.files if _is_adr(path))
+    if not found:
+        yield issue("NO_ADR", site.locale, path="ADR-*.md")
+    validator = ADRStructureValidator(site.locale)
+    for path in found:
+        if path not in site.tree.files:
+            yield issue("NO_ADR", site.locale, file=path, path=path)
+            continue
+        if site.tree.files[path] > MAX_ADR:
+            yield issue("FILE_TOO_LARGE", site.locale, file=path, path=path)
+            continue
+        text = content_of(site.tree, path, MAX_ADR).decode("utf-8", "replace")
+        context = {"files": {path: text}, "locale": site.locale, "expect_adr": False}
+        issues = validator.validate("", context)
+        if path in named and not _is_adr(path) and not issues and "adr_id" not in text:
+            yield issue("NO_ADR", site.locale, file=path, path=path)
+        yield from issues
+
+
+def _is_adr(path: str) -> bool:
+    return fnmatchcase(PurePosixPath(path).name.upper(), "ADR-*.MD")

@@ -1,0 +1,40 @@
+"""The gate files_exist: every expected file is there, is a plain file, and says something.
+
+Always the first gate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from api_client.contract.issue import ValidationIssue
+from worker.verification.gates.gate import Site
+from worker.verification.gates.gate_codes import issue
+
+
+def files_exist(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
+    """Look for ``output_files`` and the gate's own ``files``; report links and of what is not a file."""
+    tree, locale = site.tree, site.locale
+    for path in tree.leaving:
+        yield issue("LINK_LEAVES", locale, file=path, path=path)
+    for path in tree.links:
+        yield issue("LINK_NOT_FOLLOWED", locale, file=path, path=path)
+    for path in tree.others:
+        yield issue("NO_REGULAR_FILE", locale, file=path, path=path)
+    expected = dict.fromkeys((*site.phase.output_files, *options.get("files", ())))
+    if not (tree.files or expected):
+        yield issue("NO_OUTPUT", locale)
+    for path in expected:
+        if path not in tree.files:
+            yield issue("MISSING_FILE", locale, file=path, path=path, suggestion=_suggestion(path, site))
+        elif tree.files[path] == 0 and not path.endswith(("__init__.py", ".gitkeep", "py.typed")):
+            yield issue("EMPTY_FILE", locale, file=path, path=path)
+
+
+def _suggestion(path: str, site: Site) -> str:
+    near = get_close_matches(path, site.tree.files, n=1, cutoff=0.7)
+    if not near:
+        return ""
+    return f" (there is '{near[0]}')" if site.locale.startswith("en") else f" (es gibt '{near[0]}')"

@@ -1,0 +1,82 @@
+"""The gate syntax: Python, YAML and JSON files parse, and relative Markdown links lead somewhere. Always second."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from api_client.contract.issue import ValidationIssue
+from worker.runners.guard.box import Bind
+from worker.verification.gates.gate import Site
+from worker.verification.gates.gate_codes import issue
+from worker.verification.gates.gate_program import ProgramLimits, run_program
+
+INSPECTION = Path(__file__).with_name("inspection.py")
+#: Largest file that is parsed, in bytes.
+MAX_FILE = 2 * 2**20
+#: For all files together ten minutes; one file that needs longer than 30 s is blamed.
+LIMITS = ProgramLimits(seconds=600.0, silence=30.0, memory_mb=2048)
+
+#: Folders that hold what tools made, besides all that begin with a dot.
+_MADE = frozenset({"node_modules", "__pycache__"})
+_KNOWN = frozenset({".py", ".pyi", ".json", ".yaml", ".yml", ".md", ".markdown"})
+#: More findings than this are left out; they would not help.
+_MAX_FINDINGS = 200
+_MAX_LINES = 50_000
+
+
+def syntax(options: Mapping[str, Any], site: Site) -> Iterator[ValidationIssue]:
+    """Parse every file whose ending is known, in its own process; ``ignore`` names patterns to leave out."""
+    ignore = tuple(options.get("ignore", ()))
+    waiting = []
+    for path, size in site.tree.files.items():
+        if PurePosixPath(path).suffix.lower() not in _KNOWN or _left_out(path, ignore):
+            continue
+        if size > MAX_FILE:
+            yield issue("FILE_TOO_LARGE", site.locale, file=path, path=path)
+        else:
+            waiting.append(path)
+    count = 0
+    while waiting:
+        order = {"directory": str(site.tree.directory), "files": list(site.tree.files), "inspect": waiting}
+        ran = run_program(
+            [sys.executable, "-P", str(INSPECTION)],
+            Path("/"),
+            limits=LIMITS,
+            stop=site.stop,
+            deadline=site.deadline,
+            mark=f"{site.mark}.syntax" if site.mark else "",
+            stdin=json.dumps(order).encode(),
+            tail=_MAX_LINES,
+            fence=site.fence,
+            own=Bind(site.tree.directory),
+        )
+        last, done = "", False
+        for line in ran.lines:
+            found = json.loads(line) if line.startswith("{") else {}
+            last, done = found.get("begin", last), done or bool(found.get("done"))
+            if "code" in found and count < _MAX_FINDINGS:
+                count += 1
+                yield issue(found["code"], site.locale, file=found["file"], line=found["line"], **_shown(found))
+        if done:
+            return
+        if not last:
+            raise OSError(f"the files could not be parsed: {ran.error or ran.problem or ran.last_line}")
+        # Whatever file it was at took the parser down; the others are still to be looked at.
+        yield issue("CANNOT_PARSE", site.locale, file=last, problem=ran.problem or f"parser: {ran.code}")
+        waiting = waiting[waiting.index(last) + 1 :]
+
+
+def _shown(found: Mapping[str, Any]) -> dict[str, str]:
+    return {str(key): str(value) for key, value in found["values"].items()}
+
+
+def _left_out(path: str, ignore: tuple[str, ...]) -> bool:
+    folders = PurePosixPath(path).parts[:-1]
+    if any(folder.startswith(".") or folder in _MADE for folder in folders):
+        return True
+    return any(fnmatchcase(path, pattern) for pattern in ignore)

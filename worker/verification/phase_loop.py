@@ -1,0 +1,121 @@
+"""Run, verify, report the faults, run again: ADR-025's loop in one process.
+
+The engine does the same over its queue.
+
+Every way out ends with errors that say so: all runs failed, no run allowed, a verifier that crashed or gave no
+verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from api_client.contract.errors import HelixError
+from worker.verification.feedback_file import FeedbackChannel
+from worker.verification.result import Ground, VerificationResult
+
+T = TypeVar("T")
+
+
+class PhaseVerificationFailed(HelixError):
+    """A phase was not verified within its runs. ``errors`` says why, never empty; ``phase_id`` names the phase."""
+
+    code = "phase_not_verified"
+
+    def __init__(self, phase_id: str, errors: list[str], result: VerificationResult | None = None) -> None:
+        self.phase_id = phase_id
+        self.errors = [str(error) for error in errors] or ["no error was reported"]
+        self.result = result
+        super().__init__(f"Phase {phase_id} failed verification: {'; '.join(self.errors)}")
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRun(Generic[T]):
+    """The result of one run of a phase's agent: ``value`` for the caller, or ``errors`` when it did not work."""
+
+    value: T
+    errors: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifiedPhase(Generic[T]):
+    """A verified phase: what its last run gave, which run that was, and the verification."""
+
+    value: T
+    attempt: int
+    result: VerificationResult
+
+
+async def verify_with_retries(
+    run: Callable[[int, str], Awaitable[PhaseRun[T]]],
+    verify: Callable[[int], Awaitable[VerificationResult]],
+    *,
+    phase_id: str,
+    feedback: FeedbackChannel,
+    max_retries: int = 3,
+) -> VerifiedPhase[T]:
+    """Run a phase until its output is verified, at most ``max_retries`` times.
+
+    A stale feedback.md goes first. After a run that failed or was rejected the feedback waits in the file while the
+    next run is asked with the same text; it is archived after the last failure. ``run`` gets the attempt from 1 and the
+    feedback, empty at first. When the verifier itself failed, the output is verified again without another run of the
+    agent, who cannot repair that; this uses up an attempt all the same.
+
+    Raises:
+        ValueError: ``max_retries`` is less than 1. PhaseVerificationFailed: no run was verified.
+    """
+    if max_retries < 1:
+        raise ValueError(
+            f"max_retries must be at least 1, not {max_retries}: a phase that never runs is never verified"
+        )
+    feedback.clear()
+    asked, again = "", False
+    done: PhaseRun[T] | None = None
+    result = VerificationResult(False, errors=["the phase was never run"])
+    for attempt in range(1, max_retries + 1):
+        if done is None or not again:
+            done = await run(attempt, asked)
+        result = await _verified(done, verify, attempt)
+        if result.success:
+            feedback.clear()
+            return VerifiedPhase(done.value, attempt, result)
+        if result.ground is Ground.STOPPED:
+            break
+        again = not done.errors and result.ground in {Ground.VERIFIER, Ground.NO_VERDICT}
+        if again and attempt < max_retries:
+            continue
+        asked = feedback_on(result)
+        if not await feedback.send(asked, attempt, max_retries):
+            errors = [*result.errors, f"the feedback could not be written to {feedback.feedback_path}"]
+            raise PhaseVerificationFailed(phase_id, errors, result)
+    feedback.archive()
+    raise PhaseVerificationFailed(phase_id, result.errors, result)
+
+
+async def _verified(
+    done: PhaseRun[T], verify: Callable[[int], Awaitable[VerificationResult]], attempt: int
+) -> VerificationResult:
+    if done.errors:
+        return VerificationResult(False, errors=[f"run {attempt} failed: {error}" for error in done.errors])
+    try:
+        result = await verify(attempt)
+    except Exception as error:
+        said = f"the verifier failed: {type(error).__name__}: {error}"
+        return VerificationResult(False, errors=[said], ground=Ground.VERIFIER)
+    if result.success or result.errors:
+        return result
+    return VerificationResult(False, result.feedback, ["the verification failed without saying why"], [], result.ground)
+
+
+def feedback_on(result: VerificationResult) -> str:
+    """The agent's feedback on a result: its errors as a list, then what to do about them; each thing once.
+
+    The advice of gates says every error with its place and its fix, so an error that is in the advice is left out.
+    """
+    advice = (result.feedback or "").strip()
+    if advice in result.errors:
+        advice = ""
+    errors = "\n".join(f"- {error}" for error in result.errors if error not in advice)
+    return f"{errors}\n\n{advice}".strip()

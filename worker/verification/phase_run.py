@@ -1,0 +1,162 @@
+"""``run_with_verification``: a phase run and verified in one process (ADR-025)."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from api_client.contract.completion import Verdict
+from api_client.contract.errors import SettingsError
+from api_client.contract.settings import Settings, load
+from worker.agents import build_runner
+from worker.runners.base import AgentEvent, Order, Runner, RunResult, Stop
+from worker.verification.feedback_file import FeedbackChannel
+from worker.verification.gates.output_tree import TooLarge, copy_files, scan
+from worker.verification.gates.stop import in_thread
+from worker.verification.phase_loop import PhaseRun, verify_with_retries
+from worker.verification.result import VerificationResult
+from worker.verification.sub_agent import SubAgentVerifier, VerificationScope
+
+#: Gets the agent's text, piece by piece.
+OnOutput = Callable[[str], None]
+
+PROMPT = "Carry out the phase that CLAUDE.md describes. Write all results below output/."
+
+
+async def run_with_verification(
+    phase_dir: Path,
+    quality_gate: dict[str, Any],
+    max_retries: int | None = None,
+    on_output: OnOutput | None = None,
+    *,
+    prompt: str = PROMPT,
+    expected_files: list[str] | None = None,
+    model: str = "",
+    verifier: SubAgentVerifier | None = None,
+    settings: Settings | None = None,
+    runner: tuple[Runner, str] | None = None,
+) -> RunResult:
+    """Run a phase's agent until its output is verified; feedback goes to ``feedback.md`` and into the next prompt.
+
+    Args:
+        phase_dir: the phase's folder, made when missing; its CLAUDE.md is the agent's.
+        quality_gate: the gate as phases.yaml writes it.
+        max_retries: runs at most; the verifier's ``max_retries``, three, for None.
+        on_output: gets the agent's text; called in another thread.
+        prompt: what the agent is asked.
+        expected_files: what must be there afterwards, relative to ``output/``.
+        model: a model of ``HELIX_MODELS``; the first for an empty name.
+        verifier: in place of one made of the settings.
+        settings: in place of the environment's.
+        runner: the agent itself and its option, in place of a model.
+
+    Returns:
+        The result of the run whose output was verified; that output is now ``phase_dir/output``.
+
+    Raises:
+        PhaseVerificationFailed: no run was verified. PhaseError: the gate or a path is wrong.
+        SettingsError: there is no such model. ValueError: ``max_retries`` is less than 1.
+    """
+    settings = settings or load()
+    model = model or next(iter(settings.models))
+    runs = _Runs(phase_dir, prompt, settings.of_model(model), model, runner or _runner(model, settings), on_output)
+    verifier = verifier or SubAgentVerifier(settings=settings)
+
+    async def verify(attempt: int) -> VerificationResult:
+        on = VerificationScope(
+            turn_id=runs.name, attempt=attempt, delivery=attempt, model=model, locale=settings.locale
+        )
+        return await verifier.verify_phase(
+            runs.latest / "output", quality_gate, expected_files, description=prompt, verifying=on
+        )
+
+    verified = await verify_with_retries(
+        runs.run,
+        verify,
+        phase_id=phase_dir.name,
+        feedback=FeedbackChannel(phase_dir, locale=settings.locale),
+        max_retries=verifier.max_retries if max_retries is None else max_retries,
+    )
+    runs.publish()
+    return verified.value
+
+
+def _runner(model: str, settings: Settings) -> tuple[Runner, str]:
+    if model not in settings.models:
+        raise SettingsError([f"model {model!r} is not in HELIX_MODELS ({', '.join(settings.models)})"])
+    return build_runner(settings.models[model])
+
+
+class _Runs:
+    """The runs of one phase, one after the other."""
+
+    def __init__(
+        self,
+        phase_dir: Path,
+        prompt: str,
+        settings: Settings,
+        model: str,
+        runner: tuple[Runner, str],
+        on_output: OnOutput | None,
+    ) -> None:
+        self.name = f"phase-{secrets.token_hex(8)}"
+        self.latest = phase_dir
+        self._phase_dir = phase_dir
+        self._prompt = prompt
+        self._settings = settings
+        self._model, (self._runner, self._option) = model, runner
+        self._on_output = on_output
+        self._session = ""
+        phase_dir.mkdir(parents=True, exist_ok=True)
+
+    async def run(self, attempt: int, feedback: str) -> PhaseRun[RunResult]:
+        """Run the agent once, in its own folder."""
+        directory = self._phase_dir / "attempts" / f"{self.name}-{attempt}"
+        (directory / "output").mkdir(parents=True)
+        if attempt > 1:
+            with contextlib.suppress(TooLarge, OSError):  # then it begins afresh
+                copy_files(scan(self.latest / "output"), directory / "output")
+        self.latest = directory
+        result = await in_thread(lambda stop: self._run(attempt, feedback, directory, stop))
+        self._session = result.agent_session or self._session
+        completion = result.completion
+        return PhaseRun(result, [] if completion.verdict is Verdict.COMPLETE else [completion.reason])
+
+    def _run(self, attempt: int, feedback: str, directory: Path, stop: Stop) -> RunResult:
+        order = Order(
+            turn_id=self.name,
+            session_id=self._phase_dir.name,
+            attempt=attempt,
+            delivery=attempt,
+            prompt=feedback or self._prompt,
+            messages=({"role": "user", "content": self._prompt},),
+            workdir=self._phase_dir,
+            directory=directory,
+            agent_session=self._session,
+            model=self._model,
+            option=self._option,
+            deadline=time.monotonic() + self._settings.deadline_seconds,
+            idle_seconds=self._settings.idle_seconds,
+            kill_grace_seconds=self._settings.kill_grace_seconds,
+            witness=self._settings.witness,
+        )
+        return self._runner.run(order, self._hear, stop)
+
+    def _hear(self, event: AgentEvent) -> None:
+        if self._on_output and event.kind == "output":
+            self._on_output(event.text)
+
+    def publish(self) -> None:
+        """Make the verified output the phase's; what was there before goes. The run's own folder keeps it too."""
+        output, fresh = self._phase_dir / "output", self._phase_dir / f".output-{self.name}"
+        old = fresh.with_name(f"{fresh.name}-old")
+        copy_files(scan(self.latest / "output"), fresh)
+        with contextlib.suppress(FileNotFoundError):
+            output.replace(old)
+        fresh.replace(output)
+        shutil.rmtree(old, ignore_errors=True)

@@ -1,0 +1,143 @@
+"""Reading a verifier's verdict out of its answer.
+
+Pure. All but a valid verdict is "not verified", with a reason.
+
+The verdict is one JSON object with ``success`` (true or false, nothing else), ``nonce``, ``errors``,
+``checks_passed`` and ``feedback``. The nonce is in the verifier's prompt only, so no text in the checked files can
+know it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from hmac import compare_digest
+from typing import Any
+
+#: Longest answer that is read, its end, in characters; how many objects in it are tried.
+MAX_TEXT, MAX_OBJECTS = 262_144, 500
+#: How many errors or checks are kept, and how long each may be, in characters.
+MAX_ENTRIES, MAX_ENTRY = 100, 2_000
+_MAX_ENVELOPES = 3
+
+
+class NoVerdict(ValueError):
+    """The answer holds no valid verdict; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierVerdict:
+    """A valid verdict. ``errors`` is never empty unless ``success``."""
+
+    success: bool
+    feedback: str | None = None
+    errors: list[str] = field(default_factory=list)
+    checks_passed: list[str] = field(default_factory=list)
+
+
+def read_verdict(text: str, nonce: str) -> VerifierVerdict:
+    """The verdict in a verifier's answer, or in the CLI's JSON envelope around it; it repeats the ``nonce``.
+
+    Raises ``NoVerdict``: there is none, it is not of the right shape, its nonce is wrong, or two of them disagree.
+    """
+    if len(nonce) < 8:
+        raise ValueError("a nonce has at least 8 characters")
+    found = [each for each in _objects(_unwrapped(text)) if "success" in each or "nonce" in each]
+    if not found:
+        raise NoVerdict("the verifier gave no verdict: its answer holds no JSON object with 'success'")
+    own = [each for each in found if _same(each.get("nonce"), nonce)]
+    if not own:
+        raise NoVerdict("the verdict does not repeat the nonce of this verification, so it is not the verifier's")
+    verdicts = [_verdict(each) for each in own]
+    if any(verdict.success != verdicts[0].success for verdict in verdicts):
+        raise NoVerdict("the verifier gave two verdicts that disagree")
+    return verdicts[-1]
+
+
+def _same(given: object, nonce: str) -> bool:
+    return isinstance(given, str) and compare_digest(given.encode("utf-8", "replace"), nonce.encode())
+
+
+def _unwrapped(text: str) -> str:
+    """The answer inside the CLI's envelope ``{"type": "result", "result": "..."}``, or the text itself."""
+    for _ in range(_MAX_ENVELOPES):
+        try:
+            envelope = json.loads(text)
+        except (ValueError, RecursionError):
+            return text
+        if not isinstance(envelope, dict) or envelope.get("type") != "result" or "success" in envelope:
+            return text
+        if envelope.get("is_error"):
+            raise NoVerdict(f"the verifier ended with an error: {str(envelope.get('result') or 'unknown')[:200]}")
+        if not isinstance(envelope.get("result"), str):
+            raise NoVerdict("the verifier's envelope holds no answer")
+        text = envelope["result"]
+    return text
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects of a text, fenced or bare, in its order; one inside another is not looked at."""
+    text = text[-MAX_TEXT:]
+    decoder = json.JSONDecoder(object_pairs_hook=_without_repeats)
+    position, tried = text.find("{"), 0
+    while position >= 0 and tried < MAX_OBJECTS:
+        tried += 1
+        try:
+            found, position = decoder.raw_decode(text, position)
+        except RepeatedKey as error:
+            raise NoVerdict(f"the verdict has the key {error.args[0]!r} twice") from None
+        except (ValueError, RecursionError):
+            position += 1
+        else:
+            yield found
+        position = text.find("{", position)
+
+
+class RepeatedKey(Exception):
+    """A verdict's key is there twice, so that readers would disagree about it."""
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs) and ("success" in found or "nonce" in found):
+        keys = [key for key, _ in pairs]
+        raise RepeatedKey(next(key for key in keys if keys.count(key) > 1))
+    return found
+
+
+def _verdict(data: dict[str, Any]) -> VerifierVerdict:
+    success, feedback = data.get("success"), data.get("feedback")
+    if not isinstance(success, bool):
+        raise NoVerdict(f"the verdict's 'success' must be true or false, not {json.dumps(success)[:80]}")
+    if feedback is not None and not isinstance(feedback, str):
+        raise NoVerdict("the verdict's 'feedback' must be a text")
+    errors = _sentences(data.get("errors"), "errors")
+    if success and errors:
+        raise NoVerdict(f"the verdict says success and names errors: {errors[0][:200]}")
+    feedback = feedback.strip()[: 10 * MAX_ENTRY] if feedback else None
+    if not success and not errors:
+        errors = [(feedback or "the verifier rejected the output without saying why")[:MAX_ENTRY]]
+    return VerifierVerdict(success, feedback or None, errors, _sentences(data.get("checks_passed"), "checks_passed"))
+
+
+def _sentences(value: object, name: str) -> list[str]:
+    """Verifiers' errors as texts: null is an empty list, a text is one item, an object becomes a sentence."""
+    if value is None:
+        return []
+    entries = [value] if isinstance(value, str | dict) else value
+    if not isinstance(entries, list):
+        raise NoVerdict(f"the verdict's {name!r} must be a list of texts")
+    sentences = (_sentence(entry)[:MAX_ENTRY] for entry in entries[:MAX_ENTRIES])
+    return [sentence for sentence in sentences if sentence]
+
+
+def _sentence(entry: object) -> str:
+    if isinstance(entry, str):
+        return entry.strip()
+    if isinstance(entry, dict):
+        said = next((entry[key] for key in ("message", "error", "description") if isinstance(entry.get(key), str)), "")
+        place = ":".join(str(entry[key]) for key in ("file", "line") if isinstance(entry.get(key), str | int))
+        if said:
+            return f"{place}: {said}" if place else said
+    return json.dumps(entry, ensure_ascii=False)

@@ -1,0 +1,72 @@
+"""The prompts of a phase's agent and verifier. Pure.
+
+The verifier sees the output as data in code blocks that nothing in them can end, and its instructions come last.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+
+from api_client.contract.phase import Phase
+from api_client.contract.word_tables import table_beside
+from worker.files.template import fenced
+
+#: How much of the output is shown in the verifier's prompt, all files together, in characters.
+MAX_SHOWN = 120_000
+
+_PROMPTS = table_beside(__file__)
+
+
+def verifier_prompt(
+    phase: Phase,
+    nonce: str,
+    *,
+    files: Mapping[str, str],
+    unseen: Sequence[str] = (),
+    checked: Sequence[str] = (),
+    locale: str = "en",
+) -> str:
+    """The verifier's order.
+
+    ``nonce`` is what the verdict must repeat, and nowhere else. ``files`` are the output's texts by path, ``unseen``
+    files that are not shown here, ``checked`` what the gates have found right. ``locale``: of the verdict's sentences.
+    """
+    shown = "\n".join(f"\n### {path}\n\n{fenced(text)}" for path, text in files.items())
+    where = "\nThe files are in the folder `files/` of your working directory; you can read them there."
+    if unseen:
+        where += "\nThese are not shown below: " + ", ".join(f"`{path}`" for path in unseen) + "."
+    form = {"nonce": nonce, "success": False, "errors": ["..."], "checks_passed": ["..."], "feedback": "what to do"}
+    expected = [*(f"the file `{path}`" for path in phase.output_files), *phase.criteria]
+    return str(_PROMPTS["verifier"]["en"]).format(
+        name=json.dumps(phase.id),
+        description=fenced(phase.description or "(nothing more was said)"),
+        expected="\n".join(f"- {each}" for each in expected) or "- what the description says",
+        checked="\n".join(f"- {each}" for each in checked) or "- nothing",
+        where=where,
+        files=f"{shown}\n" if shown else "\n(no text files)\n",
+        language="German" if locale.startswith("de") else "English",
+        form=json.dumps(form, indent=2),
+    )
+
+
+def phase_prompt(phase: Phase, *, inputs: Mapping[str, str] | None = None, locale: str = "en") -> str:
+    """The prompt of a phase's first attempt; ``inputs`` says where each input file lies, by its name in phases.yaml.
+
+    ``locale`` is the language of the frame; the description stays as it is.
+    """
+    english = not locale.startswith("de")
+    found = inputs or {}
+    reads = "\n".join(f"- `{found.get(path, path)}`" for path in phase.input_files)
+    heading = "## Input" if english else "## Eingaben"
+    title = "Required:" if english else "Pflicht:"
+    writes = "\n".join(f"- `output/{path}`" for path in phase.output_files)
+    judge = " and a second agent judges them" if english else " und ein zweiter Agent beurteilt sie"
+    return str(_PROMPTS["agent"]["en" if english else "de"]).format(
+        name=phase.id,
+        title=phase.name,
+        description=phase.description,
+        inputs=f"\n{heading}\n\n{reads}\n" if reads else "",
+        outputs=f"\n{title}\n\n{writes}\n" if writes else "",
+        judge=judge if phase.verify_agent else "",
+    )
