@@ -30,14 +30,19 @@ async def waiting(client: TurnsClient, turn_id: str) -> Turn:
     return await client.reader.get(turn_id)
 
 
-async def killed_before_the_call(settings: Settings, workers: Workers, points: Path, **more: object) -> Turn:
-    """The agent that goes on has just been started when its worker dies: nobody has let the call run."""
+async def killed_before_the_call(
+    settings: Settings, workers: Workers, points: Path, point: str = "agent.started", **more: object
+) -> Turn:
+    """The worker dies at ``point``, when its agent goes on from the yes: nobody has let the call run.
+
+    An agent that lives longer than its worker may end by itself, told that its call could not be checked.
+    """
     workers(settings=settings)
     async with TurnsClient(settings) as client:
         turn = await waiting(client, await submitted(client, **more))  # type: ignore[arg-type]
-        put(points / "agent.started", "kill")
+        put(points / point, "kill")
         await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        await wait_until((points / "agent.started.1").exists)
+        await wait_until((points / f"{point}.1").exists)
         workers(settings=settings)
         turn = await client.reader.result(turn.turn_id, timeout=120)
         asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from tests.agents.stub import Services, says
 from tests.asking import Workers, killed_after_the_call, killed_before_the_call, submitted, waiting
-from tests.support import processes_with, wait_until
+from tests.support import processes_with, put, wait_until
+from worker.processes.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.long
 AGENT = Path(__file__).with_name("acp_agent.py")
@@ -96,13 +98,35 @@ async def test_an_agent_that_does_not_stop_is_ended_and_its_question_stays(
         assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}.")
 
 
+@pytest.mark.parametrize("point", ["agent.started", "permit.asked"])
 async def test_a_worker_killed_before_the_call_ran_needs_no_second_yes(
-    asking: Settings, worker_process: Workers, runs: Path, tmp_path: Path
+    point: str, asking: Settings, worker_process: Workers, runs: Path, tmp_path: Path
 ) -> None:
     declare(asking, runs)
-    turn = await killed_before_the_call(asking, worker_process, tmp_path / "points")
+    turn = await killed_before_the_call(asking, worker_process, tmp_path / "points", point)
     assert turn.outcome is Outcome.PASSED
     assert runs.read_text() == "git push\n"
+
+
+async def test_a_yes_waits_for_a_store_that_is_away(
+    asking: Settings, private_broker: EmbeddedBroker, worker_process: Workers, runs: Path, tmp_path: Path
+) -> None:
+    asking = replace(asking, broker_url=private_broker.url, store_url=private_broker.url)
+    declare(asking, runs)
+    worker_process(settings=asking)
+    async with TurnsClient(asking) as client:
+        turn = await waiting(client, await submitted(client))
+        put(tmp_path / "points" / "permit.asked", f"meet:{tmp_path / 'go'}")
+        await client.inbox.decide(turn.turn_id, "approve", by="alice")
+        await wait_until((tmp_path / "points" / "permit.asked.1").exists)
+        private_broker.kill()
+        (tmp_path / "go").touch()
+        back_at = time.monotonic() + 2
+        await wait_until(lambda: time.monotonic() > back_at)
+        private_broker.start()
+        turn = await client.reader.result(turn.turn_id, timeout=60)
+        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
+    assert (turn.outcome, len(asked), runs.read_text()) == (Outcome.PASSED, 1, "git push\n")
 
 
 async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twice(

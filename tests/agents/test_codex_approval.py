@@ -148,10 +148,11 @@ async def test_nothing_is_typed_into_a_running_command(
     assert "TTY execution is disabled" in json.dumps(services.requests[-1])
 
 
+@pytest.mark.parametrize("point", ["agent.started", "permit.asked"])
 async def test_a_worker_killed_before_the_call_ran_needs_no_second_yes(
-    asking: Settings, worker_process: Workers, tmp_path: Path
+    point: str, asking: Settings, worker_process: Workers, tmp_path: Path
 ) -> None:
-    turn = await killed_before_the_call(asking, worker_process, tmp_path / "points")
+    turn = await killed_before_the_call(asking, worker_process, tmp_path / "points", point)
     assert turn.outcome is Outcome.PASSED
     assert ran(asking) == ["made\n"]
 

@@ -208,14 +208,15 @@ async def test_a_worker_killed_while_it_waits_loses_no_question(
     assert len(made(asking, "made.txt")) == 1
 
 
+@pytest.mark.parametrize("point", ["agent.started", "permit.asked"])
 async def test_a_worker_killed_before_the_call_ran_needs_no_second_yes(
-    asking: Settings, worker_process: Workers, stub: Stub, tmp_path: Path
+    point: str, asking: Settings, worker_process: Workers, stub: Stub, tmp_path: Path
 ) -> None:
     points = tmp_path / "points"
     points.mkdir()
     asking = replace(asking, failpoint=str(points), lease_seconds=3.0)
     stub.replies = [shell("touch output/made.txt"), END]
-    turn = await killed_before_the_call(asking, worker_process, points, **ASKED)
+    turn = await killed_before_the_call(asking, worker_process, points, point, **ASKED)
     assert turn.outcome is Outcome.PASSED
     assert len(made(asking, "made.txt")) == 1
 

@@ -71,7 +71,7 @@ def costs(text: str, dollars: float) -> object:
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
     models = {PLAIN: "scripted", DEAR: "scripted"}
-    return replace(settings, models=models, strikes=3, lease_seconds=0.5, budgets={f"model:{DEAR}": 0.5})
+    return replace(settings, models=models, strikes=3, lease_seconds=0.5, budgets={f"model:{DEAR}": 0.6})
 
 
 @pytest.fixture
@@ -189,8 +189,8 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             {"/paused": rf"model {DEAR}.*anna ?provider outage"},
         ),
         "What was spent today, by whom, and which budget is spent?": (
-            rf"model:{DEAR} +0\.7500 +0\.50 +150% +spent",
-            {"/budgets": rf"model:{DEAR} ?0\.7500 ?0\.50 ?150% ?spent"},
+            rf"model:{DEAR} +0\.7500 +0\.60 +125% +spent",
+            {"/budgets": rf"model:{DEAR} ?0\.7500 ?0\.60 ?125% ?spent"},
         ),
         "What must a person decide?": (
             history.parked,

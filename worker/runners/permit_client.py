@@ -16,8 +16,8 @@ from typing import Any
 YES, NO = "yes", "no"
 #: Nothing is against the call. / It must wait for the call that a person allowed.
 GO, LATER = "go", "later"
-#: Seconds until an answer must be there. Longer than the keeper asks the store, shorter than any hook may take.
-_PATIENCE = 30.0
+#: Seconds until an answer must be there. Longer than a store may be away, shorter than any hook may take.
+_PATIENCE = 150.0
 _CREDENTIALS = struct.Struct("3i")
 
 

@@ -21,6 +21,7 @@ from typing import Any
 
 import structlog
 
+from api_client.contract.failpoints import reach
 from api_client.contract.tool_calls import ToolQuestion, ToolRule, WaitingCall
 from worker.runners import tool_gate
 from worker.runners.base import Order
@@ -126,6 +127,7 @@ class PermitKeeper:
         return YES
 
     def _uses_up(self, arguments: Mapping[str, Any]) -> bool:
+        reach("permit.asked")
         if digests_of(arguments, self._folder) != dict(self._question.files):
             log.warning("permit.files_changed", call=self._question.digest)
             return False

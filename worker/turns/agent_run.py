@@ -44,7 +44,7 @@ from worker.runners.guard.marks import sweep_before
 from worker.runners.guard.processes import shared
 from worker.runners.permits import PermitKeeper
 from worker.turns import folders, phase_folders
-from worker.turns.continuation import _TO_USE_UP, Addition, Continuation
+from worker.turns.continuation import Addition, Continuation
 from worker.turns.event_writer import EventWriter
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
@@ -147,7 +147,10 @@ class AgentRun:
         return result
 
     def _finished_before(self, runner: Adopts, order: Order) -> RunResult | None:
-        asked_in = self._turn.asked.delivery if self._turn.asked else 0  # what it left is in the question already
+        asked = self._turn.asked
+        if asked and asked.allowed == "yes" and not self._turn.permit:
+            return None  # who could let the call run died with the worker: the agent ended without it
+        asked_in = asked.delivery if asked else 0  # what it left is in the question already
         for number in range(order.delivery - 1, asked_in, -1):
             folder = folders.delivery_beside(order.directory, self._turn, order.attempt, number)
             if result := runner.adopt(replace(order, delivery=number, directory=folder, recorded=False)):
@@ -215,7 +218,7 @@ class AgentRun:
         claim, nonce = self._lease.claim, secrets.token_hex(12)
 
         def use_up() -> bool:
-            done = self._parts.threads.asked(self._parts.ledger.use_up(claim, nonce), _TO_USE_UP)
+            done = self._parts.threads.asked(self._parts.ledger.use_up(claim, nonce))
             self.permit = nonce if done else ""
             return done
 

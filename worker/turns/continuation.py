@@ -12,8 +12,6 @@ from worker.runners.base import AgentEvent, Emit, RunResult
 PARAGRAPH = "\n\n"
 #: This many characters of what the agent says show where it begins.
 _ENOUGH = 600
-#: The store must have noted within so many seconds that a yes is used up.
-_TO_USE_UP = 15.0
 _NO_FIT = "the agent was to go on from a break, and what it sent does not fit behind it"
 
 

@@ -99,7 +99,7 @@ class Ledger:
     beat = _once(Changes.beat)
     append = _patiently(Changes.append)
     seal = _patiently(Changes.seal)
-    use_up = _once(Changes.use_up)
+    use_up = _patiently(Changes.use_up)
     commit = _patiently(Changes.commit)
     turn = _patiently(Changes.turn)
     attempts = _patiently(Changes.attempts_of)

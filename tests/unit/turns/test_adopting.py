@@ -16,14 +16,25 @@ from worker.turns.agent_run import AgentRun
 CALL = WaitingCall(call="c", tool="Bash", arguments={"command": "ls"}, digest="d", wait_seconds=60)
 
 
-@pytest.mark.parametrize(("asked_in", "looked_at"), [(0, [4, 3, 2, 1]), (2, [4, 3]), (4, [])])
-def test_a_run_that_ended_with_the_question_is_not_adopted_behind_its_answer(
-    asked_in: int, looked_at: list[int], tmp_path: Path
+@pytest.mark.parametrize(
+    ("asked_in", "allowed", "permit", "looked_at"),
+    [
+        (0, "", "", [4, 3, 2, 1]),
+        (2, "yes", "nonce", [4, 3]),
+        (4, "yes", "nonce", []),
+        (2, "no", "", [4, 3]),
+        (2, "yes", "", []),
+        (1, "yes", "", []),
+    ],
+    ids=["no question", "used up", "used up, nothing since", "refused", "an open yes", "an open yes, older"],
+)
+def test_neither_the_run_that_asked_nor_one_that_left_a_yes_unused_is_adopted(
+    asked_in: int, allowed: str, permit: str, looked_at: list[int], tmp_path: Path
 ) -> None:
     request = TurnRequest(model="m", messages=(), session_id="s")
     turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request, delivery=5)
     if asked_in:
-        turn = replace(turn, question={**CALL.question(asked_in, []).to_dict(), "allowed": "yes"})
+        turn = replace(turn, question={**CALL.question(asked_in, []).to_dict(), "allowed": allowed}, permit=permit)
     seen: list[tuple[int, bool]] = []
 
     def adopt(order: Order) -> None:

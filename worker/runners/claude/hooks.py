@@ -24,7 +24,7 @@ START, STOP, STOP_FAILURE, END = "SessionStart", "Stop", "StopFailure", "Session
 EVENTS = (START, STOP, STOP_FAILURE, END)
 
 #: Seconds the hook before a tool call may take: as long as a busy machine may need to start it.
-_TOOL_TIMEOUT = 60
+_TOOL_TIMEOUT = 300
 #: How a run ends whose tool call a person is asked about.
 _DEFERRED = "tool_deferred"
 #: Seconds a hook may take; without this the CLI cancels what runs while it ends.

@@ -44,6 +44,8 @@ _MUCH = 256 * 2**10
 _LINGER_SECONDS = 2.0
 #: So long is a connection to the service kept for the next request, in seconds: servers keep one for 5 and more.
 _IDLE_SECONDS = 4.0
+#: So long is a service still read whose asker has left, in seconds: what it had sent by then is owed, and counted.
+_LEFT_SECONDS = 0.1
 _PREFIX = "helix-net-"
 #: A socket that answers as long as the worker lives.
 _ALIVE = "alive.sock"
@@ -309,6 +311,7 @@ async def _exchange(asker: _Peer, service: _Peer, call: CallListener | None) -> 
     ways = [asyncio.create_task(_bring_back(service, asker, call)), asyncio.create_task(_hand_on(asker, service))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(ways[:1], timeout=_LEFT_SECONDS)
     finally:
         for way in ways:
             way.cancel()
