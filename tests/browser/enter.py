@@ -16,11 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.bench.turns.costs import cpu_ms, machine_busy_ms
 from tests.browser.browsing import installation
 from tests.browser.conftest import HEADERS
 from tests.browser.test_installed import printed_environ
 from tests.browser.webui import HERE, drive, missing, open_webui
+from tests.lab.bench.turns.costs import cpu_ms, machine_busy_ms
 from tests.ports import free_port
 
 RUNS = 6

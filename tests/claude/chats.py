@@ -27,11 +27,11 @@ from typing import Any
 import httpx2
 
 from api_client.contract.settings import Settings
-from tests.bench.sweeper import swept
-from tests.bench.turns.costs import family
 from tests.chaos.stage import relay_program, worker_program
 from tests.claude.running import VERSION, cli
 from tests.claude.stub import Reply, Stub, calls, says, told
+from tests.lab.bench.sweeper import swept
+from tests.lab.bench.turns.costs import family
 from tests.ports import free_port
 from tests.support import command_of
 from worker.logs import configure_logging

@@ -17,8 +17,8 @@ from api_client.contract.tool_calls import MAX_QUESTIONS
 from api_client.contract.turn import Outcome, TurnRequest, TurnState
 from tests.asking import Workers, killed_after_the_call, killed_before_the_call, waiting
 from tests.asking import submitted as asking_for
-from tests.claims.scenes import PASS_2
 from tests.claude.stub import Reply, Stub, calls, says, told
+from tests.lab.claims.scenes import PASS_2
 from tests.support import processes_with, put, wait_until
 
 POLICY = """

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from api_client.contract.settings import Settings
-from tests.bench.claude import BARE, GOOD, KEPT, MESSAGES, OURS, all_ways, judged, measure
 from tests.claude.stub import Stub
+from tests.lab.bench.claude import BARE, GOOD, KEPT, MESSAGES, OURS, all_ways, judged, measure
 
 
 @pytest.mark.timeout(300)

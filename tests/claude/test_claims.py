@@ -1,12 +1,12 @@
-"""The rule ``claims`` after real runs of the CLI; all scenes: ``python -m tests.claims``."""
+"""The rule ``claims`` after real runs of the CLI; all scenes: ``python -m tests.lab.claims``."""
 
 from dataclasses import replace
 
 import pytest
 
-from tests.claims.scenes import SCENES, Scene
-from tests.claims.transcripts import TOOLS, played
 from tests.claude.running import Agent
+from tests.lab.claims.scenes import SCENES, Scene
+from tests.lab.claims.transcripts import TOOLS, played
 from worker.enforcement.rules import Claims
 
 pytestmark = pytest.mark.long

@@ -10,9 +10,9 @@ import yaml
 from api_client.contract.turn import Outcome
 from api_client.web.streaming.draft import Draft
 from api_client.web.streaming.reply import Reply
-from tests.bench.economy.answers import chat
 from tests.fault.conftest import judged
 from tests.installation import Installation
+from tests.lab.bench.economy.answers import chat
 from tests.support import wait_until
 
 WHOLE = chat(7, "de", 1500).text()

@@ -4,10 +4,10 @@ import pytest
 
 from api_client.contract.completion import Completion, ErrorKind, Verdict, Why
 from api_client.contract.turn import Outcome
-from tests.bench.economy.agents import AGENTS
-from tests.bench.economy.corpus import Case, cases
-from tests.bench.economy.play import lay_out, play
 from tests.integration.engine import FIRST, Bench, Play
+from tests.lab.bench.economy.agents import AGENTS
+from tests.lab.bench.economy.corpus import Case, cases
+from tests.lab.bench.economy.play import lay_out, play
 from tests.support import wait_until
 from worker.enforcement.feedback import go_on_feedback
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop

@@ -12,9 +12,9 @@ from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome
-from tests.bench.economy.answers import adr
-from tests.bench.economy.play import lay_out
 from tests.installation import Installation, RelayProcess, asked
+from tests.lab.bench.economy.answers import adr
+from tests.lab.bench.economy.play import lay_out
 from tests.unit.web.openwebui import Reader
 
 WHOLE = adr(40, "de", 4000).text()

@@ -1,6 +1,6 @@
 """A worker process has few connections: with thousands of them, a server's count is what ends first."""
 
-from tests.bench.connections import watched
+from tests.lab.bench.connections import watched
 
 #: Celery's pop of its queues, its orders, all it says and asks; the leases, all watchers; at work, the turns.
 _IDLE, _AT_WORK = 5, 6

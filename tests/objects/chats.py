@@ -33,12 +33,12 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.snapshots import Snapshot
 from api_client.snapshots.objects import Objects, contents
-from tests.bench.sweeper import swept
 from tests.chaos.stage import relay_program, worker_program
 from tests.claude import chats
 from tests.claude.chats import MESSAGES, PATTERNS, Judge, Judgement, Kill, Plan, Service, Users, pattern_of, said, word
 from tests.claude.running import VERSION, cli
 from tests.claude.stub import says
+from tests.lab.bench.sweeper import swept
 from tests.objects.hosts import NetHost, Network, lacking, network
 from tests.objects.seaweedfs import REGION, ObjectServer, seaweedfs
 from tests.ports import free_port

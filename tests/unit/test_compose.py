@@ -15,8 +15,8 @@ import yaml
 from click.testing import CliRunner
 
 from api_client.contract.settings import load
-from tests.supply.audit import Ask, audit, pip_audit
-from tests.supply.licences import licence_of, listed, page, pins
+from tests.lab.supply.audit import Ask, audit, pip_audit
+from tests.lab.supply.licences import licence_of, listed, page, pins
 from worker.cli import COMMANDS, cli
 
 COMPOSE = Path(__file__).parents[2] / "compose"

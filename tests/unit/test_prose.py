@@ -5,8 +5,8 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests.prose.__main__ import LONGEST_CELL, ROOT, Finding, cells, findings, phrases, too_many
-from tests.prose.names import FORBIDDEN, unwanted
+from tests.lab.prose.__main__ import LONGEST_CELL, ROOT, Finding, cells, findings, phrases, too_many
+from tests.lab.prose.names import FORBIDDEN, unwanted
 
 
 def written(path: Path, text: str) -> Path:

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from tests.lab.wheel import readme_extras, supported
 from tests.plain import plain_environment
 from tests.ports import free_port
 from tests.tiers import RECORD, closing_lines, is_long, long_files, recorded, seconds_of
-from tests.wheel import readme_extras, supported
 
 ROOT = Path(__file__).parents[2]
 

@@ -2,7 +2,8 @@
 
 The framework's own parsing lets NaN, duplicate keys, lone surrogates, UTF-16 and bodies of any size through, or fails
 on them with a 500. No body holds up other callers: values are counted before anything is parsed, and large bodies
-are parsed one at a time in a thread, those of each owner in turn, by steps of milliseconds (``tests.bench.hostile``).
+are parsed one at a time in a thread, those of each owner in turn, by steps of milliseconds
+(``tests.lab.bench.hostile``).
 """
 
 from __future__ import annotations

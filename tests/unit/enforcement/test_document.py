@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from tests.bench.economy.replies.corpus import drafts, not_the_part, right_replies, wrong_replies
+from tests.lab.bench.economy.replies.corpus import drafts, not_the_part, right_replies, wrong_replies
 from tests.unit.enforcement.samples import ADR, HEADER
 from worker.enforcement import (
     Accept,

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.bench.economy.answers import adr, chat
+from tests.lab.bench.economy.answers import adr, chat
 from worker.enforcement import Attempt, Fail, Policy, Retry, decide
 from worker.enforcement.feedback import go_on_feedback
 from worker.enforcement.going_on import LEAST, go_on, known, last_lines, shortened, unfinished

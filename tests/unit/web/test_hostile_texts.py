@@ -28,7 +28,7 @@ from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, finished
 MIB = 2**20
 HEADER_CHARS = 60_000  # h11 reads no longer heads
 #: Linear work on a mebibyte takes some hundredths of a second; what grows with the square takes minutes. How long the
-#: loop really stands still is measured by ``python -m tests.bench.hostile``.
+#: loop really stands still is measured by ``python -m tests.lab.bench.hostile``.
 MOST_SECONDS = 20.0
 JSON_TYPE = {"content-type": "application/json"}
 FORM_TYPE = {"content-type": "application/x-www-form-urlencoded"}

@@ -79,7 +79,7 @@ _Done = tuple["asyncio.Future[Any]", object, BaseException | None]
 class Short:
     """Threads for work that takes less time than ``ThreadPoolExecutor`` takes to hand it over. For one loop.
 
-    ``python -m tests.bench.threads`` shows both: 5 us of processor a call, and 15 to 40, with 20 or more in flight.
+    ``python -m tests.lab.bench.threads`` shows both: 5 us of processor a call, and 15 to 40, with 20 or more in flight.
 
     They are daemons: the process may end in the middle of such work, as it may die there.
     """

@@ -1,9 +1,9 @@
-"""The rule ``claims``: which words are claims, and what contradicts them. Real runs: ``python -m tests.claims``."""
+"""The rule ``claims``: which words are claims, and what contradicts them. Real runs: ``python -m tests.lab.claims``."""
 
 import pytest
 
 from api_client.contract.attempt_record import AttemptRecord
-from tests.claims import wordings
+from tests.lab.claims import wordings
 from worker.enforcement.claims.journal import (
     Counts,
     Journal,

@@ -1,0 +1,94 @@
+"""Engine and client note when they pass the steps of a turn, by a clock they share. For ``tests.lab.bench.wait``."""
+
+import functools
+import inspect
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+#: Names the folder for the stamps, a file for each process; without it nothing is stamped.
+FOLDER = "BENCH_STAMPS"
+#: Stamps written to the file at once: few writes, and none of them in most turns.
+_AT_ONCE = 3000
+
+_stamps: list[str] = []
+
+
+def stamp(step: str) -> None:
+    """Note that this process is at a step now."""
+    _stamps.append(f"{time.perf_counter_ns()} {step}\n")
+    if len(_stamps) >= _AT_ONCE:
+        with Path(os.environ[FOLDER], str(os.getpid())).open("a", encoding="utf-8") as file:
+            file.writelines(_stamps)
+        _stamps.clear()
+
+
+def stamped(owner: Any, name: str, begins: str = "", ends: str = "", of: Callable[..., str] = lambda *_: "") -> None:
+    """Have a function or coroutine of ``owner`` stamped; ``of`` says of its arguments what is put before the names."""
+    inner = getattr(owner, name)
+
+    def mark(step: str, words: tuple[Any, ...]) -> None:
+        if step:
+            stamp(f"{of(*words)} {step}".strip())
+
+    @functools.wraps(inner)
+    def outer(*words: Any, **named: Any) -> Any:
+        mark(begins, words)
+        try:
+            return inner(*words, **named)
+        finally:
+            mark(ends, words)
+
+    @functools.wraps(inner)
+    async def outer_async(*words: Any, **named: Any) -> Any:
+        mark(begins, words)
+        try:
+            return await inner(*words, **named)
+        finally:
+            mark(ends, words)
+
+    setattr(owner, name, outer_async if inspect.iscoroutinefunction(inner) else outer)
+
+
+def _engine() -> None:
+    from api_client.store.connection import _Line
+    from api_client.turns.record.ledger import Ledger
+    from worker.turns import publisher, service
+    from worker.turns.agent_run import AgentRun
+    from worker.turns.engine import Engine
+    from worker.turns.loops.loop import Loop
+    from worker.turns.service import TurnService
+    from worker.turns.tasks import celery_internals
+
+    stamped(celery_internals, "_hand_on", "Celery thread: message can be read", "Celery thread: message handed on")
+    stamped(celery_internals, "_ask", ends="Celery thread: next message asked for")
+    stamped(Engine, "take", "Celery thread: message decoded", "Celery thread: loop woken")
+    stamped(Loop, "_begin", "loop: looks at what is new")
+    stamped(TurnService, "carry_out", "loop: task begins", "loop: task ended")
+    stamped(Ledger, "_do", "asked for", "read", of=lambda _, command: f"loop: {command.script or command.words[0]}")
+    stamped(_Line, "_send", ends="loop: command sent")
+    stamped(_Line, "data_received", "loop: reply arrives")
+    stamped(AgentRun, "run", "loop: agent begins", "loop: agent ended")
+    stamped(service, "at_once", "loop: judging begins", "loop: judged")
+    stamped(publisher, "_write", "files thread: begins", "files thread: ended")
+
+
+def _client() -> None:
+    from api_client.store import Store
+    from api_client.turns.submitter import Submitter
+    from tests.lab.bench.load.loop import Loop
+
+    stamped(Submitter, "submit", "client: submit begins", "client: submit ended")
+    stamped(Store, "_answered", "client: submit sent", "client: submit's reply read")
+    stamped(Loop, "_event", of=lambda _, __, event: f"client: hears {event['kind']}", begins=" ")
+
+
+def begin() -> None:
+    """Have the steps of this process stamped, if it is a worker's engine or the client of ours."""
+    if "worker.celery_worker" in sys.orig_argv:
+        _engine()
+    elif "tests.lab.bench.turns.our_client" in sys.orig_argv:
+        _client()

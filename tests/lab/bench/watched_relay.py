@@ -1,0 +1,37 @@
+"""``python -m tests.lab.bench.watched_relay FILE``: a relay that notes how long its event loop stood still."""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+
+from api_client.contract.settings import load
+from api_client.web import app
+from worker.logs import configure_logging
+
+_LOOK_SECONDS, _WORTH_SECONDS = 0.002, 0.005
+
+
+async def watch(file: Path) -> None:
+    """Write ``monotonic seconds, seconds it stood still`` for every stall of some milliseconds."""
+    with file.open("a") as out:
+        last = time.monotonic()
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            now = time.monotonic()
+            if (stood := now - last - _LOOK_SECONDS) > _WORTH_SECONDS:
+                print(now, stood, file=out, flush=True)
+            last = now
+
+
+class _Server(app._Server):
+    async def startup(self, sockets: object = None) -> None:
+        await super().startup(None)
+        self.watching = asyncio.create_task(watch(Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    app._Server = _Server
+    settings = load()
+    configure_logging(settings)
+    app.serve(settings)

@@ -1,0 +1,145 @@
+"""``python -m tests.lab.wheel`` (``make test-wheel``): the wheel as its users get it, and not this checkout.
+
+Builds the wheel, installs it into an empty environment as the README says, on each supported Python that is there, and
+runs ``turns doctor`` and ``turns demo`` from it. One line a Python; exit code 1 when one of them failed.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+_SECONDS = 600
+#: What an installation needs of our environment: where the package index is, and nothing of a developer's.
+_KEPT = ("PATH", "LANG", "TMPDIR", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+
+
+class Failed(Exception):
+    """A step ended with an exit code other than 0; the text is its output."""
+
+
+def main() -> None:
+    """Try every Python; ends the process."""
+    with tempfile.TemporaryDirectory(prefix="wheel-") as made:
+        folder = Path(made)
+        wheel = build(folder)
+        extras = readme_extras((ROOT / "README.md").read_text(encoding="utf-8"))
+        print(f"{wheel.name}[{extras}], as the README installs it:", flush=True)
+        with ThreadPoolExecutor() as all_at_once:  # an installation mostly waits
+            fine = list(all_at_once.map(lambda version: tried(version, wheel, extras, folder), supported()))
+    sys.exit(0 if all(fine) else 1)
+
+
+def supported() -> list[str]:
+    """The versions of Python that pyproject.toml names, such as ``3.11``."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        lines = tomllib.load(file)["project"]["classifiers"]
+    return [
+        line.rpartition(" ")[2] for line in lines if re.fullmatch(r"Programming Language :: Python :: 3\.\d+", line)
+    ]
+
+
+def readme_extras(text: str) -> str:
+    """The extras of the README's ``pip install`` command.
+
+    Raises:
+        ValueError: the README has no such command, or several.
+    """
+    found = set(re.findall(r'pip install "\.\[([a-z,]+)\]"', text))
+    if len(found) != 1:
+        raise ValueError(f'README.md must name one `pip install ".[...]"`, and names {sorted(found)}')
+    return found.pop()
+
+
+def build(folder: Path) -> Path:
+    """Build the wheel of this checkout; what is in it is the product and nothing else."""
+    run([sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)], ROOT, dict(os.environ))
+    [wheel] = folder.glob("*.whl")
+    names = run([sys.executable, "-m", "zipfile", "-l", str(wheel)], folder, dict(os.environ))
+    strays = [line for line in names.splitlines()[1:] if not re.match(r"(api_client|worker|helix_turns-[^/]+)/", line)]
+    if strays:
+        raise Failed(f"the wheel holds more than the product: {strays}")
+    return wheel
+
+
+def tried(version: str, wheel: Path, extras: str, folder: Path) -> bool:
+    """Install and run on one Python, and say how it went; True also when that Python is not there."""
+    python = python_of(version)
+    if not python:
+        print(f"  {version}  skipped: no python{version} with venv on PATH or in pyenv", flush=True)
+        return True
+    home = folder / version
+    home.mkdir()
+    environ = {name: os.environ[name] for name in _KEPT if name in os.environ} | {"HOME": str(home)}
+    environ |= {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
+    turns = home / "venv" / "bin" / "turns"
+    begun = time.monotonic()
+    try:
+        run([python, "-m", "venv", str(home / "venv")], home, environ)
+        pip = [str(turns.with_name("pip")), "--disable-pip-version-check"]
+        run([*pip, "install", "--quiet", f"{wheel}[{extras}]"], home, environ)
+        run([*pip, "check"], home, environ)
+        installed = time.monotonic()
+        with installation(turns, home, environ):
+            run([str(turns), "doctor"], home, environ)
+        demo = run([str(turns), "demo"], home, environ)
+    except (Failed, subprocess.TimeoutExpired) as error:
+        print(f"  {version}  FAILED after {time.monotonic() - begun:.0f} s\n{error}", flush=True)
+        return False
+    played = len(re.findall(r"^\([a-z]\) ", demo, re.MULTILINE))
+    took = f"installed in {installed - begun:.0f} s, ran in {time.monotonic() - installed:.0f} s"
+    print(f"  {version}  turns doctor and turns demo ({played} scenes) fine; {took}", flush=True)
+    return True
+
+
+@contextmanager
+def installation(turns: Path, home: Path, environ: dict[str, str]) -> Iterator[None]:
+    """`turns up` in the folder, on free ports, until the block ends: without one doctor finds that there is none."""
+    ports = {"HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}'}
+    command = [str(turns), "up", "--json"]
+    with subprocess.Popen(command, cwd=home, env=environ | ports, stdout=subprocess.PIPE, text=True) as up:
+        try:
+            if not (up.stdout and up.stdout.readline()):
+                raise Failed(f"{turns} up ended with {up.wait(60)}")
+            yield
+        finally:
+            up.send_signal(signal.SIGINT)
+            up.wait(60)
+
+
+def python_of(version: str) -> str | None:
+    """A Python of this version that runs and has venv; a name on PATH alone proves nothing (pyenv leaves dead ones)."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    found = [shutil.which(f"python{version}"), *sorted(map(str, pyenv.glob(f"{version}.*/bin/python{version}")))]
+    for python in filter(None, found):
+        if not subprocess.run([python, "-c", "import venv, ensurepip"], capture_output=True, check=False).returncode:
+            return python
+    return None
+
+
+def run(command: list[str], directory: Path, environ: dict[str, str]) -> str:
+    """What a step wrote.
+
+    Raises:
+        Failed: with the command and all it wrote. subprocess.TimeoutExpired: it took too long.
+    """
+    done = subprocess.run(
+        command, cwd=directory, env=environ, capture_output=True, text=True, timeout=_SECONDS, check=False
+    )
+    if done.returncode:
+        raise Failed(f"{' '.join(command)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+if __name__ == "__main__":
+    main()
