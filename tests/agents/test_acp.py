@@ -12,8 +12,8 @@ from tests.agents.running import Agent
 from tests.agents.stub import Services, says
 from tests.runs import Asked, Ran
 from tests.support import wait_for
-from worker.runners.acp import runner
-from worker.runners.acp.runner import KNOWN, read_agent
+from worker.plugins.acp import runner
+from worker.plugins.acp.runner import KNOWN, read_agent
 from worker.runners.base import AgentEvent, Order, ToolOrders
 from worker.runners.guard.processes import Processes
 

@@ -9,10 +9,10 @@ import pytest
 
 from tests.agents.running import Agent
 from tests.runs import Asked
+from worker.plugins.command.runner import read_command
+from worker.plugins.programs.declaration import DeclarationError
 from worker.runners.base import AgentEvent, Order, ToolOrders
 from worker.runners.guard.processes import Processes
-from worker.runners.programs.declaration import DeclarationError
-from worker.runners.programs.declared_command import read_command
 
 PLAIN = "complete: {exit_codes: [0]}"
 LAST = "complete: {last_line: {type: result, ok: true}}\nanswer: {path: text, where: {type: say}}"

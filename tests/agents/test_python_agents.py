@@ -10,9 +10,9 @@ from tests.agents.stub import Services, StubReply, fails, says
 from tests.runs import Asked
 from tests.support import wait_for
 from worker.agents import build_runner
+from worker.plugins.python.runner import PythonRunner
 from worker.runners.base import AgentEvent, Order
 from worker.runners.guard.processes import Processes
-from worker.runners.python.runner import PythonRunner
 
 NUMBERS = iter(range(100))
 

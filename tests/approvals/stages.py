@@ -16,11 +16,11 @@ from typing import Any
 
 from api_client.contract.tool_calls import ToolQuestion, ToolRule
 from tests.runs import order_in
-from worker.runners.acp import agent_client
-from worker.runners.acp.agent_client import Client
+from worker.plugins.acp import agent_client
+from worker.plugins.acp.agent_client import Client
+from worker.plugins.codex import runner as codex
 from worker.runners.base import Order, ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
-from worker.runners.codex import runner as codex
 from worker.runners.permits import PermitKeeper, tool_orders, waiting
 
 #: Agent -> what it calls its shell, and a file that is to be written.

@@ -15,11 +15,11 @@ from tests.agents.page import _cells
 from tests.installation import turns
 from worker.certification.trial import SITUATIONS, Trial, tried
 from worker.cli.checks.certifying import _counts, _line
+from worker.plugins.python.runner import PythonRunner
 from worker.runners.base import Order, RunResult
 from worker.runners.guard.process_runner import Play
 from worker.runners.guard.processes import Processes
 from worker.runners.http.runner import OpenAiHttpRunner
-from worker.runners.python.runner import PythonRunner
 
 
 def certify(*arguments: str) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from worker.runners.codex import runner
+from worker.plugins.codex import runner
 
 HOOK = Path(runner.__file__).with_name("blocking_hook.py")
 ASK = {"tool": "Bash", "arguments": {"command": "git push*"}, "do": "ask"}

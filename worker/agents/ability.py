@@ -15,8 +15,7 @@ from worker.agents import build_runner
 from worker.files import template
 from worker.runners.claude.cli_program import find_program
 from worker.runners.claude.runner import ClaudeCliRunner
-from worker.runners.http.runner import OpenAiHttpRunner
-from worker.runners.programs.runner import ProgramRunner, find
+from worker.runners.guard.process_runner import ProcessRunner
 from worker.runners.scripted import script
 
 log = structlog.get_logger()
@@ -93,32 +92,25 @@ def lacking(settings: Settings, model: str) -> str:
         SettingsError: there is no such runner.
     """
     runner, option = build_runner(settings.models[model])
-    return runner.missing(option, settings.of_model(model)) if isinstance(runner, ProgramRunner) else ""
+    return runner.missing(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
 def broken(settings: Settings, model: str) -> str:
     """Return why an agent that is there cannot be run, by trying; empty where it can. Raises as ``lacking``."""
     runner, option = build_runner(settings.models[model])
-    return runner.tried(option, settings.of_model(model)) if isinstance(runner, ProgramRunner) else ""
+    return runner.tried(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
 def certified_program(settings: Settings, model: str) -> tuple[str, str]:
     """The path of an agent's program and its certified version; empty where there is none. Raises as ``lacking``."""
     runner, option = build_runner(settings.models[model])
-    if not isinstance(runner, ProgramRunner):
-        return "", ""
-    own = settings.of_model(model)
-    program = runner.program(option, own)
-    return find(program, own), program.version
+    return runner.certified(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ("", "")
 
 
 def listed_name(settings: Settings, model: str) -> str:
     """The name under which a model's service lists it, empty where it asks none. Raises as ``lacking``."""
     runner, option = build_runner(settings.models[model])
-    if not isinstance(runner, ProgramRunner):
-        return option if runner.name == "openai_http" else ""
-    program = runner.program(option, settings.of_model(model))
-    return runner.model(option) if program.asks_here and program.api in {"chat", "responses"} else ""
+    return runner.listed_name(option, settings.of_model(model)) if isinstance(runner, ProcessRunner) else ""
 
 
 def never_works(settings: Settings, model: str) -> str:
@@ -134,4 +126,4 @@ def never_works(settings: Settings, model: str) -> str:
         return error.problems[0]
     except script.ScriptError as error:
         return f"its script cannot be played: {error}"
-    return built.problem(rest, settings.of_model(model)) if isinstance(built, ProgramRunner | OpenAiHttpRunner) else ""
+    return built.problem(rest, settings.of_model(model)) if isinstance(built, ProcessRunner) else ""

@@ -24,11 +24,11 @@ from tests.approvals.spellings import (
 )
 from tests.runs import ordered
 from worker.agents import build_runner
+from worker.plugins.acp import agent_client
+from worker.plugins.codex import runner as codex
 from worker.runners import tool_gate
-from worker.runners.acp import agent_client
 from worker.runners.base import ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
-from worker.runners.codex import runner as codex
 from worker.runners.guard.processes import Processes
 from worker.runners.tool_rules.agent_tools import AGENTS
 from worker.runners.tool_rules.patterns import ANY, GLOB, Fit, fit

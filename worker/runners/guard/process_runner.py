@@ -76,6 +76,26 @@ class ProcessRunner:
     def _settings(self) -> Settings:
         return self._given or load()
 
+    def problem(self, option: str, settings: Settings) -> str:
+        """Say why no run of a model can ever pass, by its settings alone; empty when one may."""
+        return ""
+
+    def missing(self, option: str, settings: Settings) -> str:
+        """Say why this machine cannot run it: its program is not there; empty when it is."""
+        return ""
+
+    def tried(self, option: str, settings: Settings) -> str:
+        """Say why its agent, whose program is there, cannot be run, by trying; empty when it can. Takes seconds."""
+        return ""
+
+    def certified(self, option: str, settings: Settings) -> tuple[str, str]:
+        """Return the path of its agent's program, and the version that was certified; empty where there is none."""
+        return "", ""
+
+    def listed_name(self, option: str, settings: Settings) -> str:
+        """Return the name under which the service of a model lists it; empty where it asks none."""
+        return ""
+
     def prepare(self, order: Order) -> Play | RunResult:
         """Make a run ready, or return the result that says why not. May block."""
         raise NotImplementedError

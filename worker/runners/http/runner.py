@@ -43,6 +43,10 @@ class OpenAiHttpRunner(ProcessRunner):
             return "HELIX_OPENAI_URL is not set, nor url in the model's block of the settings file"
         return "" if option else "the service's model is not named: write model=openai_http:MODEL in HELIX_MODELS"
 
+    def listed_name(self, option: str, settings: Settings) -> str:
+        """Return the service's model."""
+        return option
+
     def prepare(self, order: Order) -> Play | RunResult:
         """Make the request; a missing address or model is a configuration error."""
         settings = self._settings.of_model(order.model)

@@ -13,11 +13,11 @@ from api_client.contract.completion import Completion, Verdict, Why
 from api_client.contract.declared import Findings, Kind, each, mapping, one_of, record, whole, word
 from api_client.contract.settings import Settings
 from worker.files.safe_io import opened, read_below
+from worker.plugins.programs.declaration import AgentProgram, below_home, program_of, read_declaration
+from worker.plugins.programs.declaration_file import load
+from worker.plugins.programs.runner import ProgramRunner, Run
 from worker.runners.base import AgentEvent
 from worker.runners.guard.supervision import Ending
-from worker.runners.programs.declaration import AgentProgram, below_home, program_of, read_declaration
-from worker.runners.programs.declaration_file import load
-from worker.runners.programs.runner import ProgramRunner, Run
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, json_object, killed
 
 #: How a command gets its prompt.

@@ -18,14 +18,14 @@ from api_client.contract.completion import Completion, ErrorKind, Verdict, Why
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
 from worker.enforcement.claims.journal import Journal, JournalWriter
+from worker.plugins.programs.declaration import AgentProgram
+from worker.plugins.programs.runner import Heard, ProgramRunner, Run
 from worker.runners.base import AgentEvent
 from worker.runners.guard import box
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
 from worker.runners.permits import tool_orders, waiting
-from worker.runners.programs.declaration import AgentProgram
-from worker.runners.programs.runner import Heard, ProgramRunner, Run
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, json_object, killed
 
 _HOOK = Path(__file__).with_name("blocking_hook.py")

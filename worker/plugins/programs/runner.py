@@ -17,6 +17,9 @@ from api_client.contract.tool_calls import WaitingCall
 from worker.enforcement.claims.journal import Journal
 from worker.files.safe_io import SHORT_OF
 from worker.files.workspace import RESPONSE, written_files
+from worker.plugins.programs import home as homes
+from worker.plugins.programs.declaration import APIS, AgentProgram, DeclarationError, filled
+from worker.plugins.programs.home import KeptSession
 from worker.runners.agent_sessions import home_of, instructions_of
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, config_error, not_begun
 from worker.runners.claude.cli_prompt import prompt_for
@@ -29,9 +32,6 @@ from worker.runners.guard.outbound import Outbound, Upstream
 from worker.runners.guard.process_runner import Play, ProcessRunner, RunReader
 from worker.runners.guard.supervision import Ending, stopped
 from worker.runners.pricing import charged
-from worker.runners.programs import home as homes
-from worker.runners.programs.declaration import APIS, AgentProgram, DeclarationError, filled
-from worker.runners.programs.home import KeptSession
 from worker.runners.sent import SentInput
 from worker.runners.tool_rules.agent_tools import agent_of, unheld
 from worker.runners.transcript import Transcript, judge
@@ -176,9 +176,15 @@ class ProgramRunner(ProcessRunner):
             return str(error)
         return ""
 
-    def tried(self, option: str, settings: Settings) -> str:
-        """Say why its agent, whose program is there, cannot be run, by trying; empty when it can. Takes seconds."""
-        return ""
+    def certified(self, option: str, settings: Settings) -> tuple[str, str]:
+        """Return the path of the program, and the version that was certified."""
+        program = self.program(option, settings)
+        return find(program, settings), program.version
+
+    def listed_name(self, option: str, settings: Settings) -> str:
+        """Return the model that its service is asked for, where that is asked through our door and lists models."""
+        program = self.program(option, settings)
+        return self.model(option) if program.asks_here and program.api in {"chat", "responses"} else ""
 
     def hear(self, run: Run) -> Heard:
         """Return the reader of its output."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from worker.files.safe_io import read_changed
-from worker.runners.programs.declaration import DeclarationError
+from worker.plugins.programs.declaration import DeclarationError
 
 #: Largest file of a declaration, in bytes.
 MAX_BYTES = 256 * 2**10

@@ -15,15 +15,15 @@ from api_client.contract.declared import Kind, each, one_of, word
 from api_client.contract.image import MAX_IMAGE_BYTES, data_url
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import WaitingCall
+from worker.plugins.programs.declaration import AgentProgram, program_of, read_declaration
+from worker.plugins.programs.declaration_file import load
+from worker.plugins.programs.runner import ChildLines, Heard, ProgramRunner, Run
 from worker.runners.base import AgentEvent
 from worker.runners.guard import box
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
 from worker.runners.permits import tool_orders, waiting
-from worker.runners.programs.declaration import AgentProgram, program_of, read_declaration
-from worker.runners.programs.declaration_file import load
-from worker.runners.programs.runner import ChildLines, Heard, ProgramRunner, Run
 from worker.runners.witnessed import ObservedCalls
 
 _HERE = Path(__file__).parent

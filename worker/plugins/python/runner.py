@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.settings import Settings
+from worker.plugins.programs.declaration import AgentProgram, DeclarationError
+from worker.plugins.programs.runner import ChildLines, ProgramRunner, Run, find
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE, own_environment
-from worker.runners.programs.declaration import AgentProgram, DeclarationError
-from worker.runners.programs.runner import ChildLines, ProgramRunner, Run, find
 from worker.runners.transcript import json_object
 
 _CHILD = Path(__file__).with_name("agent.py")

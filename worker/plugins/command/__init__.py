@@ -1,0 +1,1 @@
+"""Your own commands as agents, each by a declaration."""
