@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -122,7 +121,7 @@ def caller_for(holder: Caller, request: Request) -> Caller:
     """
     headers, secret = request.headers, relay_of(request).settings.user_jwt_secret
     if secret:
-        user, wanted = signed_user(headers.get(SIGNED_USER, ""), secret, time.time()), "a valid X-OpenWebUI-User-Jwt"
+        user, wanted = signed_user(headers.get(SIGNED_USER, ""), secret), "a valid X-OpenWebUI-User-Jwt"
     else:
         # With two of them, one may be the user's own.
         users = next(filter(None, (headers.getlist(name) for name in USER_HEADERS)), [])

@@ -201,7 +201,7 @@ def test_no_answer_of_an_agent_holds_up_the_loop() -> None:
             lambda text=text: page_text(text, read_spans(None, text)),
             lambda text=text: reply.completion(text),
             lambda text=text: proof_of(repaired, [text], "de", checked=True),
-            lambda text=text: signed_user(text[:HEADER_CHARS], "secret", 0.0),
+            lambda text=text: signed_user(text[:HEADER_CHARS], "secret"),
         ):
             began = time.thread_time()
             work()  # type: ignore[no-untyped-call]
