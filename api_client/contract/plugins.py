@@ -5,18 +5,27 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from functools import lru_cache
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 #: The distribution whose entry points no other one replaces.
 _OURS = "helix-turns"
-RUNNERS = "helix_turns.runners"
+RUNNER = "helix_turns.runners"
+COMMAND = "helix_turns.commands"
 
 #: Group -> what its entry points are.
-GROUPS: Mapping[str, str] = {RUNNERS: "runner"}
+GROUPS: Mapping[str, str] = {RUNNER: "runner", COMMAND: "command"}
 #: What our own plug-ins add to a group, each name with its package: one that is missing can then be named.
 PACKAGES: Mapping[str, Mapping[str, str]] = {
-    RUNNERS: {name: f"worker.plugins.{name}" for name in ("acp", "codex", "command", "python")},
+    RUNNER: {name: f"worker.plugins.{name}" for name in ("acp", "codex", "command", "python")},
+    COMMAND: {
+        "backup": "worker.plugins.backup",
+        "certify-runner": "worker.plugins.certification",
+        "mcp": "worker.plugins.mcp",
+        "restore": "worker.plugins.backup",
+    },
 }
 
 
@@ -31,12 +40,19 @@ def find_plugins(group: str) -> Mapping[str, EntryPoint]:
 
 @lru_cache(maxsize=32)
 def _find(group: str, _path: tuple[str, ...]) -> Mapping[str, EntryPoint]:
+    from importlib.metadata import entry_points  # slow to import, and most commands need none
+
     found = sorted(entry_points(group=group), key=lambda entry: (_is_ours(entry), entry.name, entry.value))
     return {entry.name: entry for entry in found}
 
 
 def _is_ours(entry: EntryPoint) -> bool:
     return entry.dist is not None and entry.dist.name == _OURS
+
+
+def is_known(group: str, name: str) -> bool:
+    """Return whether a plug-in of ours or an installed one has this name."""
+    return name in PACKAGES.get(group, {}) or name in find_plugins(group)
 
 
 def load_plugin(group: str, name: str) -> Any:

@@ -21,7 +21,7 @@ log = ModuleLog(__name__)
 
 #: The field of ``Keys.installation`` that has the number.
 FIELD = "shards"
-#: The field that says which backup the store is being restored from (``worker.backup``): nothing starts meanwhile.
+#: The field that says which backup the store is being restored from (``turns restore``): nothing starts meanwhile.
 RESTORING = "restoring"
 
 

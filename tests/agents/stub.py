@@ -5,8 +5,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from worker.certification import services
-from worker.certification.services import Service, StubReply
+from worker.plugins.certification import services
+from worker.plugins.certification.services import Service, StubReply
 
 __all__ = ["Services", "StubReply", "calls", "fails", "says"]
 

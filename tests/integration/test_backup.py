@@ -27,8 +27,8 @@ from tests.fault.staged.restore import DUMP, Forged, hostile, places, tree
 from tests.installation import Installation, asked, end_all, run
 from tests.ports import free_port
 from tests.support import wait_for, wait_until
-from worker.backup import keyspace, restoring
-from worker.backup.keyspace import fitting_server
+from worker.plugins.backup import keyspace, restoring
+from worker.plugins.backup.keyspace import fitting_server
 from worker.processes.broker import EmbeddedBroker, Server, find_server
 
 #: A chat's agent that answers, and one of a phase that writes its file.

@@ -25,7 +25,7 @@ from tests.integration.engine import Bench
 from tests.integration.test_approval import asked as questioned
 from tests.integration.test_approval import went_on
 from tests.mcp.tasks import server, turns_of
-from worker.cli.mcp_tasks import TASKS, decision, detailed
+from worker.plugins.mcp.mcp_tasks import TASKS, decision, detailed
 
 DONE = {"resultType": "complete"}
 SCRIPT = """

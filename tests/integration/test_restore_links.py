@@ -14,8 +14,8 @@ import pytest
 from api_client.contract.errors import RestoreRefused
 from api_client.contract.settings import Settings
 from tests.fault.staged.restore import DUMP, Forged, tree
-from worker.backup import restoring, saving
-from worker.backup.archive import checked, contents
+from worker.plugins.backup import restoring, saving
+from worker.plugins.backup.archive import checked, contents
 
 FILE = "projects/sessions/s/output/response.md"
 FOLDERS = ["projects", "projects/sessions", "projects/sessions/s", "projects/sessions/s/output", "adr", "work"]

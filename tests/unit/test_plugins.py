@@ -10,6 +10,8 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.plugins import PACKAGES, UnusablePlugin, find_plugins, load_plugin
 from worker import agents as registry
 from worker.agents import build_runner
+from worker.cli import COMMANDS, main, plugin_commands
+from worker.cli.checks.plugins import plugins
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The kernel alone: no entry point of ours is found."""
-    monkeypatch.setattr("api_client.contract.plugins.entry_points", lambda group: ())
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda group: ())
     monkeypatch.syspath_prepend("/nothing/is/here")  # another path, another look
     registry._shared.cache_clear()
     yield
@@ -67,3 +69,65 @@ def test_an_entry_point_whose_package_was_removed_is_a_missing_plugin(
     monkeypatch.syspath_prepend(str(tmp_path / "again"))
     with pytest.raises(UnusablePlugin, match=r"codex' is in the plug-in gone.codex, which is not installed"):
         load_plugin("helix_turns.runners", "codex")
+
+
+@pytest.mark.parametrize("name", sorted(PACKAGES["helix_turns.commands"]))
+def test_a_command_of_a_missing_plugin_is_one_line_that_names_it(
+    name: str, capsys: pytest.CaptureFixture[str], nothing_installed: None
+) -> None:
+    package = PACKAGES["helix_turns.commands"][name]
+    with pytest.raises(SystemExit) as ended:
+        main([name])
+    assert ended.value.code == 2
+    assert (
+        capsys.readouterr().err == f"turns: the command {name!r} is in the plug-in {package}, which is not installed\n"
+    )
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package of somebody else's: a command that works, one that replaces ours, and one that cannot be imported."""
+    info = tmp_path / "theirs-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1\n")
+    (info / "entry_points.txt").write_text(
+        "[helix_turns.commands]\nhello = their_plugin:COMMANDS\nlist = their_plugin:COMMANDS\n"
+        "mcp = their_plugin:COMMANDS\nbroken = their_broken_plugin:COMMANDS\n"
+    )
+    (tmp_path / "their_broken_plugin.py").write_text("import no_such_library\n")
+    (tmp_path / "their_plugin.py").write_text("COMMANDS = {'hello': ('their_command:hello', 'Greet.')}\n")
+    (tmp_path / "their_command.py").write_text(
+        "import click\n\n@click.command()\ndef hello() -> None:\n    click.echo('good day')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_a_plugin_of_somebody_elses_adds_a_command_and_replaces_none(
+    theirs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["hello"])
+    assert (ended.value.code, capsys.readouterr().out) == (0, "good day\n")
+    listed = plugin_commands()
+    assert listed["hello"] == ("their_command:hello", "Greet.")
+    assert listed["mcp"][0].startswith("worker.plugins.mcp.")
+    assert "list" not in listed
+    assert "list" in COMMANDS
+
+
+def test_doctor_lists_the_plugins_and_the_one_that_cannot_be_imported_with_the_reason(theirs: Path) -> None:
+    *problems, last = plugins()
+    assert [(each.check, each.state) for each in problems] == [
+        ("plug-in broken", "warning"),
+        ("plug-in list", "warning"),
+    ]
+    assert "No module named 'no_such_library'" in problems[0].message
+    assert (last.check, last.state) == ("plug-ins", "ok")
+    assert "runner acp, codex, command, python; command backup, certify-runner, " in last.message
+    assert "hello" in last.message
+
+
+def test_doctor_says_which_plugins_of_ours_are_not_installed(nothing_installed: None) -> None:
+    (found,) = plugins()
+    assert (found.state, found.message[:28]) == ("ok", "not installed: runner acp, c")

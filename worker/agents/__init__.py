@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.plugins import RUNNERS, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.plugins import RUNNER, UnusablePlugin, find_plugins, load_plugin
 from worker.runners.base import Runner
 from worker.runners.claude.runner import ClaudeCliRunner
 from worker.runners.http.runner import OpenAiHttpRunner
@@ -38,17 +38,17 @@ def build_runner(spec: str) -> tuple[Runner, str]:
 
 def runner_names() -> tuple[str, ...]:
     """The names of all runners, ours and those of installed packages."""
-    return tuple(sorted({*_BUILT_IN, *find_plugins(RUNNERS)}))
+    return tuple(sorted({*_BUILT_IN, *find_plugins(RUNNER)}))
 
 
 @functools.cache
 def _shared(name: str) -> Runner:
     if name in _BUILT_IN:
         return _BUILT_IN[name]()
-    installed = find_plugins(RUNNERS)
+    installed = find_plugins(RUNNER)
     given = {"module": name} if "." in name and name not in installed else {}
     try:
-        made: Any = load_plugin(RUNNERS, "python" if given else name)
+        made: Any = load_plugin(RUNNER, "python" if given else name)
     except UnusablePlugin as error:
         known = "" if name in installed else f"; there are: {', '.join(runner_names())}"
         raise SettingsError([f"HELIX_MODELS: {error}{known}"]) from error

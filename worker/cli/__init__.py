@@ -22,13 +22,14 @@ from api_client.contract.errors import (
     StoreUnavailable,
     TurnNotFound,
 )
+from api_client.contract.plugins import COMMAND, UnusablePlugin, find_plugins, is_known, load_plugin
 from worker.processes import lean
 
 #: Exit codes: fine; the answer is "no" (not found, not passed, busy); used wrongly or not able to work.
 FINE, NO, USAGE = 0, 1, 2
 INTERRUPTED = 130
 
-#: name -> where below ``worker.cli`` the command is, and its line in the list of commands.
+#: name -> where below ``worker.cli`` the command is, and its line in the list of commands. Plug-ins add further ones.
 COMMANDS = {
     "demo": ("installation.demo:demo", "Watch turns rejected, repaired, delivered, and a worker killed in the middle."),
     "up": ("installation.up:up", "Start broker, worker, relay and Flower; Ctrl-C ends them all."),
@@ -72,14 +73,8 @@ COMMANDS = {
         "checks:doctor",
         "Look for the faults: settings, broker, workers, sessions, disk, the agent's CLI.",
     ),
-    "certify-runner": (
-        "checks.certifying:certify_runner",
-        "Drive a runner's real program through good and bad endings; say what its word is worth.",
-    ),
     "notices": ("notices:notices", "Calls for help to webhooks and your command: list, dead, resend, test."),
     "gc": ("installation.gc:gc", "Delete what is older than it is to be kept; --dry-run counts."),
-    "backup": ("installation.backup:backup", "Save store, sessions, phases, keys and settings into one archive."),
-    "restore": ("installation.backup:restore", "Bring a backup into an empty installation."),
     "traces": ("figures.traces:traces", "Send finished turns as OpenTelemetry traces."),
     "worker": ("installation.worker:worker", "Run the workers: one for agents, one for judging."),
     "workers": (
@@ -87,7 +82,6 @@ COMMANDS = {
         "Who works where, on what, who is gone: list, quiet, drain, stop, resume.",
     ),
     "sessions": ("turns.sessions:sessions", "What workers keep for a session: close."),
-    "mcp": ("mcp:mcp", "Serve turns as tools to agents that speak MCP."),
     "web": ("installation.web:web", "Run the OpenAI-compatible relay."),
     "keys": ("keys:keys", "API keys of the relay: create, list, revoke."),
     "openwebui": (
@@ -98,24 +92,43 @@ COMMANDS = {
 }
 
 
+def plugin_commands() -> dict[str, tuple[str, str]]:
+    """Return what plug-ins add: name -> where the command is, and its line; empty and the reason if it is unusable."""
+    return {name: _plugin_command(name) for name in sorted(find_plugins(COMMAND)) if name not in COMMANDS}
+
+
+def _plugin_command(name: str) -> tuple[str, str]:
+    try:
+        place, line = load_plugin(COMMAND, name)[name]
+    except UnusablePlugin as error:
+        return "", str(error)
+    return str(place), str(line)
+
+
 class LazyGroup(click.Group):
     """A group that knows its commands' names and help, and imports a command only to run it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The names, in the table's order: what a newcomer needs first."""
-        return list(COMMANDS)
+        """The names, in the table's order: what a newcomer needs first; then those of plug-ins."""
+        return [*COMMANDS, *plugin_commands()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command. Raises ``UsageError``: no such command; names the likely one."""
-        if cmd_name not in COMMANDS:
+        """Import a command. Raises ``UsageError``: no such command; names the likely one, or the plug-in it lacks."""
+        if cmd_name in COMMANDS:
+            place = f"worker.cli.{COMMANDS[cmd_name][0]}"
+        elif is_known(COMMAND, cmd_name):
+            place, problem = _plugin_command(cmd_name)
+            if not place:
+                raise click.UsageError(problem)
+        else:
             import difflib
 
-            close = difflib.get_close_matches(cmd_name, COMMANDS, n=1)
+            close = difflib.get_close_matches(cmd_name, [*COMMANDS, *find_plugins(COMMAND)], n=1)
             hint = f"did you mean {close[0]!r}?" if close else "see `turns --help`"
             raise click.UsageError(f"no command {cmd_name!r}; {hint}")
-        module, _, attribute = COMMANDS[cmd_name][0].partition(":")
+        module, _, attribute = place.partition(":")
         with lean.without_unused():
-            command: click.Command = getattr(importlib.import_module(f"worker.cli.{module}"), attribute)
+            command: click.Command = getattr(importlib.import_module(module), attribute)
         return command
 
     def invoke(self, ctx: click.Context) -> int:
@@ -128,9 +141,10 @@ class LazyGroup(click.Group):
         return FINE
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The list of commands, from the table alone."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
+        """The list of commands, from the tables alone."""
+        for title, table in (("Commands", COMMANDS), ("Commands of plug-ins", plugin_commands())):
+            with formatter.section(title):
+                formatter.write_dl([(name, line) for name, (_, line) in table.items()])
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from worker.certification.services import LAST_WORDS, PART, QUESTION, SUB_QUESTION, Service, StubReply
-from worker.certification.trial import SITUATIONS
+from worker.plugins.certification.services import LAST_WORDS, PART, QUESTION, SUB_QUESTION, Service, StubReply
+from worker.plugins.certification.trial import SITUATIONS
 from worker.runners.guard.witness import Record
 from worker.runners.witnessed import Call
 

@@ -7,8 +7,10 @@ import click
 import pytest
 
 from tests.integration.test_access_table import routes
-from worker.cli import COMMANDS, cli
+from worker.cli import COMMANDS as OURS
+from worker.cli import cli, plugin_commands
 
+COMMANDS = [*OURS, *plugin_commands()]
 TEXT = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
 
 

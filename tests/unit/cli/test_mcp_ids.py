@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("mcp")
 
-from worker.cli.mcp_tasks import extension
-from worker.cli.mcp_tools import RelayAccess, RelayError, TurnTools
+from worker.plugins.mcp.mcp_tasks import extension
+from worker.plugins.mcp.mcp_tools import RelayAccess, RelayError, TurnTools
 
 GOOD = "t0-" + "5" * 32
 HOSTILE = [

@@ -51,6 +51,7 @@ def examine() -> Iterator[Finding]:
     from worker.cli.checks.machine import machine
     from worker.cli.checks.notices import notices
     from worker.cli.checks.object_store import object_store
+    from worker.cli.checks.plugins import plugins
     from worker.cli.checks.workers import workers
 
     try:
@@ -62,6 +63,7 @@ def examine() -> Iterator[Finding]:
     yield Finding("settings", "ok", f"helix-turns {build_identity()}, HELIX_ROOT is {settings.root}")
     for warning in settings.warnings:
         yield Finding("settings", "warning", warning, "take it out")
+    yield from plugins()
     for entry, why in unmatched_budgets(settings).items():
         yield Finding("budgets", "wrong", f"HELIX_BUDGETS={entry!r} matches nobody: {why}", "correct the name")
     yield from machine(settings)

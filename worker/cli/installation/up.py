@@ -23,7 +23,6 @@ from api_client.contract.settings import RUN_FILE, Settings, load, masked, share
 from api_client.policies import Policies
 from api_client.private_file import write_private
 from api_client.tracing.switch import endpoint, why_off
-from worker.backup.restore_mark import require_whole
 from worker.cli.checks.machine import validators
 from worker.cli.checks.models import problems
 from worker.cli.config import spell
@@ -37,6 +36,7 @@ from worker.logs import configure_logging
 from worker.processes import programs
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.program import Program
+from worker.processes.restore_mark import require_whole
 from worker.processes.supervisor import Supervisor
 from worker.runners.claude.cli_program import missing_programs
 

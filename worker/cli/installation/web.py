@@ -29,9 +29,9 @@ def web(host: str | None, port: int | None) -> None:
     settings = listening(require_store(load()), host, port)
     from api_client.store.shards import require_shards
     from api_client.web.app import serve
-    from worker.backup.restore_mark import require_whole
     from worker.cli.turns.bundle import packed
     from worker.logs import configure_logging
+    from worker.processes.restore_mark import require_whole
 
     configure_logging(settings)
     require_whole(settings.root)

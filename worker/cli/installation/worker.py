@@ -38,7 +38,7 @@ def worker(processes: int | None, foreground: bool) -> None:
     """
     lean.leave_out_unused()
     settings = require_store(load())
-    from worker.backup.restore_mark import require_whole
+    from worker.processes.restore_mark import require_whole
 
     require_whole(settings.root)
     warn(settings)

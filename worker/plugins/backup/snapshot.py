@@ -14,7 +14,7 @@ from redis.exceptions import RedisError
 
 from api_client.contract.settings import Settings
 from api_client.store.connecting import connect, socket_of
-from worker.backup.archive import BackupFailed
+from worker.plugins.backup.archive import BackupFailed
 
 _ASK = b"*3\r\n$5\r\nPSYNC\r\n$1\r\n?\r\n$2\r\n-1\r\n"
 #: The server says a sign of life every ten seconds while it works.

@@ -16,11 +16,11 @@ from api_client.contract.phase import Phase
 from api_client.contract.phase_place import input_file
 from api_client.contract.settings import RUN_FILE, Settings, load, require_store
 from api_client.index.search import Search
-from worker.backup import restoring, saving
 from worker.cli.config import describe
 from worker.cli.installation.up import only_one
 from worker.cli.output import json_option, number_of, one_line, write_json
 from worker.cli.store_access import whoami, with_client
+from worker.plugins.backup import restoring, saving
 from worker.processes.programs import state_dir
 
 

@@ -14,12 +14,12 @@ from typing import Any
 
 from api_client.contract.phase_place import PHASES
 from api_client.contract.settings import STATE_DIR, Settings
-from worker.backup.archive import HEAD_BYTES, ArchiveWriter
-from worker.backup.keyspace import what_a_restore_lacks
-from worker.backup.snapshot import take_snapshot
-from worker.backup.tree import save_file, save_folder
 from worker.files.folder_clearing import GONE
 from worker.files.session_fence import HELD
+from worker.plugins.backup.archive import HEAD_BYTES, ArchiveWriter
+from worker.plugins.backup.keyspace import what_a_restore_lacks
+from worker.plugins.backup.snapshot import take_snapshot
+from worker.plugins.backup.tree import save_file, save_folder
 
 STORE, KEYS, STATE, ROOT = "store.rdb", "keys.json", "state", "root"
 #: Of HELIX_ROOT/.helix: what belongs to the running processes, and is made again.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import ConfigDict, Field
 
 from api_client.contract.tool_calls import Answerer, ToolQuestion
-from worker.cli.mcp_tools import RelayError, TurnTools, task_of
+from worker.plugins.mcp.mcp_tools import RelayError, TurnTools, task_of
 
 if TYPE_CHECKING:
     from mcp.server.extension import Extension

@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from worker.backup.archive import ArchiveWriter
+from worker.plugins.backup.archive import ArchiveWriter
 
 #: A folder whose entries are replaced again and again is looked at so often.
 _LOOKS = 5
@@ -18,8 +18,8 @@ _IN_MEMORY = 16 * 2**20
 def save_folder(archive: ArchiveWriter, path: Path, name: str, skip: Callable[[Path], bool]) -> int:
     """Add a folder and all in it but ``skip``, by its ``name`` in the archive; returns how many.
 
-    Links, sockets and pipes are left out. What is put in place of another while it is read is read again; what vanishes
-    is left out. Raises ``OSError``: something in it cannot be read.
+    Links, sockets and pipes are left out. A file that is replaced while it is read is read again; one that vanishes is
+    left out. Raises ``OSError``: something in it cannot be read.
     """
     facts = path.stat(follow_symlinks=False)
     archive.add_folder(name, mode=facts.st_mode, mtime_ns=facts.st_mtime_ns)

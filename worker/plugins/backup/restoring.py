@@ -20,14 +20,14 @@ from typing import IO
 from api_client.contract.errors import RestoreRefused
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import STATE_DIR, Settings
-from worker.backup.archive import ArchiveEntry, Manifest, checked, contents
-from worker.backup.keyspace import fitting_server, require_empty_store, restore_keys
-from worker.backup.restore_mark import MARK
-from worker.backup.saving import KEYS, NOT_KEPT, ROOT, STATE, STORE
 from worker.files.safe_io import made, opened
 from worker.files.safe_io import replace as put
+from worker.plugins.backup.archive import ArchiveEntry, Manifest, checked, contents
+from worker.plugins.backup.keyspace import fitting_server, require_empty_store, restore_keys
+from worker.plugins.backup.saving import KEYS, NOT_KEPT, ROOT, STATE, STORE
 from worker.processes.broker import EmbeddedBroker
 from worker.processes.programs import state_dir
+from worker.processes.restore_mark import MARK
 
 _DUMP = "restoring.rdb"
 
@@ -46,7 +46,7 @@ def restore(
 ) -> tuple[Manifest, RestoreResult]:
     """Check an archive, and that the place is empty and the store's server fits; then bring back files and store.
 
-    What is refused leaves the place as it was: no file, no folder and no mark is made before every check has passed.
+    A refused archive leaves the place as it was: no file, no folder and no mark is made before every check has passed.
 
     Args:
         archive: the file.

@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
-from worker.cli.mcp_tasks import extension
-from worker.cli.mcp_tools import RelayAccess, RelayError, TurnTask, TurnTools
+from worker.plugins.mcp.mcp_tasks import extension
+from worker.plugins.mcp.mcp_tools import RelayAccess, RelayError, TurnTask, TurnTools
 
 
 def serve(tools: TurnTools, version: str) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Literal, cast
 
 from api_client.contract.completion import Verdict
-from worker.certification.services import LAST_WORDS, PART, QUESTION, Need, Service, StubReply
+from worker.plugins.certification.services import LAST_WORDS, PART, QUESTION, Need, Service, StubReply
 from worker.runners.base import AnyRunner, Order, Runner, RunResult, in_loop, reads_files
 from worker.runners.guard.launch import StagedSurroundings, staged
 from worker.runners.guard.marks import marks

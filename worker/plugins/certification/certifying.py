@@ -12,7 +12,7 @@ import click
 from worker.cli.output import write_json
 
 if TYPE_CHECKING:
-    from worker.certification.trial import Trial
+    from worker.plugins.certification.trial import Trial
 
 
 #: The kit leads every call to its own service: these only have to be there.
@@ -38,8 +38,8 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
     """
     from api_client.contract.settings import Settings, load
     from worker.agents import build_runner
-    from worker.certification.trial import SITUATIONS, tried
     from worker.logs import configure_logging
+    from worker.plugins.certification.trial import SITUATIONS, tried
     from worker.runners.guard import processes
 
     configure_logging(Settings(log_level="error"))  # the table says it

@@ -1,0 +1,39 @@
+"""Which plug-ins this installation has, and which of them cannot be imported."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+
+from api_client.contract.plugins import COMMAND, GROUPS, PACKAGES, find_plugins, load_plugin
+from worker.cli import COMMANDS
+from worker.cli.checks.finding import Finding
+
+_FIX = "install the package again, or take it away"
+
+
+def plugins() -> Iterator[Finding]:
+    """Yield a finding for each plug-in that cannot be imported, then one with all that can."""
+    said = []
+    for group, noun in GROUPS.items():
+        problems = {name: _problem_of(group, name) for name in sorted(find_plugins(group))}
+        for name, problem in problems.items():
+            if problem:
+                yield Finding(f"plug-in {name}", "warning", problem, _FIX)
+        if loaded := [name for name, problem in problems.items() if not problem]:
+            said.append(f"{noun} {', '.join(loaded)}")
+        if missing := sorted(PACKAGES.get(group, {}).keys() - problems):
+            said.append(f"not installed: {noun} {', '.join(missing)}")
+    yield Finding("plug-ins", "ok", "; ".join(said) or "none")
+
+
+def _problem_of(group: str, name: str) -> str:
+    if group == COMMAND and name in COMMANDS:
+        return f"the command {name!r} is one of ours, which no plug-in replaces"
+    try:
+        found = load_plugin(group, name)
+        if group == COMMAND:  # its table is loaded, its module is not
+            importlib.import_module(found[name][0].partition(":")[0])
+    except Exception as error:
+        return str(error) or repr(error)
+    return ""

@@ -1,0 +1,8 @@
+"""The certification kit: it drives a runner's real program through situations, and judges its verdicts."""
+
+COMMANDS = {
+    "certify-runner": (
+        "worker.plugins.certification.certifying:certify_runner",
+        "Drive a runner's real program through good and bad endings; say what its word is worth.",
+    ),
+}
