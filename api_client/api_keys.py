@@ -43,7 +43,7 @@ class ApiKey:
         owner: whose turns it sees. Two keys of one owner see the same, which is how a key is exchanged for another.
         right: ``user``; ``metrics``, which may also read figures over all owners; or ``operator``.
         models: the models it may use; empty: all.
-        per_minute: turns a minute; 0: what the setting says.
+        per_minute: turns a minute; 0: as many as a key that names no number.
         weight: slots beside an owner of weight 1. at_once, background: as ``SlotShare``. Of each of its owners.
         forwards_users: it speaks for several users, and the request's headers say for whom (``access``).
         created_at, revoked_at: ISO 8601 in UTC; ``revoked_at`` is empty while the key is valid.

@@ -15,6 +15,7 @@ from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
 from api_client.store import store
 from api_client.web import intake
+from tests.constants import Constants
 from tests.fault.clusters import ClusterSetUp
 from tests.installation import Installation, WorkerProcess, settings_on
 from tests.plain import plain_environment
@@ -118,6 +119,12 @@ def agents() -> Iterator[Processes]:
     made.start()
     yield made
     made.stop()
+
+
+@pytest.fixture
+def constants(monkeypatch: pytest.MonkeyPatch) -> Constants:
+    """Changes constants: ``constants("api_client.web.identity.access", TURNS_PER_MINUTE=2)``."""
+    return Constants(monkeypatch)
 
 
 @pytest.fixture

@@ -85,9 +85,6 @@ def settings_on(broker: EmbeddedBroker, root: Path, **changes: Any) -> Settings:
         reap_seconds=0.2,
         announce_seconds=0.5,
         ping_seconds=0.2,
-        worker_processes=1,
-        web_port=0,
-        flower_port=0,
         locale="de",
     )
     return replace(made, **changes)
@@ -96,7 +93,9 @@ def settings_on(broker: EmbeddedBroker, root: Path, **changes: Any) -> Settings:
 class WorkerProcess:
     """A real ``turns worker`` in a process of its own, with its log."""
 
-    def __init__(self, settings: Settings, number: int, arguments: tuple[str, ...], within: Sequence[str] = ()) -> None:
+    def __init__(
+        self, settings: Settings, number: int, arguments: tuple[str, ...] = (), within: Sequence[str] = ()
+    ) -> None:
         state = settings.root / ".helix"
         state.mkdir(exist_ok=True)
         self.namespace = settings.namespace
@@ -104,7 +103,7 @@ class WorkerProcess:
         self._ready = state / f"worker-{number}.ready"
         with self.log_file.open("ab") as output:
             self.process = subprocess.Popen(
-                [*within, *turns("worker", *arguments)],
+                [*within, *turns("worker", "--processes", "1", *arguments)],
                 env=environ_of(settings, HELIX_AGENT_READY_FILE=str(self._ready)),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -177,30 +176,33 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
-def relay_answers(settings: Settings) -> bool:
+def relay_answers(port: int) -> bool:
     """True once a relay serves. Cheap, for it is asked again and again while the relay needs the processor to start."""
-    return answers("127.0.0.1", settings.web_port, "/healthz", seconds=10.0) == 200
+    return answers("127.0.0.1", port, "/healthz", seconds=10.0) == 200
 
 
 class RelayProcess:
     """A real ``turns web`` on a port of its own, that can be killed and started again on the same port."""
 
     def __init__(self, settings: Settings, log: Path | None = None) -> None:
-        port = free_port()
-        self.settings = replace(settings, web_port=port)
-        self.url = f"http://127.0.0.1:{port}"
+        self.settings, self.port = settings, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
         self.log = log
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         with self.log.open("ab") if self.log else contextlib.nullcontext() as output:
             self.process = subprocess.Popen(
-                turns("web"), env=environ_of(self.settings), stdin=subprocess.DEVNULL, stdout=output, stderr=output
+                turns("web", "--port", str(self.port)),
+                env=environ_of(self.settings),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
             )
         wait_for(self.answers)
 
     def answers(self) -> bool:
-        return relay_answers(self.settings)
+        return relay_answers(self.port)
 
     def ended(self) -> bool:
         return self.process is None or self.process.poll() is not None

@@ -21,7 +21,7 @@ from worker.flow_guard import FlowGuard
 from worker.logs import configure_logging
 from worker.notices.notifier import Notifier
 from worker.processes.isolation import IsolatedLinks
-from worker.processes.program import REFUSED, SUPERVISED
+from worker.processes.program import CHECK_SLOTS_VARIABLE, REFUSED, SUPERVISED
 from worker.turns.engine import Engine
 from worker.turns.leases.kept_agents import keeps_agents
 from worker.turns.leases.replica_watch import ReplicaWatch
@@ -67,7 +67,8 @@ def engine() -> Engine:
     settings = settings_of_process()
     looking = OneConnection(settings)
     watchers = (Notifier(settings, looking), FlowGuard(settings, looking), ReplicaWatch(settings))
-    return Engine(settings, app, IsolatedLinks(settings), watchers, looking, name=app.conf.get(_NAME, ""))
+    name, judges = app.conf.get(_NAME, ""), int(os.environ.get(CHECK_SLOTS_VARIABLE, "2"))
+    return Engine(settings, app, IsolatedLinks(settings), watchers, looking, name=name, judges=judges)
 
 
 app = create_app(settings_of_process())

@@ -17,16 +17,19 @@ from api_client.policies.kept import clear_policies
 from api_client.store import Store
 
 
-async def clear(store: Store, *, dry_run: bool) -> dict[str, int]:
+async def clear(
+    store: Store, *, dry_run: bool, events: float | None = None, attempts: float | None = None
+) -> dict[str, int]:
     """Shorten the lives of what finished long ago; returns how many records, event logs, attempts and policies go.
 
-    May be killed and repeated: each command is independent. Raises as ``Store.ask``.
+    ``events`` and ``attempts``: their lives after their turn's end, in seconds; None: that of its record. May be killed
+    and repeated: each command is independent. Raises as ``Store.ask``.
     """
     now, settings = time.time(), store.settings
     lives = {
         "records": settings.retention_seconds,
-        "events": settings.event_retention_seconds or settings.retention_seconds,
-        "attempts": settings.attempt_retention_seconds or settings.retention_seconds,
+        "events": events or settings.retention_seconds,
+        "attempts": attempts or settings.retention_seconds,
     }
     found = await select(TurnLists(store), Search(), only="finished")
     over = dict.fromkeys(lives, 0)

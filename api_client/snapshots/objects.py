@@ -65,12 +65,9 @@ class Objects:
 
         self._api: Any = obstore
         place = urlsplit(settings.files)
-        config: dict[str, Any] = {"region": settings.files_region} if settings.files_region else {}
+        config: dict[str, Any] = {}
         if settings.files_endpoint:
-            config |= {"endpoint": settings.files_endpoint, "virtual_hosted_style_request": False}
-        kind, _, key = settings.files_encryption.partition(" ")
-        if kind != "none":
-            config |= {"server_side_encryption": kind} | ({"sse_kms_key_id": key} if key else {})
+            config = {"endpoint": settings.files_endpoint, "virtual_hosted_style_request": False}
         plain = settings.files_endpoint.startswith("http://")
         try:
             self._store: Any = S3Store(

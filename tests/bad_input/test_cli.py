@@ -9,11 +9,7 @@ from tests.installation import turns
 
 
 def run(root: Path | str, *command: str, limit: str = "") -> subprocess.CompletedProcess[str]:
-    environ = {
-        "PATH": "/usr/bin:/bin",
-        "HELIX_ROOT": str(root),
-        "HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}',
-    }
+    environ = {"PATH": "/usr/bin:/bin", "HELIX_ROOT": str(root)}
     line = ["prlimit", f"--fsize={limit}", *turns(*command)] if limit else turns(*command)
     return subprocess.run(line, env=environ, capture_output=True, text=True, timeout=180, check=False)
 

@@ -27,7 +27,7 @@ def relay(settings: Settings) -> Iterator[RelayProcess]:
 
 def talk(relay: RelayProcess, data: bytes, more: bytes = b"") -> bytes:
     """What a client hears that sends these bytes as they are; ``more`` as far as the server takes it."""
-    with socket.create_connection(("127.0.0.1", relay.settings.web_port), timeout=60) as client:
+    with socket.create_connection(("127.0.0.1", relay.port), timeout=60) as client:
         client.sendall(data)
         sending = threading.Thread(target=_send, args=(client, more), daemon=True)
         sending.start()

@@ -43,11 +43,12 @@ def browse(*steps: list[Any]) -> list[Any]:
 
 
 @contextmanager
-def installation(root: Path, **more: str) -> Iterator[dict[str, Any]]:
+def installation(root: Path, *options: str, **more: str) -> Iterator[dict[str, Any]]:
     """A real ``turns up`` on a root of its own: its addresses, and the environment (``environ``) of its commands."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("HELIX_") and name != "REDIS_URL"}
-    environ = kept | {"HELIX_ROOT": str(root), "HELIX_WEB_PORT": "0", "HELIX_LEASE_SECONDS": "3", **more}
-    process = subprocess.Popen(turns("up", "--json"), env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    environ = kept | {"HELIX_ROOT": str(root), "HELIX_LEASE_SECONDS": "3", **more}
+    command = turns("up", "--json", "--port", "0", *options)
+    process = subprocess.Popen(command, env=environ, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     try:
         assert process.stdout
         yield {**json.loads(process.stdout.readline()), "environ": environ}

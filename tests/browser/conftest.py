@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.settings import Settings
 from tests.browser.webui import answers, drive, open_webui, script
-from tests.installation import Installation
+from tests.installation import Installation, RelayProcess
 from tests.support import wait_for
 
 #: The header templates of docs/open-webui.md.
@@ -24,15 +23,15 @@ Ask = Callable[..., dict[str, Any]]
 
 
 @pytest.fixture
-def installed(installation: Installation, tmp_path: Path) -> Settings:
-    """Worker and relay, with the scripted agent of this folder; the settings of the relay."""
+def installed(installation: Installation, tmp_path: Path) -> RelayProcess:
+    """Worker and relay, with the scripted agent of this folder."""
     models = {"helix": f"scripted:{script('script.yaml', tmp_path)}"}
     witness = str(tmp_path / "witness.jsonl")
     installation.change(models=models, lease_seconds=10.0, stop_grace_seconds=30.0, witness=witness)
     installation.worker()
     relay = installation.relay()
     wait_for(lambda: answers(f"{relay.url}/readyz"))
-    return relay.settings
+    return relay
 
 
 @pytest.fixture
@@ -47,10 +46,10 @@ def agent_runs(tmp_path: Path) -> Callable[[], list[str]]:
 
 
 @pytest.fixture
-def ask(installed: Settings, tmp_path: Path) -> Iterator[Ask]:
+def ask(installed: RelayProcess, tmp_path: Path) -> Iterator[Ask]:
     """Puts questions to the page of a real Open WebUI; returns what was seen of each."""
     data = tmp_path / "openwebui"
-    with open_webui(data, open_webui_environ(installed.web_port)) as address:
+    with open_webui(data, open_webui_environ(installed.port)) as address:
         yield partial(drive, address, data)
 
 

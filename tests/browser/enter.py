@@ -21,7 +21,6 @@ from tests.browser.conftest import HEADERS
 from tests.browser.test_installed import printed_environ
 from tests.browser.webui import HERE, drive, missing, open_webui
 from tests.lab.bench.turns.costs import cpu_ms, machine_busy_ms
-from tests.ports import free_port
 
 RUNS = 6
 #: What is looked for in the message that appears: a pattern each.
@@ -37,12 +36,11 @@ def main() -> None:
     given = {
         "HELIX_MODELS": f"helix=scripted:{HERE / 'installed.yaml'}",
         "HELIX_LOCALE": "en",
-        "HELIX_CONSTANTS": '{"flower_port": "0"}',
     }
     for kind, goals in GOALS.items():
         with (
             tempfile.TemporaryDirectory() as folder,
-            installation(Path(folder), HELIX_WEB_PORT=str(free_port()), **given) as told,
+            installation(Path(folder), "--no-flower", **given) as told,
         ):
             environ = printed_environ(told, "any") | {"WEBUI_AUTH": "False"}
             if kind == "responses":

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import math
 import os
 import random
@@ -25,7 +24,6 @@ from api_client.overview import overview
 from tests.browser.browsing import PARKED, asked, browse, installation, missing, parked, store_of, submitted
 from tests.browser.test_pages import LONG, RETRIED
 from tests.history import Past, Played
-from tests.ports import free_port
 from tests.support import processes_with, wait_until
 
 PICTURES = Path(__file__).parents[2] / "docs" / "images"
@@ -50,7 +48,7 @@ def main() -> None:
     PICTURES.mkdir(exist_ok=True)
     with (
         tempfile.TemporaryDirectory() as folder,
-        installation(Path(folder), HELIX_CONSTANTS=json.dumps({"flower_port": str(free_port())})) as told,
+        installation(Path(folder)) as told,
     ):
         passed, waiting = asyncio.run(_fill(told))
         taken = threading.Event()

@@ -120,12 +120,11 @@ def site(model: Model, tmp_path: Path) -> Iterator[Site]:
         "HELIX_POLICY": str(root / "policy.yaml"),
         "HELIX_CHAT_NOTE": "yes",
         "HELIX_LOCALE": "de",
-        "HELIX_WEB_PORT": str(port),
         "HELIX_PUBLIC_URL": f"http://127.0.0.1:{port}",
-        "HELIX_CONSTANTS": '{"stop_grace_seconds": "30", "flower_port": "0"}',
+        "HELIX_CONSTANTS": '{"stop_grace_seconds": "30"}',
     }
     with (
-        installation(root, **given) as told,
+        installation(root, "--port", str(port), "--no-flower", **given) as told,
         open_webui(tmp_path / "openwebui", open_webui_environ(port)) as address,
     ):
         yield Site(told, root, partial(drive, address, tmp_path / "openwebui"))

@@ -38,7 +38,6 @@ from tests.browser.webui import (
     script,
 )
 from tests.installation import turns
-from tests.ports import free_port
 from worker.cli.installation.openwebui import icon
 
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(1800)]
@@ -101,9 +100,10 @@ def site(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Site]:
     root, played = tmp_path / "project", script("installed.yaml", tmp_path)
     root.mkdir()
     models = f"helix=scripted:{played},second=scripted:{played}"
-    given = {"HELIX_MODELS": models, "HELIX_VISION_MODELS": "helix", "HELIX_LOCALE": "en"}
-    given |= {"HELIX_WEB_PORT": str(free_port()), "HELIX_CONSTANTS": '{"stop_grace_seconds": "30", "flower_port": "0"}'}
-    with installation(root, **given) as told:
+    (root / ".helix").mkdir(mode=0o700)
+    (root / ".helix" / "helix.toml").write_text('[model.helix]\nrunner = "scripted"\nvision = true\n')
+    given = {"HELIX_MODELS": models, "HELIX_LOCALE": "en", "HELIX_CONSTANTS": '{"stop_grace_seconds": "30"}'}
+    with installation(root, "--no-flower", **given) as told:
         key = json.loads(command(told, "keys", "create", "webui", "--forwards-users", "--json"))["key"]
         environ = printed_environ(told, key) | getattr(request, "param", {})
         with open_webui(tmp_path / "openwebui", environ) as address:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 from api_client.api_keys import ApiKey, add
 from api_client.client import TurnsClient
 from tests.browser.browsing import browse, installation, missing, parked, store_of, submitted
-from tests.ports import free_port
 
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(300)]
 
@@ -32,7 +30,7 @@ OPERATORS = {
 
 def test_an_operator_signs_in_watches_a_turn_and_cancels_it(tmp_path: Path) -> None:
     key = add(tmp_path / ".helix/keys.json", ApiKey(name="ops", hash="", owner="ops", right="operator"))
-    with installation(tmp_path, HELIX_CONSTANTS='{"flower_port": "0"}') as told:
+    with installation(tmp_path, "--no-flower") as told:
         web = told["web_url"]
         turn_id = submitted(told["environ"], LONG)
         seen = browse(
@@ -66,7 +64,7 @@ def test_an_operator_signs_in_watches_a_turn_and_cancels_it(tmp_path: Path) -> N
 
 
 def test_the_pages_work_without_javascript_and_on_a_phone(tmp_path: Path) -> None:
-    with installation(tmp_path, HELIX_CONSTANTS='{"flower_port": "0"}') as told:
+    with installation(tmp_path, "--no-flower") as told:
         turn_id = submitted(told["environ"], "--wait", RETRIED)
         phone = {"java_script_enabled": False, "viewport": {"width": 390, "height": 800}}
         steps = [["new", phone]]
@@ -89,7 +87,7 @@ def test_the_pages_work_without_javascript_and_on_a_phone(tmp_path: Path) -> Non
 
 def test_nothing_keeps_people_from_using_the_pages_and_a_person_decides_on_one(tmp_path: Path) -> None:
     key = add(tmp_path / ".helix/keys.json", ApiKey(name="ops", hash="", owner="ops", right="operator"))
-    with installation(tmp_path, HELIX_CONSTANTS='{"flower_port": "0"}') as told:
+    with installation(tmp_path, "--no-flower") as told:
         web, retried, waiting = told["web_url"], submitted(told["environ"], "--wait", RETRIED), asyncio.run(park(told))
         sign_in = [["fill", "input[name=key]", key], ["press", "Enter"], ["wait", "nav"]]
         addresses = (
@@ -137,7 +135,7 @@ async def park(told: dict[str, Any]) -> str:
 
 
 def test_flower_finds_all_stages_of_a_turn_and_says_what_came_of_each(tmp_path: Path) -> None:
-    with installation(tmp_path, HELIX_CONSTANTS=json.dumps({"flower_port": str(free_port())})) as told:
+    with installation(tmp_path) as told:
         flower = told["flower_url"]
         turn_id = submitted(told["environ"], "--wait", RETRIED)
         other = submitted(told["environ"], "--wait", "Welche Datenbank passt zu unserem Auftragsarchiv?")

@@ -69,7 +69,6 @@ def settings_for(directory: Path, history: Path) -> Settings:
         deadline_seconds=600.0,
         verifier_seconds=10.0,
         escalation_model="expert",
-        flower_port=0,
         log_format="json",
     )
 
@@ -90,7 +89,7 @@ def build(settings: Settings, directory: Path, environ: Mapping[str, str]) -> St
     behind = {name: _reaching(settings, f"unix://{sockets / name}") for name in (*WORKERS, *RELAYS)}
     started = [_held(broker.program(), hold), _proxy(links, control, directory)]
     started += [worker_program(name, behind[name], directory, environ) for name in WORKERS]
-    started += [relay_program(name, replace(behind[name], web_port=ports[name][1]), environ) for name in RELAYS]
+    started += [relay_program(name, behind[name], ports[name][1], environ) for name in RELAYS]
     return Stage(
         settings=settings,
         broker=broker,
@@ -133,7 +132,7 @@ def worker_program(name: str, settings: Settings, directory: Path, environ: Mapp
     )
 
 
-def relay_program(name: str, settings: Settings, environ: Mapping[str, str]) -> Program:
+def relay_program(name: str, settings: Settings, port: int, environ: Mapping[str, str]) -> Program:
     """A relay, with ``environ`` added to its environment."""
-    program = programs.web(settings)
+    program = programs.web(settings, "127.0.0.1", port)
     return replace(program, name=name, environ={**(program.environ or {}), **environ})

@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,6 @@ class House:
             idle_seconds=20.0,
             kill_grace_seconds=1.0,
             shutdown_seconds=2.0,
-            flower_port=0,
             log_format="json",
             **changes,
         )
@@ -194,7 +193,7 @@ class House:
         self.relays = [f"http://127.0.0.1:{port}" for port in ports.values()]
         programs = [broker.program()]
         programs += [worker_program(name, self.settings, folder, {}) for name in _WORKERS]
-        programs += [relay_program(name, replace(self.settings, web_port=port), {}) for name, port in ports.items()]
+        programs += [relay_program(name, self.settings, port, {}) for name, port in ports.items()]
         logs = folder / "logs"
         logs.mkdir()
         self.supervisor = Supervisor(programs, logs=logs)

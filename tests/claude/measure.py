@@ -58,10 +58,8 @@ def installation(root: Path, program: Path, stub: Stub) -> Iterator[int]:
         "HELIX_CLAUDE_PATH": str(program),
         "HELIX_CLAUDE_API_URL": stub.url,
         "HELIX_CLAUDE_API_KEY": "sk-stub",
-        "HELIX_WEB_PORT": str(port),
-        "HELIX_CONSTANTS": '{"flower_port": "0"}',
     }
-    command = [sys.executable, "-c", "from worker.cli import main; main()", "up"]
+    command = [sys.executable, "-c", "from worker.cli import main; main()", "up", "--port", str(port), "--no-flower"]
     with (root / "up.log").open("wb") as log, subprocess.Popen(command, env=env, stdout=log, stderr=log) as up:
         try:
             wait_for(lambda: _ready(port))

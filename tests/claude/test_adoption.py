@@ -34,7 +34,7 @@ class Stage:
 
     def __init__(self, settings: Settings, points: Path, worker: Callable[..., WorkerProcess], stub: Stub) -> None:
         self.settings = replace(settings, failpoint=str(points), lease_seconds=3.0)
-        self.points, self._worker, self.stub = points, worker, stub
+        self.points, self._worker, self.stub, self.number = points, worker, stub, 1
         points.mkdir()
 
     def arm(self, point: str, order: str) -> None:
@@ -63,7 +63,7 @@ class Stage:
 
     async def carry_out(self, disturb: Callable[[], Any] | None = None) -> tuple[Turn, list[AttemptRecord]]:
         """The turn and its attempts; ``disturb`` is awaited while it runs."""
-        self._started = self._worker(settings=self.settings)
+        self._started = self._worker("--processes", str(self.number), settings=self.settings)
         async with TurnsClient(self.settings) as client:
             messages = ({"role": "user", "content": "Baue einen Zähler"},)
             turn_id = await client.submitter.submit(
@@ -166,7 +166,7 @@ async def test_an_answer_counts_whatever_is_killed_once_the_cli_has_said_that_it
 @only_kept
 async def test_what_a_frozen_worker_did_not_read_is_in_the_recording_too(stage: Stage) -> None:
     stage.stub.replies = [says("Wel", "chen", "?", delay=0.3), says(SECOND)]
-    stage.settings = replace(stage.settings, worker_processes=2)
+    stage.number = 2
     stage.arm("output.received", "stop")
 
     async def disturb() -> None:

@@ -177,9 +177,9 @@ async def test_with_two_worker_processes_each_message_finds_its_process_also_aft
     claude_settings: Settings, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     with Model() as model:
-        settings = replace(claude_settings, claude_api_url=model.url, box="off", worker_processes=2, **WARM)
+        settings = replace(claude_settings, claude_api_url=model.url, box="off", **WARM)
         settings = replace(settings, claude_warm_patience=10.0)
-        worker = worker_process(settings=settings)
+        worker = worker_process("--processes", "2", settings=settings)
         async with TurnsClient(settings) as client:
             chat = Chat(client, model)
             for letter in "ABCDE":

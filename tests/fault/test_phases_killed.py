@@ -13,6 +13,7 @@ from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.phase import Phase
 from api_client.contract.turn import Turn, TurnRequest
+from tests.constants import Constants
 from tests.installation import Installation
 from tests.support import put, wait_for, wait_until
 
@@ -113,9 +114,12 @@ def test_the_copies_of_a_worker_that_was_killed_while_it_verified_are_swept_by_t
     wait_for(lambda: not left.exists())
 
 
-async def test_parked_phases_hold_no_slot_so_a_worker_with_one_goes_on(installed: Installation) -> None:
+async def test_parked_phases_hold_no_slot_so_a_worker_with_one_goes_on(
+    installed: Installation, constants: Constants
+) -> None:
     phase = Phase(id="build", description="Baue add.py.", output_files=("add.py",), max_attempts=1)
-    installed.worker(run_slots=1, check_slots=1)
+    constants("worker.processes.programs", CHECK_SLOTS=1)
+    installed.worker(run_slots=1)
     client = installed.client
     parked = []
     for name in ("work", "other"):

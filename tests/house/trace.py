@@ -170,7 +170,6 @@ def _installation(checkout: Path, folder: Path) -> Iterator[dict[str, str]]:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HELIX_", "REDIS_URL"))}
     environ = clean | {
         "HELIX_ROOT": str(folder),
-        "HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}',
         "HELIX_MODELS": "traced=scripted:script.yaml",
         "HOUSE_TRACE": str(folder),
         "HOUSE_PRODUCT": str(checkout),

@@ -26,6 +26,7 @@ from api_client.web import app as relay_app
 from api_client.web.app import create_app
 from api_client.web.pages.render import VERSION
 from api_client.web.pages.visitor import COOKIE
+from tests.constants import Constants
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with
 
@@ -236,10 +237,10 @@ class Door:
 
 
 @pytest.fixture
-async def doors(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[list[Door]]:
+async def doors(settings: Settings, monkeypatch: pytest.MonkeyPatch, constants: Constants) -> AsyncIterator[list[Door]]:
     """All callers, those with a key signed in to the pages."""
     monkeypatch.setattr(relay_app, "CLAIM_SECONDS", 0.01)
-    settings = replace(settings, turns_per_minute=0, owner_unfinished=0)
+    constants("api_client.web.identity.access", TURNS_PER_MINUTE=0, UNFINISHED_TURNS=0)
     (settings.root / "work").mkdir()
     granted = tuple(f"work={name.replace(' ', '-')}" for name in KEYS)
     keyed = replace(settings, keys_file=str(settings.root / "keys.json"), phase_directories=granted)

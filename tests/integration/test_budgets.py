@@ -28,7 +28,7 @@ SCRIPT = f"- attempts: [[say: {json.dumps(GOOD)}, usage: {{input_tokens: 10, out
 async def test_two_relays_overshoot_a_budget_by_the_turns_in_flight_at_most(installation: Installation) -> None:
     used = installation.play(SCRIPT, budgets={"all": LIMIT}, locale="en")
     installation.worker()
-    relays = [installation.relay(web_host="127.0.0.1") for _ in range(2)]
+    relays = [installation.relay() for _ in range(2)]
     passed, refused = [], list[httpx2.Response]()
 
     async def ask(number: int) -> None:
@@ -74,7 +74,7 @@ async def test_bursts_of_submits_spend_a_budget_and_one_turn_at_most_whatever_a_
     wishes: dict[str, Any],
 ) -> None:
     """Not even the first burst of an installation, which knows no price: one turn of it is let in."""
-    installation.play(SCRIPT.replace(str(EACH), str(RUN)), budgets={"all": DAILY}, web_host="127.0.0.1")
+    installation.play(SCRIPT.replace(str(EACH), str(RUN)), budgets={"all": DAILY})
     relay = installation.relay()
     taken = list[list[str]]()
     body = {"model": "scripted", "messages": HI, **wishes}
@@ -113,7 +113,7 @@ async def _answered(http: httpx2.AsyncClient, path: str, body: dict[str, Any], *
 async def test_a_file_of_phases_is_stored_whole_or_not_at_all(
     installation: Installation,
 ) -> None:
-    used = installation.play(SCRIPT, budgets={"all": DAILY}, web_host="127.0.0.1")
+    used = installation.play(SCRIPT, budgets={"all": DAILY})
     (used.root / "work").mkdir(parents=True)
     relay = installation.relay()
     phases = [{"id": f"p{number}", "description": "Write a.txt.", "output_files": ["a.txt"]} for number in range(20)]

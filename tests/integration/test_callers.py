@@ -21,7 +21,7 @@ ROOM = 64
 
 @pytest.fixture
 def relay(installation: Installation) -> RelayProcess:
-    return installation.relay(web_host="127.0.0.1", api_keys=(KEY,), max_connections=ROOM)
+    return installation.relay(api_keys=(KEY,), max_connections=ROOM)
 
 
 async def test_a_crowd_of_idle_connections_keeps_neither_health_checks_nor_callers_out(relay: RelayProcess) -> None:

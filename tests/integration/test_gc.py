@@ -39,16 +39,18 @@ def session(settings: Settings, name: str, *, days: float, attempts: dict[str, f
     return folder
 
 
+NOTHING = {"records": 0, "events": 0, "attempts": 0, "policies": 0}
+
+
 @pytest.fixture
 def gc(settings: Settings, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., dict]:  # type: ignore[type-arg]
     """Runs ``turns gc --json``: sessions are kept for 30 days, attempts for 3."""
-    kept = replace(settings, session_retention_seconds=30 * DAY, attempt_retention_seconds=3 * DAY)
-    for name, value in environ_of(kept).items():
+    for name, value in environ_of(settings).items():
         monkeypatch.setenv(name, value)
 
     def gc(*arguments: str, code: int = 0) -> dict:  # type: ignore[type-arg]
         with pytest.raises(SystemExit) as ended:
-            main(["gc", "--json", *arguments])
+            main(["gc", "--json", "--sessions", "30", "--attempts", "3", *arguments])
         assert (ended.value.code or 0) == code
         return json.loads(capsys.readouterr().out.splitlines()[-1])
 
@@ -207,18 +209,32 @@ async def test_shorter_lives_are_given_to_what_has_finished_and_to_nothing_else(
         for key in (keys.turn(turns["dead"]), keys.log(turns["dead"])):
             await redis.persist(key)
 
-    shorter = replace(settings, event_retention_seconds=DAY)
-    async with TurnsClient(shorter) as client:
-        assert await clear(client.store, dry_run=True) == {"records": 0, "events": 1, "attempts": 0, "policies": 0}
+    async with TurnsClient(settings) as client:
+        assert await clear(client.store, dry_run=True, events=DAY) == {
+            "records": 0,
+            "events": 1,
+            "attempts": 0,
+            "policies": 0,
+        }
         assert len(await client.reader.events(turns["finished"])) > 0
-        assert await clear(client.store, dry_run=False) == {"records": 0, "events": 1, "attempts": 0, "policies": 0}
+        assert await clear(client.store, dry_run=False, events=DAY) == {
+            "records": 0,
+            "events": 1,
+            "attempts": 0,
+            "policies": 0,
+        }
         assert await client.reader.events(turns["finished"]) == []
         assert [event async for event in client.reader.follow(turns["finished"])] == []  # and it does not wait for ever
         assert (await client.reader.result(turns["finished"], timeout=60)).outcome == "cancelled"
         for name in ("waiting", "dead"):
             assert await client.store.redis.ttl(keys.turn(turns[name])) == -1
             assert len(await client.reader.events(turns[name])) > 0
-        assert await clear(client.store, dry_run=False) == {"records": 0, "events": 0, "attempts": 0, "policies": 0}
+        assert await clear(client.store, dry_run=False, events=DAY) == {
+            "records": 0,
+            "events": 0,
+            "attempts": 0,
+            "policies": 0,
+        }
     async with TurnsClient(replace(settings, retention_seconds=DAY)) as client:
         assert (await clear(client.store, dry_run=False))["records"] == 1
         assert await client.store.redis.exists(keys.turn(turns["finished"])) == 0

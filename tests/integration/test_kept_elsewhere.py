@@ -81,8 +81,8 @@ def process_of(installation: Installation, name: str) -> int:
 
 
 async def test_the_messages_of_a_chat_run_where_its_agent_is_kept(installation: Installation) -> None:
-    warm(installation, worker_processes=2)
-    installation.worker()
+    warm(installation)
+    installation.worker("--processes", "2")
     chats = [Chat(installation, name) for name in ("a", "b", "c")]
     for _ in range(5):
         for chat in chats:
@@ -103,8 +103,8 @@ async def test_the_messages_of_a_chat_run_where_its_agent_is_kept(installation: 
 
 
 async def test_a_retry_of_its_message_runs_there_too(installation: Installation) -> None:
-    warm(installation, worker_processes=2)
-    installation.worker()
+    warm(installation)
+    installation.worker("--processes", "2")
     chat = Chat(installation)
     await chat.say()
     await chat.say("again")
@@ -113,8 +113,8 @@ async def test_a_retry_of_its_message_runs_there_too(installation: Installation)
 
 
 async def test_where_the_keeper_is_busy_another_runs_it_and_the_keepers_agent_ends(installation: Installation) -> None:
-    warm(installation, SHORT, worker_processes=2, run_slots=2)
-    installation.worker()
+    warm(installation, SHORT, run_slots=2)
+    installation.worker("--processes", "2")
     chat, others = Chat(installation), [Chat(installation, name) for name in ("long-1", "long-2")]
     await chat.say()
     keeper = chat.keeper
@@ -221,8 +221,8 @@ async def test_a_worker_that_takes_no_turns_keeps_nobodys_agent(installation: In
 
 
 async def test_a_keeper_that_was_killed_and_started_again_loses_no_turn(installation: Installation) -> None:
-    warm(installation, SHORT, worker_processes=2)
-    installation.worker()
+    warm(installation, SHORT)
+    installation.worker("--processes", "2")
     chat = Chat(installation)
     await chat.say()
     for _ in range(3):
@@ -244,12 +244,12 @@ async def test_nobody_is_the_keeper_of_an_agent_that_made_room_for_another(insta
 
 @pytest.mark.parametrize("because", ["it is switched off", "no model's agent can be kept"])
 async def test_without_warmth_nothing_of_it_is_there(because: str, installation: Installation) -> None:
-    warm(installation, worker_processes=2)
+    warm(installation)
     if because == "it is switched off":
         installation.change(claude_warm_seconds=0.0)
     else:
         installation.play(SCRIPT)
-    worker = installation.worker()
+    worker = installation.worker("--processes", "2")
     chat = Chat(installation)
     for _ in range(3):
         await chat.say()

@@ -6,6 +6,7 @@ import json
 import httpx2
 import pytest
 
+from tests.constants import Constants
 from tests.installation import Installation, RelayProcess
 from tests.support import wait_until
 
@@ -14,8 +15,9 @@ KEYS = tuple(letter * 40 for letter in "abc")
 
 
 @pytest.fixture
-def relay(installation: Installation) -> RelayProcess:
-    return installation.relay(web_host="127.0.0.1", api_keys=KEYS, owner_requests=0)
+def relay(installation: Installation, constants: Constants) -> RelayProcess:
+    constants("api_client.web.identity.access", REQUESTS=0)
+    return installation.relay(api_keys=KEYS)
 
 
 def turn(text: str, model: str = "scripted", **more: object) -> bytes:

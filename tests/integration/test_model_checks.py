@@ -114,8 +114,8 @@ def test_services_are_asked_once_and_each_model_has_its_finding() -> None:
 
 def test_turns_up_refuses_models_that_can_never_work_and_names_all_of_them(tmp_path: Path) -> None:
     broken = {"foo": "bar", "gone": "scripted:nosuch.yaml", "local": "openai_http:qwen3", "fine": "scripted"}
-    settings = Settings(root=tmp_path, models=broken, web_port=0, flower_port=0)
-    done = run(settings, "up")
+    settings = Settings(root=tmp_path, models=broken)
+    done = run(settings, "up", "--port", "0")
     assert done.returncode == 2
     lines = done.stderr.splitlines()
     assert [name for name in broken if any(f"model '{name}'" in line for line in lines)] == ["foo", "gone", "local"]

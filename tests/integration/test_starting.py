@@ -31,7 +31,7 @@ from worker.processes.program import REFUSED, SUPERVISED
 from worker.processes.supervisor import NotReady
 
 COMMANDS = pytest.mark.parametrize(
-    "command", [["up"], ["worker", "--processes", "2"], ["worker", "--foreground"]], ids=" ".join
+    "command", [["up", "--port", "0"], ["worker", "--processes", "2"], ["worker", "--foreground"]], ids=" ".join
 )
 #: Nothing listens on this port, and nothing can: it is privileged and not of a service.
 NOWHERE = "redis://127.0.0.1:1/0"
@@ -39,7 +39,7 @@ NOWHERE = "redis://127.0.0.1:1/0"
 
 def environ(root: Path, **more: str) -> dict[str, str]:
     kept = {k: v for k, v in os.environ.items() if not k.startswith("HELIX_") and k != "REDIS_URL"}
-    return kept | {"HELIX_ROOT": str(root), "HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}'} | more
+    return kept | {"HELIX_ROOT": str(root)} | more
 
 
 def refused(command: list[str], given: dict[str, str]) -> list[str]:
@@ -75,7 +75,7 @@ def test_a_store_that_does_not_answer_is_named_and_not_waited_for_long(tmp_path:
 def test_a_broker_that_does_not_answer_is_named_where_it_is_another_server(tmp_path: Path, settings: Settings) -> None:
     short = {CONSTANTS: json.dumps({"store_wait_seconds": "0.2"})}
     given = environ(tmp_path, HELIX_STORE_URL=settings.store_url, HELIX_BROKER_URL=NOWHERE, **short)
-    assert f"waited 0.2 s for the broker at {NOWHERE}" in refused(["up"], given)[-1]
+    assert f"waited 0.2 s for the broker at {NOWHERE}" in refused(["up", "--port", "0"], given)[-1]
 
 
 class OldServer(socketserver.StreamRequestHandler):
@@ -138,7 +138,7 @@ def test_a_signal_ends_the_wait_for_the_store(tmp_path: Path, command: list[str]
 @COMMANDS
 def test_another_number_of_shards_is_said_once(tmp_path: Path, settings: Settings, command: list[str]) -> None:
     require_shards(settings)  # the store is of one shard from now on
-    given = environ_of(replace(settings, shards=2, root=tmp_path, web_port=0, flower_port=0))
+    given = environ_of(replace(settings, shards=2, root=tmp_path))
     [line] = refused(command, given)
     assert line.startswith("turns: HELIX_SHARDS=2: the turns of this store are spread over 1 shard; set HELIX_SHARDS=1")
 
@@ -170,8 +170,8 @@ def test_a_wrong_password_is_said_before_a_taken_port(tmp_path: Path, settings: 
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         found = refused(
-            ["up"],
-            environ(tmp_path, REDIS_URL=url, **{CONSTANTS: json.dumps({"web_port": str(taken.getsockname()[1])})}),
+            ["up", "--port", str(taken.getsockname()[1])],
+            environ(tmp_path, REDIS_URL=url),
         )
     assert "does not accept this user and password" in found[-1]
 
@@ -182,9 +182,10 @@ def test_another_number_of_shards_is_said_before_a_taken_port(tmp_path: Path, se
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        [line] = refused(["web"], environ_of(replace(settings, shards=2, root=tmp_path, web_port=port)))
+        command = ["web", "--port", str(port)]
+        [line] = refused(command, environ_of(replace(settings, shards=2, root=tmp_path)))
         assert line.startswith("turns: HELIX_SHARDS=2: ")
-        [line] = refused(["web"], environ_of(replace(settings, root=tmp_path, web_port=port)))
+        [line] = refused(command, environ_of(replace(settings, root=tmp_path)))
         assert line.startswith(f"turns: cannot listen on 127.0.0.1:{port} ")
 
 

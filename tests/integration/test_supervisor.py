@@ -340,10 +340,10 @@ def test_a_program_that_answers_no_longer_is_killed_and_started_again(tmp_path: 
 
 
 def test_a_relay_whose_loop_stands_still_is_started_again(settings: Settings) -> None:
-    used = replace(settings, web_port=free_port())
-    relay = replace(programs.web(used), ask_seconds=0.1, misses=2)
+    port = free_port()
+    relay = replace(programs.web(settings, "127.0.0.1", port), ask_seconds=0.1, misses=2)
     with Supervisor([relay]) as supervisor:
         before = supervisor.pid("web")
         os.kill(before, signal.SIGSTOP)  # as long as nobody wakes it up, and no signal but SIGKILL reaches it
         assert supervisor.wait_ready("web", after=before) != before
-        wait_for(lambda: programs.answers("127.0.0.1", used.web_port, "/healthz") == 200)
+        wait_for(lambda: programs.answers("127.0.0.1", port, "/healthz") == 200)

@@ -94,9 +94,8 @@ async def test_a_turn_left_to_its_agents_keeper_is_a_task_there_and_says_so_wher
     installation: Installation, watcher: Watcher
 ) -> None:
     answer = '- attempts: [[say: "Hi. <!-- STEP: done -->"]]'
-    kept: dict[str, Any] = {"claude_warm_seconds": 300.0, "claude_warm_patience": 60.0, "worker_processes": 2}
-    installation.play(answer, runner="inline_living", **kept)
-    installation.worker()
+    installation.play(answer, runner="inline_living", claude_warm_seconds=300.0, claude_warm_patience=60.0)
+    installation.worker("--processes", "2")
     chat = Chat(installation)
     await chat.say()
     left = f"left to {chat.keeper}"
@@ -111,19 +110,20 @@ async def test_a_turn_left_to_its_agents_keeper_is_a_task_there_and_says_so_wher
     assert str(there.result).strip("'") == "attempt 1/3: complete"
 
 
-def asked(settings: Settings, path: str) -> Any:
-    """What Flower answers, to somebody with its password."""
-    answer = httpx2.get(f"http://127.0.0.1:{settings.flower_port}{path}", auth=("turns", "pass"), timeout=120)
+def asked(flower: int, path: str) -> Any:
+    """What Flower answers on this port, to somebody with its password."""
+    answer = httpx2.get(f"http://127.0.0.1:{flower}{path}", auth=("turns", "pass"), timeout=120)
     return answer.raise_for_status().json()
 
 
 async def test_flower_shows_the_links_of_a_turn_as_one_chain_and_they_are_those_of_its_log(
     installation: Installation,
 ) -> None:
-    used = installation.play(SCRIPT, "m", flower_port=free_port())
-    with Supervisor([programs.flower(used, "pass")], logs=programs.state_dir(used)):
+    used = installation.play(SCRIPT, "m")
+    port = free_port()
+    with Supervisor([programs.flower(used, port, "pass")], logs=programs.state_dir(used)):
         installation.worker()
-        await wait_until(lambda: [worker for worker in asked(used, "/workers?json=1")["data"] if worker["status"]])
+        await wait_until(lambda: [worker for worker in asked(port, "/workers?json=1")["data"] if worker["status"]])
         client = installation.client
         request = TurnRequest(model="m", messages=({"role": "user", "content": "secret message"},), session_id="c")
         turn_id = await client.submitter.submit(request)
@@ -132,7 +132,7 @@ async def test_flower_shows_the_links_of_a_turn_as_one_chain_and_they_are_those_
 
         def chain() -> list[dict[str, Any]]:
             """The turn's tasks in Flower, each before its child, when all have ended."""
-            found = [task for task in asked(used, "/api/tasks").values() if turn_id in (task["kwargs"] or "")]
+            found = [task for task in asked(port, "/api/tasks").values() if turn_id in (task["kwargs"] or "")]
             by_parent = {task["parent_id"]: task for task in found}
             line = [by_parent[None]] if None in by_parent else []
             while line and line[-1]["uuid"] in by_parent:
@@ -157,29 +157,30 @@ async def test_flower_shows_the_links_of_a_turn_as_one_chain_and_they_are_those_
     assert times == sorted(times)
 
 
-def tasks_of(settings: Settings, turn_id: str) -> list[dict[str, Any]]:
-    return [task for task in asked(settings, "/api/tasks").values() if turn_id in (task["kwargs"] or "")]
+def tasks_of(flower: int, turn_id: str) -> list[dict[str, Any]]:
+    return [task for task in asked(flower, "/api/tasks").values() if turn_id in (task["kwargs"] or "")]
 
 
 async def test_the_task_of_a_killed_worker_ends_as_failure_in_flower_and_none_runs_for_ever(
     installation: Installation,
 ) -> None:
     script = "- deliveries:\n    - [hang]\n    - [{say: '<!-- STEP: done -->'}]\n"
-    used = installation.play(script, "m", flower_port=free_port(), lease_seconds=5.0)
-    with Supervisor([programs.flower(used, "pass")], logs=programs.state_dir(used)):
+    used = installation.play(script, "m", lease_seconds=5.0)
+    port = free_port()
+    with Supervisor([programs.flower(used, port, "pass")], logs=programs.state_dir(used)):
         killed = installation.worker()
-        await wait_until(lambda: [worker for worker in asked(used, "/workers?json=1")["data"] if worker["status"]])
+        await wait_until(lambda: [worker for worker in asked(port, "/workers?json=1")["data"] if worker["status"]])
         client = installation.client
         request = TurnRequest(model="m", messages=({"role": "user", "content": "hello"},), session_id="c")
         turn_id = await client.submitter.submit(request)
-        await wait_until(lambda: [task for task in tasks_of(used, turn_id) if task["state"] == "RUNNING"])
-        [ghost] = [task["uuid"] for task in tasks_of(used, turn_id) if task["state"] == "RUNNING"]
+        await wait_until(lambda: [task for task in tasks_of(port, turn_id) if task["state"] == "RUNNING"])
+        [ghost] = [task["uuid"] for task in tasks_of(port, turn_id) if task["state"] == "RUNNING"]
         killed.kill()
         installation.worker()
         assert (await client.reader.result(turn_id, timeout=120)).outcome is Outcome.PASSED
 
         def ended() -> dict[str, dict[str, Any]]:
-            found = {task["uuid"]: task for task in tasks_of(used, turn_id)}
+            found = {task["uuid"]: task for task in tasks_of(port, turn_id)}
             done = all(task["state"] in {"SUCCESS", "FAILURE"} for task in found.values())
             return found if done and len(found) >= 3 else {}
 
@@ -194,10 +195,11 @@ async def test_a_turn_that_is_given_up_ends_as_failure_in_flower_and_one_that_is
     installation: Installation,
 ) -> None:
     script = "- when: hang\n  attempts: [[hang]]\n- attempts: [[{say: 'No marker.'}]]\n"
-    used = installation.play(script, "m", flower_port=free_port())
-    with Supervisor([programs.flower(used, "pass")], logs=programs.state_dir(used)):
+    used = installation.play(script, "m")
+    port = free_port()
+    with Supervisor([programs.flower(used, port, "pass")], logs=programs.state_dir(used)):
         installation.worker()
-        await wait_until(lambda: [worker for worker in asked(used, "/workers?json=1")["data"] if worker["status"]])
+        await wait_until(lambda: [worker for worker in asked(port, "/workers?json=1")["data"] if worker["status"]])
         client = installation.client
 
         async def submitted(text: str) -> str:
@@ -208,18 +210,18 @@ async def test_a_turn_that_is_given_up_ends_as_failure_in_flower_and_one_that_is
 
         failed, stopped = await submitted("fail"), await submitted("hang")
         assert (await client.reader.result(failed, timeout=60)).outcome is Outcome.FAILED
-        await wait_until(lambda: [task for task in tasks_of(used, stopped) if task["state"] == "RUNNING"])
+        await wait_until(lambda: [task for task in tasks_of(port, stopped) if task["state"] == "RUNNING"])
         await client.canceller.cancel(stopped)
         assert (await client.reader.result(stopped, timeout=60)).outcome is Outcome.CANCELLED
         states = await wait_until(
-            lambda: {task["name"]: task["state"] for task in tasks_of(used, failed) if task["name"] == "turn.fail"}
+            lambda: {task["name"]: task["state"] for task in tasks_of(port, failed) if task["name"] == "turn.fail"}
         )
         assert states == {"turn.fail": "FAILURE"}
-        ends = await wait_until(lambda: [t["state"] for t in tasks_of(used, stopped) if t["state"] != "RUNNING"])
+        ends = await wait_until(lambda: [t["state"] for t in tasks_of(port, stopped) if t["state"] != "RUNNING"])
         assert "FAILURE" not in ends
 
 
 def test_what_an_operator_looks_for_stands_first_in_flower(settings: Settings) -> None:
-    columns = (programs.flower(settings, "pass").environ or {})["FLOWER_TASKS_COLUMNS"].split(",")
+    columns = (programs.flower(settings, 0, "pass").environ or {})["FLOWER_TASKS_COLUMNS"].split(",")
     assert (columns[0], columns[-1]) == ("kwargs", "uuid")
     assert repr({"turn_id": "t0-1", "attempt": 1}).startswith("{'turn_id'")

@@ -21,6 +21,7 @@ from tests.installation import Installation, environ_of, turns
 from tests.receiver import Receiver, values
 from tests.support import wait_until
 from worker.cli.figures.trace_sending import NotTaken, Tree, send_next
+from worker.cli.installation.listening import Address
 from worker.cli.installation.up import plan
 
 SECRET = "geheimnis-4711"
@@ -284,9 +285,9 @@ def test_turns_up_starts_the_sender_only_where_a_receiver_is_configured(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("OTEL_EXPORTER_OTLP_ENDPOINT", raising=False)
-    assert "traces" not in [program.name for program in plan(settings).programs]
+    assert "traces" not in [program.name for program in plan(settings, Address(port=0)).programs]
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
-    assert "traces" in [program.name for program in plan(settings).programs]
+    assert "traces" in [program.name for program in plan(settings, Address(port=0)).programs]
 
 
 async def test_where_nothing_ends_for_long_the_sender_still_knows_how_far_it_was(

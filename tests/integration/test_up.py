@@ -13,25 +13,25 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from api_client.contract.settings import Settings, load
 from tests.installation import Installation, WorkerProcess, turns
-from tests.ports import free_port
 from tests.support import alive, processes_with, wait_for
 
 
 class Up:
     """A real ``turns up --json`` in its own root."""
 
-    def __init__(self, root: Path, **environ: str) -> None:
+    def __init__(self, root: Path, *, flower: bool = False, **environ: str) -> None:
         self.root = root
         self.environ = {k: v for k, v in os.environ.items() if not k.startswith("HELIX_") and k != "REDIS_URL"}
-        self.environ |= {"HELIX_ROOT": str(root), "HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}'} | environ
+        self.environ |= {"HELIX_ROOT": str(root)} | environ
         self.process = subprocess.Popen(
-            turns("up", "--json"),
+            turns("up", "--json", "--port", "0", *([] if flower else ["--no-flower"])),
             env=self.environ,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -71,8 +71,8 @@ class Up:
 def up(tmp_path: Path) -> Iterator[Callable[..., Up]]:
     started: list[Up] = []
 
-    def start(**environ: str) -> Up:
-        started.append(Up(tmp_path, **environ))
+    def start(**given: Any) -> Up:
+        started.append(Up(tmp_path, **given))
         return started[-1]
 
     yield start
@@ -131,7 +131,7 @@ def test_it_obeys_a_policy_file_of_the_folder_it_is_started_in(up: Callable[...,
 
 def test_what_dies_is_started_again(up: Callable[..., Up]) -> None:
     installation = up()
-    for part in ("valkey-server", f"-1@{socket.gethostname()}", "main(['web'])"):
+    for part in ("valkey-server", f"-1@{socket.gethostname()}", " web --host"):
         before = installation.pid_of(part)
         os.kill(before, signal.SIGKILL)
         wait_for(lambda before=before: not alive(before))
@@ -172,7 +172,6 @@ def test_a_wrong_password_of_the_store_is_said_at_once(tmp_path: Path, settings:
         **os.environ,
         "HELIX_ROOT": str(tmp_path),
         "REDIS_URL": url,
-        "HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}',
     }
     done = subprocess.run(turns(*command), env=environ, capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -191,8 +190,7 @@ def test_a_validator_that_is_not_offered_here_keeps_it_from_starting(tmp_path: P
 
 
 def test_flower_opens_no_page_without_its_password_and_changes_nothing(up: Callable[..., Up]) -> None:
-    port = free_port()
-    told = up(HELIX_CONSTANTS=json.dumps({"flower_port": str(port)})).told
+    told = up(flower=True).told
 
     def status(path: str, password: str = "", method: str = "GET") -> int:
         request = urllib.request.Request(f"{told['flower_url']}{path}", method=method)

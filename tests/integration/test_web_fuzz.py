@@ -12,6 +12,7 @@ import pytest
 import schemathesis
 from hypothesis import HealthCheck, Phase, settings
 
+from tests.constants import Constants
 from tests.installation import RelayProcess, installed, settings_on
 from tests.unit.web.fake import FakeTurns, app_with
 from worker.processes.broker import EmbeddedBroker
@@ -28,10 +29,9 @@ ASKED = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]
 @pytest.fixture(scope="module")
 def relay(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
     """One relay and one worker for all requests, and an agent that answers at once."""
-    used = settings_on(
-        broker, tmp_path_factory.mktemp("fuzzed") / "root", api_keys=("key",), turns_per_minute=0, log_level="error"
-    )
-    with installed(used) as site:
+    used = settings_on(broker, tmp_path_factory.mktemp("fuzzed") / "root", api_keys=("key",), log_level="error")
+    with pytest.MonkeyPatch.context() as patch, installed(used) as site:
+        Constants(patch)("api_client.web.identity.access", TURNS_PER_MINUTE=0)
         site.play(GOOD, runner="inline")
         site.worker()
         yield site.relay()

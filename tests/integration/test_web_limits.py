@@ -18,11 +18,13 @@ from api_client.relay_state.allowances import _STORED_WITHIN_MS, Allowances, Own
 from api_client.store import Store
 from api_client.store.connecting import _KEPT_CONNECTIONS
 from api_client.web.app import create_app
+from tests.constants import Constants
 from tests.installation import Installation, RelayProcess, web
 from tests.integration.test_web_store import BODY, DOORS
 from tests.support import wait_for, wait_until
 from tests.unit.web.conftest import caller
 
+ACCESS = "api_client.web.identity.access"
 ONE, OTHER = {"authorization": "Bearer one"}, {"authorization": "Bearer other"}
 TITLE = {"x-owui-task": "title_generation"}
 
@@ -42,8 +44,11 @@ def assert_refused(answer: httpx2.Response, code: str, most_seconds: int) -> Non
     assert 1 <= int(answer.headers["retry-after"]) <= most_seconds
 
 
-async def test_turns_beyond_the_rate_are_told_when_to_come_again_on_every_relay(settings: Settings) -> None:
-    async with relay(settings, turns_per_minute=2) as here, relay(settings, turns_per_minute=2) as there:
+async def test_turns_beyond_the_rate_are_told_when_to_come_again_on_every_relay(
+    settings: Settings, constants: Constants
+) -> None:
+    constants(ACCESS, TURNS_PER_MINUTE=2)
+    async with relay(settings) as here, relay(settings) as there:
         for http in (here, there):
             assert (await http.post("/v1/turns", json=BODY, headers=ONE)).status_code == 202
         for path, body in DOORS:
@@ -52,8 +57,11 @@ async def test_turns_beyond_the_rate_are_told_when_to_come_again_on_every_relay(
         assert (await here.post("/v1/turns", json=BODY, headers=OTHER)).status_code == 202, "another owner's is its own"
 
 
-async def test_background_requests_count_against_the_rate_five_as_one_turn(settings: Settings) -> None:
-    async with relay(settings, turns_per_minute=2) as http:
+async def test_background_requests_count_against_the_rate_five_as_one_turn(
+    settings: Settings, constants: Constants
+) -> None:
+    constants(ACCESS, TURNS_PER_MINUTE=2)
+    async with relay(settings) as http:
         for path, body in (("chat/completions", BODY), ("responses", {**BODY, "input": "hi"})) * 5:
             answer = await http.post(f"/v1/{path}", json=body, headers=ONE | TITLE)
             assert answer.status_code == 200
@@ -61,8 +69,9 @@ async def test_background_requests_count_against_the_rate_five_as_one_turn(setti
             assert_refused(await http.post(f"/v1/{path}", json=body, headers=ONE | TITLE), "rate_limited", 30)
 
 
-async def test_an_owner_has_so_many_unfinished_turns_until_one_ends(settings: Settings) -> None:
-    async with relay(settings, owner_unfinished=2) as http:
+async def test_an_owner_has_so_many_unfinished_turns_until_one_ends(settings: Settings, constants: Constants) -> None:
+    constants(ACCESS, UNFINISHED_TURNS=2)
+    async with relay(settings) as http:
         first, _ = [(await http.post("/v1/turns", json=BODY, headers=ONE)).json()["turn_id"] for _ in range(2)]
         for path, body in DOORS:
             assert_refused(await http.post(f"/v1/{path}", json=body, headers=ONE), "too_many_unfinished", 1)
@@ -72,35 +81,40 @@ async def test_an_owner_has_so_many_unfinished_turns_until_one_ends(settings: Se
         assert_refused(await http.post("/v1/turns", json=BODY, headers=ONE), "too_many_unfinished", 1)
 
 
-async def test_each_phase_of_a_file_counts_as_an_unfinished_turn(settings: Settings) -> None:
+async def test_each_phase_of_a_file_counts_as_an_unfinished_turn(settings: Settings, constants: Constants) -> None:
     phases = [{"id": f"p{n}", "name": "P", "type": "doc", "description": "Write."} for n in range(3)]
     body = {"directory": "work", "phases": phases}
-    async with relay(settings, owner_unfinished=2) as http:
+    constants(ACCESS, UNFINISHED_TURNS=2)
+    async with relay(settings) as http:
         assert_refused(await http.post("/v1/phases", json=body, headers=ONE), "too_many_unfinished", 1)
-    async with relay(settings, owner_unfinished=3) as http:
+    constants(ACCESS, UNFINISHED_TURNS=3)
+    async with relay(settings) as http:
         assert (await http.post("/v1/phases", json=body, headers=ONE)).status_code == 202
         assert_refused(await http.post("/v1/turns", json=BODY, headers=ONE), "too_many_unfinished", 1)
 
 
-async def test_a_burst_at_once_is_held_to_the_limit(settings: Settings) -> None:
-    async with relay(settings, owner_unfinished=3, turns_per_minute=0) as http:
+async def test_a_burst_at_once_is_held_to_the_limit(settings: Settings, constants: Constants) -> None:
+    constants(ACCESS, UNFINISHED_TURNS=3, TURNS_PER_MINUTE=0)
+    async with relay(settings) as http:
         answers = await asyncio.gather(*(http.post("/v1/turns", json=BODY, headers=ONE) for _ in range(20)))
     said = [answer.status_code for answer in answers if answer.status_code != 503]  # a store too slow to say
     assert said.count(202) <= 3
     assert said.count(429) == len(said) - said.count(202)
 
 
-async def test_an_owner_stores_so_many_bytes(settings: Settings) -> None:
+async def test_an_owner_stores_so_many_bytes(settings: Settings, constants: Constants) -> None:
     long = {"model": "scripted", "messages": [{"role": "user", "content": "x" * 100_000}]}
-    async with relay(settings, owner_bytes=500_000) as http:
+    constants(ACCESS, STORED_BYTES=500_000)
+    async with relay(settings) as http:
         assert [(await http.post("/v1/turns", json=long, headers=ONE)).status_code for _ in range(3)] == [202, 202, 429]
         assert_refused(await http.post("/v1/turns", json=long, headers=ONE), "storage_full", 7 * 86_400)
         assert (await http.post("/v1/turns", json=BODY, headers=ONE)).status_code == 202, "a short one still fits"
         assert (await http.post("/v1/turns", json=long, headers=OTHER)).status_code == 202
 
 
-async def test_without_keys_there_are_no_limits_of_an_owner(settings: Settings) -> None:
-    async with web(replace(settings, turns_per_minute=1, owner_unfinished=1, owner_bytes=1, owner_requests=1)) as http:
+async def test_without_keys_there_are_no_limits_of_an_owner(settings: Settings, constants: Constants) -> None:
+    constants(ACCESS, TURNS_PER_MINUTE=1, UNFINISHED_TURNS=1, STORED_BYTES=1, REQUESTS=1)
+    async with web(settings) as http:
         for _ in range(3):
             assert (await http.post("/v1/turns", json=BODY)).status_code == 202
 
@@ -135,9 +149,10 @@ async def test_requests_at_once_all_see_that_turns_have_ended(settings: Settings
 
 
 @pytest.fixture
-def process(installation: Installation) -> RelayProcess:
+def process(installation: Installation, constants: Constants) -> RelayProcess:
     """A real relay of a few requests and connections."""
-    return installation.relay(api_keys=("one", "other"), owner_requests=3, max_connections=12, log_level="error")
+    constants(ACCESS, REQUESTS=3)
+    return installation.relay(api_keys=("one", "other"), max_connections=12, log_level="error")
 
 
 async def test_an_owner_has_so_many_streams_and_gets_them_back(process: RelayProcess) -> None:
@@ -158,7 +173,7 @@ async def test_an_owner_has_so_many_streams_and_gets_them_back(process: RelayPro
 
 
 async def test_one_connection_too_many_is_told_so_and_the_others_go_on(process: RelayProcess) -> None:
-    address = ("127.0.0.1", process.settings.web_port)
+    address = ("127.0.0.1", process.port)
     with contextlib.ExitStack() as stack:
 
         def full() -> bool:

@@ -40,8 +40,8 @@ def stuck(relay: RelayProcess, turn_id: str) -> socket.socket:
     """Somebody who asks for the turn's events and reads none."""
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.connect(("127.0.0.1", relay.settings.web_port))
-    host = f"Host: 127.0.0.1:{relay.settings.web_port}"
+    connection.connect(("127.0.0.1", relay.port))
+    host = f"Host: 127.0.0.1:{relay.port}"
     connection.sendall(f"GET /v1/turns/{turn_id}/events HTTP/1.1\r\n{host}\r\n\r\n".encode())
     return connection
 

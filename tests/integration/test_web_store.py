@@ -27,7 +27,10 @@ from tests.support import wait_for, wait_until
 from worker.processes.broker import EmbeddedBroker
 
 BODY = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
-RELAY = "from api_client.contract.settings import load; from api_client.web.app import serve; serve(load())"
+RELAY = (
+    "import sys; from api_client.contract.settings import load; from api_client.web.app import serve;"
+    " serve(load(), '127.0.0.1', int(sys.argv[1]))"
+)
 
 
 @pytest.fixture
@@ -126,13 +129,11 @@ async def test_a_store_that_is_away_is_a_503_within_two_seconds(
 
 
 def test_a_server_that_is_asked_to_stop_tells_its_callers_that_their_turns_go_on(settings: Settings) -> None:
-    settings = replace(settings, web_port=free_port())
-    url = f"http://127.0.0.1:{settings.web_port}"
-    process = subprocess.Popen(
-        [sys.executable, "-c", RELAY], env=environ_of(settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-    )
+    port = free_port()
+    url, command = f"http://127.0.0.1:{port}", [sys.executable, "-c", RELAY, str(port)]
+    process = subprocess.Popen(command, env=environ_of(settings), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     try:
-        wait_for(lambda: relay_answers(settings))
+        wait_for(lambda: relay_answers(port))
         with httpx2.Client(timeout=60) as client, ThreadPoolExecutor(1) as pool:
             request = client.build_request("POST", f"{url}/v1/chat/completions", json={**BODY, "stream": True})
             stream = client.send(request, stream=True)
@@ -159,12 +160,12 @@ def test_a_server_that_is_asked_to_stop_tells_its_callers_that_their_turns_go_on
 
 
 async def test_a_relay_serves_more_streams_than_the_usual_limit_of_open_files_allows(settings: Settings) -> None:
-    settings = replace(settings, web_port=free_port())
-    command = ["bash", "-c", 'ulimit -Sn 64; exec "$0" "$@"', sys.executable, "-c", RELAY]
+    port = free_port()
+    command = ["bash", "-c", 'ulimit -Sn 64; exec "$0" "$@"', sys.executable, "-c", RELAY, str(port)]
     process = subprocess.Popen(command, env=environ_of(settings), stdin=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{settings.web_port}"
+    url = f"http://127.0.0.1:{port}"
     try:
-        wait_for(lambda: relay_answers(settings))
+        wait_for(lambda: relay_answers(port))
         async with httpx2.AsyncClient(base_url=url, timeout=60) as http, contextlib.AsyncExitStack() as open_streams:
             turn = (await http.post("/v1/turns", json=BODY)).json()
             readers = []  # a stream is closed when its reader is forgotten
@@ -174,7 +175,7 @@ async def test_a_relay_serves_more_streams_than_the_usual_limit_of_open_files_al
                 while await anext(readers[-1]) != "event: turn.queued":
                     pass
             assert answer.status_code == 200
-            assert relay_answers(settings), "the relay has files left for others"
+            assert relay_answers(port), "the relay has files left for others"
     finally:
         process.kill()
         process.wait(60)

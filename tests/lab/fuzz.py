@@ -8,6 +8,7 @@ JSON. The other is schemathesis, from the relay's own OpenAPI document. Asked fo
 import contextlib
 import http.client
 import json
+import os
 import random
 import secrets
 import sys
@@ -25,6 +26,7 @@ import schemathesis
 from hypothesis import HealthCheck, Phase, given
 from hypothesis import settings as hypothesis_settings
 
+from tests.constants import set_constants
 from tests.installation import RelayProcess, installed, settings_on
 from tests.unit.web.fake import FakeTurns, app_with
 from worker.processes.broker import EmbeddedBroker
@@ -216,15 +218,13 @@ def from_document(url: str, turn_id: str, until: float, found: Found) -> None:
 def main(seconds: float) -> int:
     """Fuzz for so long; returns the exit code."""
     warnings.simplefilter("ignore")
+    set_constants(os.environ, "api_client.web.identity.access", TURNS_PER_MINUTE=0, UNFINISHED_TURNS=0, STORED_BYTES=0)
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as broker:
         used = settings_on(
             broker,
             Path(folder) / "root",
             api_keys=("key",),
             phase_directories=("work=HELIX_API_KEYS",),
-            turns_per_minute=0,
-            owner_unfinished=0,
-            owner_bytes=0,
             retention_seconds=60.0,
             log_level="error",
         )

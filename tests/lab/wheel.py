@@ -105,9 +105,8 @@ def tried(version: str, wheel: Path, extras: str, folder: Path) -> bool:
 @contextmanager
 def installation(turns: Path, home: Path, environ: dict[str, str]) -> Iterator[None]:
     """`turns up` in the folder, on free ports, until the block ends: without one doctor finds that there is none."""
-    ports = {"HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}'}
-    command = [str(turns), "up", "--json"]
-    with subprocess.Popen(command, cwd=home, env=environ | ports, stdout=subprocess.PIPE, text=True) as up:
+    command = [str(turns), "up", "--json", "--port", "0", "--no-flower"]
+    with subprocess.Popen(command, cwd=home, env=environ, stdout=subprocess.PIPE, text=True) as up:
         try:
             if not (up.stdout and up.stdout.readline()):
                 raise Failed(f"{turns} up ended with {up.wait(60)}")

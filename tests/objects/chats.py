@@ -38,9 +38,10 @@ from tests.claude import chats
 from tests.claude.chats import MESSAGES, PATTERNS, Judge, Judgement, Kill, Plan, Service, Users, pattern_of, said, word
 from tests.claude.running import VERSION, cli
 from tests.claude.stub import says
+from tests.constants import set_constants
 from tests.lab.bench.sweeper import swept
 from tests.objects.hosts import NetHost, Network, lacking, network
-from tests.objects.seaweedfs import REGION, ObjectServer, seaweedfs
+from tests.objects.seaweedfs import ObjectServer, seaweedfs
 from tests.ports import free_port
 from worker.logs import configure_logging
 from worker.processes.broker import EmbeddedBroker
@@ -85,27 +86,25 @@ class Apart(chats.House):
             store_url=url,
             files=server.files,
             files_endpoint=server.url,
-            files_region=REGION,
             lease_seconds=5.0,
             idle_seconds=20.0,
             kill_grace_seconds=1.0,
             shutdown_seconds=2.0,
-            flower_port=0,
             log_format="json",
             api_keys=("sk-chats",),
-            turns_per_minute=0,
             **changes,
         )
         ports = {name: free_port() for name in _RELAYS}
         self.relays = [f"http://127.0.0.1:{port}" for port in ports.values()]
-        environ = server.environment
+        environ = dict(server.environment)
+        set_constants(environ, "api_client.web.identity.access", TURNS_PER_MINUTE=0)
         programs = [self._broker(broker)]
         programs += [
             self._worker(worker_program(name, replace(self.settings, root=roots[name]), folder / name, environ))
             for name in _WORKERS
         ]
         for name, port in ports.items():
-            programs.append(relay_program(name, replace(self.settings, root=roots[name], web_port=port), environ))
+            programs.append(relay_program(name, replace(self.settings, root=roots[name]), port, environ))
         logs = folder / "logs"
         logs.mkdir()
         self.supervisor = Supervisor(programs, logs=logs)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from api_client.contract.settings import Settings
-from tests.objects.seaweedfs import REGION, ObjectServer, seaweedfs
+from tests.objects.seaweedfs import ObjectServer, seaweedfs
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +27,4 @@ def server(_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> ObjectServ
 @pytest.fixture
 def away(settings: Settings, server: ObjectServer, tmp_path: Path) -> Settings:
     """Settings whose sessions' files lie in the object store."""
-    return replace(
-        settings, files=server.files, files_endpoint=server.url, files_region=REGION, transient_delay_seconds=0.01
-    )
+    return replace(settings, files=server.files, files_endpoint=server.url, transient_delay_seconds=0.01)

@@ -10,7 +10,7 @@ from pathlib import Path
 from api_client.contract.settings import Settings
 from api_client.snapshots import Snapshot
 from api_client.snapshots.objects import Objects, snapshot_at
-from tests.objects.seaweedfs import REGION, seaweedfs
+from tests.objects.seaweedfs import seaweedfs
 from worker.files.safe_io import opened
 from worker.files.session_fence import fenced_writes
 from worker.files.snapshots import bring, packed
@@ -39,7 +39,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name, seaweedfs(Path(name) / "objects") as server:
         os.environ |= server.environment
         top = Path(name)
-        objects = Objects(Settings(files=server.files, files_endpoint=server.url, files_region=REGION))
+        objects = Objects(Settings(files=server.files, files_endpoint=server.url))
         size = session(top / "a")
         with opened(top / "a") as folder:
             made = packed(top / "a", folder, "s/one", Snapshot(), most_bytes=2**30, grace=60)

@@ -39,7 +39,7 @@ class ObjectServer:
     @property
     def environment(self) -> dict[str, str]:
         """Its credentials."""
-        return {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
+        return {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_REGION": REGION}
 
 
 @contextmanager

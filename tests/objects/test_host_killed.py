@@ -14,7 +14,7 @@ from api_client.snapshots import SnapshotManifest
 from api_client.snapshots.objects import contents
 from tests.fault.matrix import Runs, Stage, resume
 from tests.installation import asked
-from tests.objects.seaweedfs import REGION, ObjectServer
+from tests.objects.seaweedfs import ObjectServer
 from tests.support import wait_until
 
 #: The step, which pass of it in a turn, and how many agents are paid for the turn that is hit when its host is lost.
@@ -44,7 +44,7 @@ def stage(_server: ObjectServer, tmp_path_factory: pytest.TempPathFactory) -> It
     with pytest.MonkeyPatch.context() as environment:
         for name, value in _server.environment.items():
             environment.setenv(name, value)
-        away = {"files": _server.files, "files_endpoint": _server.url, "files_region": REGION}
+        away = {"files": _server.files, "files_endpoint": _server.url}
         with Stage(folder, script, **away) as made:
             made.start(0)
             for host in ("a", "b"):

@@ -16,7 +16,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
 from tests.installation import Installation, WorkerProcess, asked, settings_on
 from tests.objects.hosts import NetHost, Network, lacking, network
-from tests.objects.seaweedfs import REGION, ObjectServer, seaweedfs
+from tests.objects.seaweedfs import ObjectServer, seaweedfs
 from tests.ports import free_port
 from tests.support import wait_for
 from worker.processes.broker import EmbeddedBroker
@@ -72,7 +72,7 @@ def _answers(url: str) -> bool:
 
 def _settings(broker: EmbeddedBroker, folder: Path, url: str, objects: ObjectServer, rules: Path) -> Settings:
     made = settings_on(broker, folder / "asks", lease_seconds=3.0, kill_grace_seconds=0.3, models={})
-    away = {"files": objects.files, "files_endpoint": objects.url, "files_region": REGION}
+    away = {"files": objects.files, "files_endpoint": objects.url}
     return replace(made, broker_url=url, store_url=url, models={"scripted": f"scripted:{rules}"}, **away)
 
 

@@ -435,10 +435,11 @@ def test_a_turn_that_is_gone_ended_or_damaged_is_left_out(fields: dict[str, byte
     ],
 )
 def test_the_slots_of_a_worker_are_shared_out_and_no_process_is_without_one(
-    processes: int, runs: int, checks: int, shares: list[tuple[int, int]]
+    processes: int, runs: int, checks: int, shares: list[tuple[int, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = Settings(worker_processes=processes, run_slots=runs, check_slots=checks)
-    assert [(share.run_slots, share.check_slots) for share in programs.shares(told)] == shares
+    monkeypatch.setattr(programs, "CHECK_SLOTS", checks)
+    found = programs.shares(Settings(run_slots=runs), processes)
+    assert [(share.run_slots, share.check_slots) for share in found] == shares
 
 
 def test_untold_there_is_a_process_for_each_cpu_that_may_be_used(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ from api_client.contract.settings.cluster import Cluster
 from api_client.contract.settings.redaction import redactor
 from api_client.store.cluster import slot_of
 from worker.cli.config import describe, reference
-from worker.cli.installation.starting import warn
 from worker.runners.pricing import charged
 
 ROOT = Path(__file__).parents[2]
@@ -151,7 +150,7 @@ def test_who_finds_a_running_installation_has_what_its_environment_sets_but_for_
     here = {"HELIX_ROOT": str(tmp_path)}
     found = load(here)
     assert (found.policy, found.namespace, found.locale) == (str(Path("p.yaml").absolute()), "mine", "en")
-    assert found.shards == 2, "a deprecated one too"
+    assert found.shards == 2
     assert load(here | {"HELIX_LOCALE": "de"}).locale == "de"
     assert load(here | {"REDIS_URL": "redis://localhost:1/0"}).namespace == "helix", "another installation"
     assert {row["name"]: row["origin"] for row in describe(found, here)}["HELIX_POLICY"] == ".helix/run.json"
@@ -201,7 +200,7 @@ def test_each_value_is_shown_with_its_origin_and_secrets_are_not_shown() -> None
     assert shown["HELIX_API_KEYS"] == ("***", "environment")
     assert shown["HELIX_LOCALE"] == ("en", "environment")
     assert shown["HELIX_RUN_SLOTS"] == ("16", "default")
-    assert len(shown) == sum(not each.metadata["instead"] for each in declared(Settings, "setting")) <= 60
+    assert len(shown) == len(declared(Settings, "setting")) <= 61
 
 
 def test_a_command_that_may_hold_a_token_is_shown_and_quoted_nowhere() -> None:
@@ -393,7 +392,7 @@ def test_each_model_has_its_runner_key_address_and_limits(root: Path) -> None:
     assert (fast.openai_url, fast.openai_api_key) == ("http://gpu.example:8000/v1", "gpu-secret-key")
     assert (fast.validators, fast.policy_orders) == (("step_marker",), {"step_marker": ("repair", "fail")})
     assert (fast.max_attempts, fast.deadline_seconds, fast.limit_memory_mb) == (5, 600.0, 1024)
-    assert (settings.vision_models, settings.stream_modes) == (("consultant",), {"consultant": "draft"})
+    assert [(each.vision, each.stream) for each in (consultant, fast)] == [(True, "draft"), (False, "")]
     assert settings.of_model("unheard of") == settings
 
 
@@ -415,7 +414,6 @@ def test_helix_models_says_which_models_there_are_and_their_blocks_still_hold(ro
     settings = load(here(root, HELIX_MODELS="fast=openai_http:qwen4"))
     assert settings.models == {"fast": "openai_http:qwen4"}
     assert settings.of_model("fast").openai_api_key == "gpu-secret-key"
-    assert settings.vision_models == ()
 
 
 def test_a_process_we_start_reads_the_same_settings(root: Path) -> None:
@@ -484,7 +482,7 @@ url = "http://x"
     ("line", "said"),
     [
         ("namespace = 5", "namespace: must be a text"),
-        ("web_host = [1]", "web_host: must be a text"),
+        ("notice_command = [1]", "notice_command: must be a text"),
         ("claude_path = true", "claude_path: must be a text"),
         ("validators = 1.5", 'validators: must be a list of texts: ["a", "b"]'),
         ("writable = true", "writable: must be a list of texts"),
@@ -565,11 +563,7 @@ def test_the_keys_of_models_are_masked_wherever_they_turn_up(root: Path) -> None
     assert redact("it said sk-ant-secret and gpu-secret-key") == "it said *** and ***"
 
 
-#: Constants that never were a setting.
-NEVER = [each.name for each in declared(Settings, "constant") if each.name != "failpoint" and not each.metadata["was"]]
-
-
-@pytest.mark.parametrize("name", NEVER)
+@pytest.mark.parametrize("name", [each.name for each in declared(Settings, "constant") if each.name != "failpoint"])
 def test_a_constant_is_no_setting_and_the_message_says_so(name: str) -> None:
     (problem,) = problems_of({name_of(name): "1"})
     assert "a constant" in problem
@@ -582,43 +576,6 @@ def test_constants_of_a_test_reach_the_processes_it_starts(tmp_path: Path) -> No
     assert load(settings.environ()) == settings
     assert len(problems_of({CONSTANTS: '{"reap_second": "1"}'})) == 1
     assert len(problems_of({CONSTANTS: "[]"})) == 1
-
-
-def test_who_sets_what_is_a_setting_no_longer_is_warned_and_goes_on(
-    root: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write(root, "max_unfinished = 5\n\n[model.a]\nrunner = 'scripted'\n  breaker_errors = 0\n")
-    settings = load({"HELIX_ROOT": str(root), "HELIX_MAX_CONNECTIONS": "9"})
-    behind = "holds; take it out (docs/settings.md, Constants)"
-    assert settings.warnings == (
-        f"HELIX_MAX_CONNECTIONS is a setting no longer: 4096 {behind}",
-        f".helix/helix.toml:1:1: max_unfinished is a setting no longer: 10000 {behind}",
-        f".helix/helix.toml:5:3: model.a.breaker_errors is a setting no longer: 10 {behind}",
-    )
-    held = settings.of_model("a")
-    assert (held.max_connections, held.max_unfinished, held.breaker_errors) == (4096, 10_000, 10)
-    warn(settings)
-    assert capsys.readouterr().err.splitlines() == [f"turns: warning: {each}" for each in settings.warnings]
-    assert load(settings.environ()).warnings == settings.warnings[1:]  # a process we start gets no such variable
-
-
-def test_a_deprecated_setting_holds_and_its_better_place_is_named_once(root: Path) -> None:
-    write(root, "session_retention_seconds = 60\n")
-    settings = load({"HELIX_ROOT": str(root), "HELIX_WEB_PORT": "9", "HELIX_STREAM_MODES": "scripted=draft"})
-    assert (settings.web_port, settings.session_retention_seconds) == (9, 60.0)
-    behind = "still holds, but is deprecated: use"
-    assert settings.warnings == (
-        f"HELIX_STREAM_MODES {behind} `stream = ...` in the model's block of the settings file",
-        f"HELIX_WEB_PORT {behind} `--port` of `turns up` or `turns web`",
-        f".helix/helix.toml:1:1: session_retention_seconds {behind} `turns gc --sessions DAYS`",
-    )
-    started = load(settings.environ())
-    assert (started.web_port, started.stream_modes, started.warnings) == (
-        9,
-        {"scripted": "draft"},
-        settings.warnings[2:],
-    )
-    assert {"HELIX_WEB_PORT", "HELIX_STREAM_MODES"}.isdisjoint(settings.environ())
 
 
 def test_prices_make_a_cost_where_the_service_names_none() -> None:

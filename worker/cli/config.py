@@ -29,14 +29,6 @@ from worker.cli.output import json_option, one_line, write_json, write_table
 
 _URLS = {"broker_url", "store_url"}
 _OPENING = Path(__file__).with_name("settings.md")
-_DEPRECATED = """## Deprecated
-
-These still hold, with a warning.
-"""
-_CONSTANTS = """## Constants
-
-Fixed values of the program. These were settings: who still sets one gets a warning, and the value here holds.
-"""
 
 
 @click.command()
@@ -65,7 +57,6 @@ def describe(settings: Settings, environ: Mapping[str, str]) -> list[dict[str, s
             "help": field.metadata["help"],
         }
         for field in declared(Settings, "setting")
-        if not field.metadata["instead"] or name_of(field.name) in environ or field.name in file.values
     ] + _of_blocks(settings, file)
 
 
@@ -85,24 +76,15 @@ def _of_blocks(settings: Settings, file: SettingsFile) -> list[dict[str, str]]:
 
 
 def reference() -> str:
-    """docs/settings.md: every setting and constant, its default and what it means."""
+    """docs/settings.md: every setting, its default and what it means."""
     lines = [_OPENING.read_text(encoding="utf-8")]
     known = declared(Settings, "setting")
-    current = [each for each in known if not each.metadata["instead"]]
     for group in GROUPS:
         lines += [f"## {group.__name__.removesuffix('Settings')}", "", str(group.__doc__), ""]
-        names = [each for each in current if each.name in group.__annotations__]
+        names = [each for each in known if each.name in group.__annotations__]
         lines += [f"- `{name_of(f.name)}` ({_default(f)}): {f.metadata['help']}{_star(f)}" for f in names]
         lines.append("")
-    lines += [
-        _DEPRECATED,
-        *(f"- `{name_of(f.name)}`: use {f.metadata['instead']}" for f in known if f not in current),
-        "",
-    ]
-    lines += [_CONSTANTS]
-    were = [each for each in declared(Settings, "constant") if each.metadata["was"]]
-    lines += [f"- `{f.name}` ({_default(f)}): {f.metadata['help']}" for f in were]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _default(field: Field[Any]) -> str:

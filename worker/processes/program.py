@@ -26,6 +26,8 @@ STAYS_DOWN = 84
 REFUSED = 78
 #: Set in the environment of what a supervisor starts.
 SUPERVISED = "HELIX_AGENT_SUPERVISED"
+#: Tells a process of a worker how many answers it judges at once.
+CHECK_SLOTS_VARIABLE = "HELIX_AGENT_CHECK_SLOTS"
 
 # A tiny launcher that becomes the program. It replaces subprocess's preexec_fn, which may deadlock beside threads.
 _TETHER = f"""\

@@ -11,17 +11,20 @@ import stat
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from api_client.contract.settings import STATE_DIR, Settings
 from worker.processes.cpus import usable_cpus
 from worker.processes.exit_reports import ExitNotes
-from worker.processes.program import SUPERVISED, Program
+from worker.processes.program import CHECK_SLOTS_VARIABLE, SUPERVISED, Program
 
 #: A worker process touches the file this variable names once it consumes; `turns worker` when all of them do, `turns
 #: traces` again and again.
 READY_VARIABLE = "HELIX_AGENT_READY_FILE"
+#: Answers that a worker judges at once, in all its processes; each of them judges one at least.
+CHECK_SLOTS = 2
+_TURNS = (sys.executable, "-P", "-c", "from worker.cli import main; main()")
 _MEMORY = Path("/dev/shm")  # noqa: S108 - our own folder is made there
 
 
@@ -59,18 +62,19 @@ def environ_of(settings: Settings, **more: str) -> dict[str, str]:
     return kept | settings.environ() | more
 
 
-def shares(settings: Settings) -> list[Settings]:
-    """The settings of each process of a worker: its slots are shared out among them.
+@dataclass(frozen=True, slots=True)
+class ProcessSlots:
+    """The slots of one process of a worker: agents it runs, and answers it judges, at once."""
 
-    There are ``worker_processes`` of them, or one per CPU; never more than agents run at once.
-    """
-    number = min(settings.worker_processes or usable_cpus(), settings.run_slots)
+    run_slots: int
+    check_slots: int
+
+
+def shares(settings: Settings, processes: int | None = None) -> list[ProcessSlots]:
+    """Share a worker's slots out among its processes, one per CPU by default; never more than agents run at once."""
+    number = min(processes or usable_cpus(), settings.run_slots)
     return [
-        replace(
-            settings,
-            run_slots=_share(settings.run_slots, number, place),
-            check_slots=max(1, _share(settings.check_slots, number, place)),
-        )
+        ProcessSlots(_share(settings.run_slots, number, place), max(1, _share(CHECK_SLOTS, number, place)))
         for place in range(number)
     ]
 
@@ -83,12 +87,12 @@ def _share(slots: int, number: int, place: int) -> int:
 _START = "".join(secrets.choice("bcdfghjkmnpqrstvwxz") for _ in range(4))
 
 
-def worker_command(share: Settings, number: int) -> list[str]:
+def worker_command(run_slots: int, number: int) -> list[str]:
     """One process of a worker, with its share of the slots. Its name is unique on this host."""
     # -P keeps the working directory, where agents may write, off the import path.
     return [
         *(sys.executable, "-P", "-m", "worker.celery_worker"),
-        *("-c", str(share.run_slots), "-n", worker_name(number), "--loglevel", share.log_level),
+        *("-c", str(run_slots), "-n", worker_name(number), "--loglevel", "info"),
     ]
 
 
@@ -108,17 +112,22 @@ def noting_exits(settings: Settings) -> Callable[[Program, int, int], None]:
     return note
 
 
-def workers(settings: Settings) -> list[Program]:
-    """The processes of a worker. Each runs agents, and judges answers."""
+def workers(settings: Settings, processes: int | None = None) -> list[Program]:
+    """The processes of a worker, one per CPU by default. Each runs agents, and judges answers."""
     state, marks = state_dir(settings), marks_dir()
     started: list[Program] = []
-    for number, share in enumerate(shares(settings), 1):
+    for number, share in enumerate(shares(settings, processes), 1):
         ready = marks / f"worker-{os.getpid()}-{number}-{secrets.token_hex(4)}.ready"
+        slots = {CHECK_SLOTS_VARIABLE: str(share.check_slots)}
         started.append(
             Program(
                 name=f"worker-{number}",
-                command=worker_command(share, number),
-                environ=environ_of(share, **{READY_VARIABLE: str(ready), SUPERVISED: "yes"}),
+                command=worker_command(share.run_slots, number),
+                environ=environ_of(
+                    replace(settings, run_slots=share.run_slots),
+                    **{READY_VARIABLE: str(ready), SUPERVISED: "yes"},
+                    **slots,
+                ),
                 cwd=state,
                 ready_file=ready,
                 # A stalled worker takes its mark away; a frozen one renews it no more.
@@ -131,16 +140,16 @@ def workers(settings: Settings) -> list[Program]:
     return started
 
 
-def web(settings: Settings) -> Program:
+def web(settings: Settings, host: str, port: int) -> Program:
     """The relay; ready when it answers ``/healthz``, and started again when it answers nothing any more."""
     return Program(
         name="web",
-        command=[sys.executable, "-P", "-c", "from worker.cli import main; main(['web'])"],
+        command=[*_TURNS, "web", "--host", host, "--port", str(port)],
         environ=environ_of(settings),
         cwd=state_dir(settings),
-        ready=lambda pid: answers(settings.web_host, settings.web_port, "/healthz") == http.HTTPStatus.OK,
+        ready=lambda pid: answers(host, port, "/healthz") == http.HTTPStatus.OK,
         # Whatever it says: one that is full says so, and works.
-        answers=lambda: answers(settings.web_host, settings.web_port, "/healthz") > 0,
+        answers=lambda: answers(host, port, "/healthz") > 0,
         grace_seconds=10.0,
         alongside=True,
     )
@@ -150,18 +159,18 @@ def traces(settings: Settings) -> Program:
     """The sender of traces: whatever becomes of it, turns go on."""
     return Program(
         name="traces",
-        command=[sys.executable, "-P", "-c", "from worker.cli import main; main(['traces'])"],
+        command=[*_TURNS, "traces"],
         environ=environ_of(settings),
         cwd=state_dir(settings),
         alongside=True,
     )
 
 
-def flower(settings: Settings, password: str) -> Program:
+def flower(settings: Settings, port: int, password: str) -> Program:
     """Flower on loopback behind a password, with a history that outlives it, and nothing it could change."""
     options: Mapping[str, str] = {
         "FLOWER_ADDRESS": "127.0.0.1",
-        "FLOWER_PORT": str(settings.flower_port),
+        "FLOWER_PORT": str(port),
         "FLOWER_BASIC_AUTH": f"turns:{password}",  # not on the command line, where every user could read it
         "FLOWER_READ_ONLY": "true",  # a revoke would be a lie: agents run in threads and turns have `turns cancel`
         "FLOWER_PERSISTENT": "true",
@@ -175,7 +184,7 @@ def flower(settings: Settings, password: str) -> Program:
         command=[sys.executable, "-P", "-m", "worker.cli.installation.flower"],
         environ=environ_of(settings, **options),
         cwd=state_dir(settings),
-        ready=lambda pid: answers("127.0.0.1", settings.flower_port, "/healthcheck") > 0,
+        ready=lambda pid: answers("127.0.0.1", port, "/healthcheck") > 0,
         alongside=True,
     )
 

@@ -84,20 +84,20 @@ class Engine:
         *,
         name: str = "",
         alone: bool = False,
+        judges: int = 1,
     ) -> None:
-        """``looking``: the connection of all watchers. ``alone``: the process carries out a single link and ends."""
+        """``looking``: the watchers' connection. ``alone``: for one link only. ``judges``: answers judged at once."""
         self.settings = settings
         self.name = name or f"alone-{os.getpid()}@{socket.gethostname()}"
         self.leases = LeaseKeeper(settings, self.name)
         self._ability = Ability(settings)
         self.receiver = Receiver(self._look_around)
-        limits = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: settings.check_slots}
-        self.slots = Slots(limits, self.receiver.wake)
+        self.slots = Slots({RUN_QUEUE: settings.run_slots, CHECK_QUEUE: judges}, self.receiver.wake)
         self.loop = Loop(self._turned)
         self._was_sick = self._quiet_ordered = self._ends = False
         self._events = TaskEvents(lambda: self.loop.later(GATHER_SECONDS, self.receiver.wake))
         self._ledger = Ledger(settings, self.name)
-        self._threads = Threads(settings.run_slots, settings.check_slots)
+        self._threads = Threads(settings.run_slots, judges)
         self._store = Store(settings) if settings.budgets else None
         files = session_files(settings, self._ledger, self._threads)
         self.host = Host(settings.sessions_dir, lambda folder: obstacle(folder) or files.trouble())

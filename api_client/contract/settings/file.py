@@ -17,7 +17,7 @@ from api_client.contract.completion import Fault
 from api_client.contract.declared import Findings, Kind, Problem, nearest, one_of
 from api_client.contract.policy import Action
 from api_client.contract.session_paths import NONE, SHIPPED
-from api_client.contract.settings.declaration import declared, retired
+from api_client.contract.settings.declaration import declared
 from api_client.contract.settings.setting_values import STREAM_MODES, number, web_address
 from api_client.contract.settings.table import STATE_DIR, Settings
 
@@ -35,8 +35,6 @@ _PRICES = {"input", "output", "cache_read", "cache_write"}
 _LIST = 'a list of texts: ["a", "b"]'
 #: Said by the environment alone: it is what finds this file.
 _NOT_HERE = {"root", "config"}
-_RETIRED = retired(Settings)
-_CONSTANTS = {each.name for each in declared(Settings, "constant")}
 #: Keys that name a file with a secret, and the settings they give.
 _SECRETS = {f"{each.name}_file": each.name for each in declared(Settings, "setting") if each.metadata["secret"]}
 
@@ -50,7 +48,7 @@ class SettingsFile:
         places: ``key`` or ``model.NAME.key`` -> its line, its column and that of its value, from 1.
         values: setting -> value. models: model -> runner. model_settings: model -> setting -> value.
         owner_settings: owner -> setting -> value. flow_settings: flow version -> setting -> value.
-        problems: the faults, each with file, line, column and key. warnings: keys that set nothing any more.
+        problems: the faults, each with file, line, column and key.
     """
 
     name: str = ""
@@ -61,7 +59,6 @@ class SettingsFile:
     flow_settings: dict[str, dict[str, Any]] = field(default_factory=dict)
     places: dict[str, tuple[int, int, int]] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
 
     def where(self, key: str) -> str:
         """Line of a key, such as ``.helix/helix.toml:12``."""
@@ -103,9 +100,6 @@ def read_file(path: Path, name: str, *, required: bool) -> SettingsFile:
         place = ".".join(map(str, problem.where))
         at = found.place_of(place, of_key=problem.of_key)
         found.problems.append(f"{at}: {place}: {problem.message[:200]}")
-    for key in found.places:
-        if said := _RETIRED.get(key.rpartition(".")[2]):
-            found.warnings.append(f"{found.place_of(key, of_key=True)}: {key} {said}")
     return found
 
 
@@ -141,8 +135,6 @@ def _values(found: Findings, block: Mapping[str, Any], kinds: Mapping[str, Kind]
     """What a block sets: setting -> value."""
     values = {}
     for key, value in block.items():
-        if key in _RETIRED and key in _CONSTANTS:
-            continue  # a warning says so
         if key not in kinds:
             found.wrong(f"no such setting{nearest(key, kinds)}", *where, key, of_key=True)
         elif (read := found.read(kinds[key], value, *where, key)) is not None:

@@ -7,14 +7,13 @@ from pathlib import Path
 
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
 from api_client.contract.offered import BUILT_IN
-from api_client.contract.settings.declaration import constant, deprecated, setting
+from api_client.contract.settings.declaration import constant, setting
 from api_client.contract.settings.setting_values import (
     ROLES,
     bucket,
     choice,
     day_budgets,
     directory,
-    encryption,
     file_path,
     flow_weights,
     folders,
@@ -32,7 +31,6 @@ from api_client.contract.settings.setting_values import (
     number,
     program_path,
     store_address,
-    stream_modes_of,
     template,
     trace_address,
     web_address,
@@ -145,7 +143,6 @@ class AnsweringSettings:
         model_runners,
         "Models: model=runner[:option],...; none set, but HELIX_CLAUDE_API_KEY: also helix-consultant=claude_cli.",
     )
-    vision_models: tuple[str, ...] = deprecated((), names, "`vision = true` in the model's block of the settings file")
     validators: tuple[str, ...] = setting(
         BUILT_IN,
         names,
@@ -185,9 +182,6 @@ class AnsweringSettings:
         dict,
         day_budgets,
         "Dollars a day (UTC): all=200,owner:*=5,key:webui=50,model:opus=100; a spent one refuses turns and runs (429).",
-    )
-    stream_modes: dict[str, str] = deprecated(
-        dict, stream_modes_of, "`stream = ...` in the model's block of the settings file"
     )
     escalation_model: str = setting(
         "",
@@ -254,10 +248,10 @@ class Constants:
     validation_seconds: float = constant(10.0, number(0.1, 3600), "A validator that takes longer has failed.")
     verifier_seconds: float = constant(300.0, number(1, 3600), "A verifier that takes longer has not verified.")
     max_connections: int = constant(
-        4_096, integer(1, 10**6), "Connections a relay serves at once; one more gets 503 and is closed.", was=True
+        4_096, integer(1, 10**6), "Connections a relay serves at once; one more gets 503 and is closed."
     )
     max_unfinished: int = constant(
-        10_000, integer(0, 10**7), "Unfinished turns with which the relay takes in no more: 429 queue_full.", was=True
+        10_000, integer(0, 10**7), "Unfinished turns with which the relay takes in no more: 429 queue_full."
     )
     max_messages: int = constant(2_000, integer(1, 10**5), "Messages a conversation may have.")
     max_message_chars: int = constant(2**20, integer(1, 2**24), "Characters one message may have.")
@@ -277,7 +271,6 @@ class Constants:
         10,
         integer(0, 10**6),
         "Errors of a model's service in a row (5xx, network) after which its turns wait.",
-        was=True,
     )
     breaker_seconds: float = constant(
         60.0, number(0.1, 86_400), "An open breaker lets one turn try after this long; doubles up to 10 minutes."
@@ -286,73 +279,51 @@ class Constants:
         1,
         integer(1, 100),
         "With replicated: how many replicas have a turn before it is acknowledged, its end before it is shown.",
-        was=True,
     )
-    idle_seconds: float = constant(600.0, number(0.1, 86_400), "An agent silent for this long is stopped.", was=True)
+    idle_seconds: float = constant(600.0, number(0.1, 86_400), "An agent silent for this long is stopped.")
     escalation_timeout_seconds: float = constant(
-        86_400.0, number(1, 2_592_000), "How long a turn waits in the inbox before the default is decided.", was=True
+        86_400.0, number(1, 2_592_000), "How long a turn waits in the inbox before the default is decided."
     )
-    owner_unfinished: int = constant(
-        100, integer(0, 10**7), "Turns of one owner that have not ended; more get 429. 0: no limit.", was=True
-    )
-    owner_requests: int = constant(
-        100, integer(0, 10**6), "Requests of one owner in progress at a relay, streams included. 0: no limit.", was=True
-    )
-    roles: tuple[str, ...] = constant(ROLES, message_roles, "Roles a message may have.", was=True)
+    roles: tuple[str, ...] = constant(ROLES, message_roles, "Roles a message may have.")
     limit_open_files: int = constant(
-        4096, integer(0, 10**6), "Files each process of an agent may have open; 0: as many as the worker.", was=True
+        4096, integer(0, 10**6), "Files each process of an agent may have open; 0: as many as the worker."
     )
     limit_tmp_mb: int = constant(
         1024,
         integer(0, 10**7),
         "Size of a box's /tmp, and of its /dev/shm, in MiB of memory; 0: half the machine's.",
-        was=True,
     )
     limit_processes: int = constant(
-        1024, integer(0, 10**6), "Processes and threads an agent may have, all together; 0: no limit.", was=True
+        1024, integer(0, 10**6), "Processes and threads an agent may have, all together; 0: no limit."
     )
     limit_folder_mb: int = constant(
         2048,
         integer(0, 10**7),
         "What one run of an agent may write into its folder and its HOME, in MiB; 0: no limit.",
-        was=True,
     )
     claude_permission_mode: str = constant(
         "acceptEdits",
         choice("acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"),
         "What the CLI may do without asking; nobody is there to ask, so the rest is denied.",
-        was=True,
     )
-    log_level: str = constant(
-        "info", choice("debug", "info", "warning", "error"), "Least severe level written.", was=True
-    )
-    flower_port: int = constant(5555, integer(0, 65_535), "Port Flower listens on; 0 turns Flower off.", was=True)
+    log_level: str = constant("info", choice("debug", "info", "warning", "error"), "Least severe level written.")
     claude_warm_mb: int = constant(
         1024,
         integer(0, 10**7),
         "MiB that kept CLIs of a worker process may hold together (the oldest end first); 0: any amount.",
-        was=True,
     )
     claude_spares: int = constant(
         1,
         integer(0, 64),
         "How many CLIs a worker process starts ahead, outside a box, while new sessions come; 0: none.",
-        was=True,
     )
     link_seconds: float = constant(
-        604_800.0, number(60, 31_536_000), "How long a link to a turn's file holds, for whoever has it.", was=True
-    )
-    owner_bytes: int = constant(
-        256 * 2**20,
-        integer(0, 2**50),
-        "Bytes of one owner's requests within HELIX_RETENTION_SECONDS, half of it at once; more get 429. 0: no limit.",
-        was=True,
+        604_800.0, number(60, 31_536_000), "How long a link to a turn's file holds, for whoever has it."
     )
     files_max_bytes: int = constant(
         256 * 2**20,
         integer(2**20, 2**36),
         "Largest session in the object store, in bytes; a turn beyond it fails.",
-        was=True,
     )
 
 
@@ -384,8 +355,6 @@ class NotificationSettings:
 class RelaySettings:
     """The relay: its addresses, its keys, and what it takes in."""
 
-    web_host: str = deprecated("127.0.0.1", str, "`--host` of `turns up` or `turns web`")
-    web_port: int = deprecated(8765, integer(0, 65_535), "`--port` of `turns up` or `turns web`")
     trusted_proxies: tuple[str, ...] = setting(
         (),
         networks,
@@ -432,7 +401,6 @@ class RelaySettings:
         grants,
         "Folders below HELIX_ROOT in which keys may run phases: FOLDER=OWNER,... (owners of `turns keys list`, or *).",
     )
-    turns_per_minute: int = deprecated(60, integer(0, 10**6), "`turns keys create NAME --per-minute N`")
     max_body_bytes: int = setting(8 * 2**20, integer(1024, 2**30), "Largest request body the relay reads.")
 
 
@@ -456,7 +424,7 @@ class Storage:
     namespace: str = setting(
         "helix", key_prefix, "Prefix of every key, so that several installations can share a store."
     )
-    shards: int = deprecated(1, integer(1, 1024), "1, with a new HELIX_NAMESPACE: more are not faster")
+    shards: int = setting(1, integer(1, 1024), "Use 1: more are not faster.")
     durability: str = setting(
         "everysec",
         choice("everysec", "power", "replicated"),
@@ -468,12 +436,7 @@ class Storage:
         "Object store for the files of sessions, s3://BUCKET/PREFIX; none: HELIX_ROOT, which all workers share then.",
     )
     files_endpoint: str = setting("", web_address, "Address of its S3 service; none: that of AWS in its region.")
-    files_region: str = deprecated("", str, "`AWS_REGION`")
-    files_encryption: str = deprecated("none", encryption, "the default encryption of the bucket")
     retention_seconds: float = setting(7 * 86_400.0, number(60, 10**9), "How long a finished turn stays readable.")
-    event_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --events DAYS`")
-    attempt_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --attempts DAYS`")
-    session_retention_seconds: float = deprecated(0.0, number(0, 10**9), "`turns gc --sessions DAYS`")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -481,8 +444,6 @@ class WorkerSettings:
     """The way a worker runs agents."""
 
     run_slots: int = setting(16, integer(1, 1000), "Agents a worker runs at once, in all its processes.")
-    check_slots: int = deprecated(2, integer(1, 64), "`turns worker --processes N`: each judges an answer at least")
-    worker_processes: int = deprecated(0, integer(0, 256), "`turns worker --processes N`")
     lease_seconds: float = setting(6.0, number(0.5, 600), "A worker silent for this long has lost its turn.")
     shutdown_seconds: float = setting(
         20.0, number(0, 86_400), "On SIGTERM running agents may finish for this long; then their turns are handed over."

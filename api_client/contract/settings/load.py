@@ -16,7 +16,7 @@ from typing import Any
 from api_client.contract.declared import nearest
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings.cluster import Cluster
-from api_client.contract.settings.declaration import declared, name_of, retired, spelled
+from api_client.contract.settings.declaration import declared, name_of, spelled
 from api_client.contract.settings.file import FILE_NAME, SettingsFile, read_file
 from api_client.contract.settings.setting_values import model_runners
 from api_client.contract.settings.store_addresses import open_brokers
@@ -56,7 +56,6 @@ def load(environ: Mapping[str, str] | None = None) -> Settings:
         file.values
         | _of_blocks(file, values)
         | {"owner_settings": file.owner_settings, "flow_settings": file.flow_settings}
-        | {"warnings": (*_retired(environ), *file.warnings)}
         | values
     )
     if "models" not in values and values.get("claude_api_key"):
@@ -94,8 +93,8 @@ def _values(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
 
 
 def _constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any]:
-    """The constants that a test turns, and the deprecated settings of the process that started this one."""
-    known = {each.name: each.metadata["parse"] for kind in ("constant", "setting") for each in declared(Settings, kind)}
+    """The constants that a test turns."""
+    known = {each.name: each.metadata["parse"] for each in declared(Settings, "constant")}
     try:
         given = json.loads(environ.get(CONSTANTS) or "{}")
         return {name: known[name](text) for name, text in given.items()}
@@ -105,19 +104,11 @@ def _constants(environ: Mapping[str, str], problems: list[str]) -> dict[str, Any
 
 
 def _of_blocks(file: SettingsFile, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the models' blocks say together: which models there are, which see images, how they are streamed."""
+    """Return which models there are, and what their blocks set."""
     if not file.models:
         return {}
-    blocks = {model: dict(block) for model, block in file.model_settings.items()}
-    seeing = tuple(model for model, block in blocks.items() if block.pop("vision", False))
-    streams = {model: block.pop("stream") for model, block in blocks.items() if "stream" in block}
-    models = given.get("models", file.models)
-    return {
-        "models": models,
-        "model_settings": {model: block for model, block in blocks.items() if block},
-        "vision_models": tuple(model for model in seeing if model in models),
-        "stream_modes": file.values.get("stream_modes", {}) | streams,
-    }
+    blocks = {model: block for model, block in file.model_settings.items() if block}
+    return {"models": given.get("models", file.models), "model_settings": blocks}
 
 
 def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
@@ -130,8 +121,6 @@ def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
         if model and model not in settings.models:
             meant = nearest(model, settings.models)
             problems.append(f"{name}={model[:80]!r}: not a model of HELIX_MODELS ({there}){meant}")
-    if readable and (unknown := [name for name in settings.vision_models if name not in settings.models]):
-        problems.append(f"HELIX_VISION_MODELS={','.join(unknown)!r}: not a model of HELIX_MODELS ({there})")
     for flow in settings.flow_settings:
         if flow not in settings.flow_version:
             versions = ", ".join(settings.flow_version)
@@ -175,7 +164,7 @@ def _models_named(settings: Settings) -> list[tuple[str, str]]:
 
 
 def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
-    """Return names that look like settings and are none, or no longer."""
+    """Return names that look like settings and are none."""
     constants = {name_of(each.name): each for each in declared(Settings, "constant")}
     problems = []
     if environ.get(_LLM_FLOW, "true").lower() not in {"true", "1", ""}:
@@ -188,21 +177,12 @@ def _unknown(environ: Mapping[str, str], known: Collection[str]) -> list[str]:
         if not name.startswith("HELIX_") or name.startswith("HELIX_AGENT_"):
             continue
         if name in constants:
-            if constants[name].metadata["was"]:
-                continue  # a warning says so, see ``_retired``
             default = constants[name].default
             value = "" if default is MISSING or default == "" else f" ({default})"
             problems.append(f"{name}: a constant{value}, no setting; leave it out")
             continue
         problems.append(f"{name}: no such setting{nearest(name, known)}")
     return problems
-
-
-def _retired(environ: Mapping[str, str]) -> Iterator[str]:
-    """Warn of each variable that was a setting once, or has a better place."""
-    for attribute, said in retired(Settings).items():
-        if environ.get(name_of(attribute)):
-            yield f"{name_of(attribute)} {said}"
 
 
 def _with_files(environ: Mapping[str, str], secrets: list[str], problems: list[str]) -> dict[str, str]:

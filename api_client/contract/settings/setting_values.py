@@ -125,13 +125,6 @@ def bucket(value: str) -> str:
     return value
 
 
-def encryption(value: str) -> str:
-    """What an object store encrypts with, and the key's name where one is named."""
-    if not re.fullmatch(r"none|AES256|aws:kms( \S+)?", value):
-        raise ValueError("must be none, AES256, aws:kms, or aws:kms KEY")
-    return value
-
-
 #: What represents the trace's id (32 hexadecimal digits) in the address of its page.
 TRACE_ID = "{trace_id}"
 
@@ -183,17 +176,6 @@ def model_runners(value: str) -> dict[str, str]:
     if not models:
         raise ValueError("must name at least one model")
     return models
-
-
-def stream_modes_of(value: str) -> dict[str, str]:
-    """Models, each with its stream mode: ``model=mode,...``."""
-    modes = {}
-    for item in names(value):
-        model, _, mode = (part.strip() for part in item.partition("="))
-        if not model or mode not in STREAM_MODES:
-            raise ValueError(f"must look like model=mode,... with a mode of {', '.join(STREAM_MODES)}")
-        modes[model] = mode
-    return modes
 
 
 def flow_weights(value: str) -> dict[str, int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -44,7 +44,8 @@ class Settings(Constants, Agents, NotificationSettings, RelaySettings, WorkerSet
         policy_orders: validator -> what is tried for its errors, where a request says nothing (``TurnRequest.policy``).
         owner_settings: owner -> what its block sets.
         flow_settings: flow version -> what its block sets.
-        warnings: what to tell at a start: each names a line or variable that sets nothing any more, and what holds.
+        vision: the model sees images. stream: how its answers are shown: ``live``, ``draft``, ``validated``; empty: the
+            caller's default.
         prices: US dollars for a million tokens (``worker/runners/pricing.py``).
         proxy_models: models that an agent may ask for besides its own. proxy_allows: what else its calls may hold.
         api: how ``openai_http`` asks: ``chat`` or ``responses``. parameters: what it sends besides.
@@ -63,7 +64,8 @@ class Settings(Constants, Agents, NotificationSettings, RelaySettings, WorkerSet
     parameters: dict[str, Any] = of_the_file(dict)
     timeouts: dict[str, float] = of_the_file(dict)
     fallbacks: dict[str, tuple[str, ...]] = of_the_file(dict)
-    warnings: tuple[str, ...] = of_the_file(())
+    vision: bool = of_the_file(False)
+    stream: str = of_the_file("")
 
     def of_model(self, model: str) -> Settings:
         """The settings as they hold for a model. Each turn asks several times: they are made once."""
@@ -182,13 +184,11 @@ class Settings(Constants, Agents, NotificationSettings, RelaySettings, WorkerSet
 
     def environ(self) -> dict[str, str]:
         """The settings as environment variables, for a process we start; it reads the settings file again."""
-        settings = declared(self, "setting")
-        quiet = [each for each in settings if each.metadata["instead"]]  # the process that we start need not warn again
-        values = {name_of(each.name): spelled(getattr(self, each.name)) for each in settings if each not in quiet}
+        values = {name_of(each.name): spelled(getattr(self, each.name)) for each in declared(self, "setting")}
         turned = {
             each.name: spelled(getattr(self, each.name))
-            for each in (*declared(self, "constant"), *quiet)
-            if getattr(self, each.name) != (each.default if each.default is not MISSING else {})
+            for each in declared(self, "constant")
+            if getattr(self, each.name) != each.default
         }
         constants = {CONSTANTS: json.dumps(turned)} if turned else {}
         if failpoint := turned.get("failpoint"):  # read where no settings are loaded

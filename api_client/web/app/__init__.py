@@ -222,7 +222,7 @@ class _Server(uvicorn.Server):
                 self._loop.call_soon_threadsafe(event.set)
 
 
-def serve(settings: Settings, pack: Pack | None = None) -> None:
+def serve(settings: Settings, host: str, port: int, pack: Pack | None = None) -> None:
     """Run the relay until SIGTERM or SIGINT. Open streams then end with an error that says that the turn goes on.
 
     Raises ``SettingsError``: as ``create_app``; or an address others can reach without an API key. ``SystemExit``: the
@@ -230,9 +230,9 @@ def serve(settings: Settings, pack: Pack | None = None) -> None:
     """
     require_budgets(settings)
     app = create_app(settings, pack=pack)
-    if not needs_key(app.state.relay) and not is_loopback(settings.web_host):
+    if not needs_key(app.state.relay) and not is_loopback(host):
         problem = "set HELIX_API_KEYS, or make a key with `turns keys create NAME`, to listen beyond this machine"
-        raise SettingsError([f"--host {settings.web_host}: {problem}"])
+        raise SettingsError([f"--host {host}: {problem}"])
     if not needs_key(app.state.relay):
         make_token(settings.token_path)
     trusted = ForwardedHeaders(app, list(settings.trusted_proxies)).trusted_hosts  # type: ignore[arg-type]
@@ -240,8 +240,8 @@ def serve(settings: Settings, pack: Pack | None = None) -> None:
         app,
         http=ClientConnection.at_most(settings.max_connections, trusted),
         h11_max_incomplete_event_size=HEAD_BYTES,
-        host=settings.web_host,
-        port=settings.web_port,
+        host=host,
+        port=port,
         log_config=None,
         access_log=False,
         proxy_headers=False,  # create_app has them

@@ -169,7 +169,7 @@ def _rules(wished: Wishes, settings: Settings, model: str, locale: str, page: bo
         settings.max_messages,
         settings.max_message_chars,
         text=wished.PARTS,
-        vision=not model or model in settings.vision_models,  # without a model nobody knows
+        vision=not model or settings.of_model(model).vision,  # without a model nobody knows
         locale=locale,
         go_on=say("go_on", locale) if page else "",
     )
@@ -193,7 +193,7 @@ def _ask(
         stream=bool(wished.stream),
         open_webui=is_open_webui(headers),
         page=page,
-        mode=wished.stream_mode or StreamMode(settings.stream_modes.get(request.model, shown_by)),
+        mode=wished.stream_mode or StreamMode(settings.of_model(request.model).stream or shown_by),
         task=background_task(headers, request.messages),
         include_usage=bool(wished.stream_options and wished.stream_options.include_usage),
         idempotency_key=key,

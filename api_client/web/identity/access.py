@@ -26,6 +26,12 @@ from api_client.web.relay.relay import Relay, relay_of
 MAX_USER_CHARS = 255
 SIGNED_USER = "x-openwebui-user-jwt"
 USER_HEADERS = ("x-owui-user-id", "x-openwebui-user-id")
+#: The limits of an owner, 0: none. Turns a minute of a key that names no number; turns that have not ended; bytes of
+#: requests within HELIX_RETENTION_SECONDS, half of it at once; requests in progress at a relay, streams included.
+TURNS_PER_MINUTE = 60
+UNFINISHED_TURNS = 100
+STORED_BYTES = 256 * 2**20
+REQUESTS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,10 +174,10 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
     Every key is compared whatever the result, so that the answer's time tells nothing.
     """
     limits = OwnerLimits(
-        per_minute=relay.settings.turns_per_minute,
-        unfinished=relay.settings.owner_unfinished,
-        stored_bytes=relay.settings.owner_bytes,
-        requests=relay.settings.owner_requests,
+        per_minute=TURNS_PER_MINUTE,
+        unfinished=UNFINISHED_TURNS,
+        stored_bytes=STORED_BYTES,
+        requests=REQUESTS,
     )
     plain, forwarding = relay.settings.api_keys, relay.settings.forwarding_keys
     known = [

@@ -47,7 +47,7 @@ ReadAsk: TypeAlias = Callable[[Mapping[str, Any], Headers, Settings, str, Caller
 async def list_models(relay: RelayOf, holder: Holder) -> Response:
     """The models offered to the key."""
     settings = holder.settings(relay.settings)
-    found = [model_object(model, vision=model in settings.vision_models) for model in settings.models]
+    found = [model_object(model, vision=settings.of_model(model).vision) for model in settings.models]
     return JSON({"object": "list", "data": found})
 
 
@@ -55,7 +55,7 @@ async def list_models(relay: RelayOf, holder: Holder) -> Response:
 async def show_model(model: str, relay: RelayOf, holder: Holder) -> Response:
     """One model."""
     settings = holder.settings(relay.settings)
-    return JSON(model_object(known_model(model, settings), vision=model in settings.vision_models))
+    return JSON(model_object(known_model(model, settings), vision=settings.of_model(model).vision))
 
 
 @router.post("/chat/completions", response_model=None, responses=SSE_RESPONSES, openapi_extra=operation(TurnBody))

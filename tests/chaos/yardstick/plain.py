@@ -51,11 +51,11 @@ def run_plain(options: Options, variant: str, history: Path, tell: Callable[[str
 
 def work() -> None:
     """Two workers of plain Celery, one for each queue, under the supervisor of ``turns worker``."""
-    settings = replace(load(), worker_processes=2)
-    queues = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: settings.check_slots}
+    settings = load()
+    queues = {RUN_QUEUE: settings.run_slots, CHECK_QUEUE: programs.CHECK_SLOTS}
     started = [
         replace(program, command=_celery(queue, slots))
-        for program, (queue, slots) in zip(programs.workers(settings), queues.items(), strict=True)
+        for program, (queue, slots) in zip(programs.workers(settings, processes=2), queues.items(), strict=True)
     ]
     Supervisor(started).run(Path(os.environ[programs.READY_VARIABLE]).touch)
 

@@ -201,9 +201,9 @@ async def _stage(folder: Path, rounds: int, *, rewrites: bool = False) -> Seen:
     rng, promised, root = random.Random(25), Promised(), folder / "root"
     root.mkdir()
     with small_disk(folder / "disk", 96) as disk, EmbeddedBroker(disk / "b") as broker:
-        settings = playing(Settings(root=root, broker_url=broker.url, store_url=broker.url, web_port=0), _SCRIPT)
+        settings = playing(Settings(root=root, broker_url=broker.url, store_url=broker.url), _SCRIPT)
         (root / ".helix").mkdir()
-        worker = WorkerProcess(settings, 1, ())
+        worker = WorkerProcess(settings, 1)
         try:
             worker.wait_ready()
             wrong = [] if rewrites else await _truth_on_a_full_disk(settings, disk)

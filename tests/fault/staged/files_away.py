@@ -15,7 +15,7 @@ from tests.fault.staged import Seen
 from tests.installation import Installation, asked, settings_on
 from tests.integration.engine import GOOD
 from tests.objects.gate import Gate
-from tests.objects.seaweedfs import REGION, ObjectServer, seaweedfs
+from tests.objects.seaweedfs import ObjectServer, seaweedfs
 from tests.support import wait_until
 from worker.processes.broker import EmbeddedBroker
 
@@ -25,7 +25,7 @@ _TURNS = 6
 async def _outage(folder: Path, server: ObjectServer, broker: EmbeddedBroker, seconds: float) -> tuple[int, str]:
     """Turns whose agents end while the store is away: how many did not pass with one run, and what is to be said."""
     gate, root = Gate(server.url), folder / f"{seconds:g}"
-    made = settings_on(broker, root, files=server.files, files_endpoint=gate.url, files_region=REGION)
+    made = settings_on(broker, root, files=server.files, files_endpoint=gate.url)
     installation = Installation(replace(made, witness=str(root / "witness.jsonl")))
     steps = [{"write": {"path": "memory.txt", "content": "kept"}}, {"say": {"text": GOOD, "seconds": 1.5}}]
     installation.play(json.dumps([{"attempts": [steps]}]))

@@ -123,8 +123,7 @@ async def test_a_long_answer_stays_when_attempts_are_cleared_up_before_records(
     turn_id, keys = claim.turn.turn_id, keys_of(client.settings.namespace, claim.turn.turn_id)
     past = int(store.hget(keys.turn(turn_id), "finished_at") or 0) - 100_000
     store.hset(keys.turn(turn_id), "finished_at", past)
-    client.store.settings = replace(client.store.settings, attempt_retention_seconds=60.0)
-    assert (await clear(client.store, dry_run=False))["attempts"] == 1
+    assert (await clear(client.store, dry_run=False, attempts=60.0))["attempts"] == 1
     assert not store.exists(keys.attempts(turn_id))
     assert (await client.reader.get(turn_id)).response == ANSWER
     assert (await client.reader.events(turn_id))[-1].data["response"] == ANSWER

@@ -180,7 +180,7 @@ class Ours:
 
     def _ask(self, body: str) -> Took:
         begun, first, last = time.monotonic(), 0.0, b""
-        connection = http.client.HTTPConnection("127.0.0.1", self._relay.settings.web_port, timeout=120)
+        connection = http.client.HTTPConnection("127.0.0.1", self._relay.port, timeout=120)
         with contextlib.closing(connection):
             connection.request("POST", "/v1/chat/completions", body, {"content-type": "application/json"})
             response = connection.getresponse()
@@ -380,7 +380,6 @@ def all_ways(program: Path, stub: Stub, folder: Path, also: Sequence[str]) -> It
                 "HELIX_CLAUDE_PATH": str(program),
                 "HELIX_CLAUDE_API_URL": stub.url,
                 "HELIX_CLAUDE_API_KEY": "sk-stub",
-                "HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}',
                 **dict(each.split("=", 1) for each in change.split()),
             }
             installation = stack.enter_context(installed(load(environ)))

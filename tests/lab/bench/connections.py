@@ -44,7 +44,7 @@ class Watched:
 
     def __init__(self, settings: Settings, servers: list[redis.Redis]) -> None:
         self.settings, self._servers = settings, servers
-        self.worker = WorkerProcess(settings, 1, ())
+        self.worker = WorkerProcess(settings, 1)
         self.worker.wait_ready()
         self._pid = self.worker.children()["1"]
 

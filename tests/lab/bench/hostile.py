@@ -76,7 +76,7 @@ class Watched(RelayProcess):
 
     def start(self) -> None:
         self.notes = self.settings.root / "stalls"
-        command = [sys.executable, "-m", "tests.lab.bench.watched_relay", str(self.notes)]
+        command = [sys.executable, "-m", "tests.lab.bench.watched_relay", str(self.notes), str(self.port)]
         self.process = subprocess.Popen(command, env=environ_of(self.settings), stdin=subprocess.DEVNULL)
         wait_for(self.answers)
 
@@ -92,7 +92,7 @@ class Watch:
     def __init__(self, relay: Watched) -> None:
         self._relay = relay
         self._pipe, theirs = get_context("spawn").Pipe()
-        self._process = get_context("spawn").Process(target=_watch, args=(relay.settings.web_port, theirs))
+        self._process = get_context("spawn").Process(target=_watch, args=(relay.port, theirs))
         self.seconds: list[float] = []
 
     def __enter__(self) -> Watch:

@@ -72,11 +72,11 @@ def measure(rounds: int) -> dict[str, dict[str, list[float]]]:
             for number in range(rounds + 1):
                 home = folder / f"up-{number}"
                 home.mkdir()
-                up = kept | {"HELIX_ROOT": str(home), "HELIX_CONSTANTS": '{"flower_port": "0", "web_port": "0"}'}
+                up = kept | {"HELIX_ROOT": str(home)}
                 ways: dict[str, Callable[[], tuple[float, float]]] = {
                     "turns --help": lambda: _help(kept),
                     "turns worker": lambda: _until_first_line(["worker"], worker),
-                    "turns up": lambda up=up: _until_first_line(["up", "--json"], up),  # type: ignore[misc]
+                    "turns up": lambda up=up: _until_first_line(["up", "--json", "--port", "0", "--no-flower"], up),  # type: ignore[misc]
                 }
                 for what, way in ways.items():
                     seconds, cpu = way()

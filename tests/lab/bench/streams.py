@@ -224,7 +224,7 @@ class Readers:
     def __init__(self, relay: RelayProcess, count: int, until: str) -> None:
         context = get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=read, args=(theirs, relay.settings.web_port, count, until), daemon=True)
+        self.process = context.Process(target=read, args=(theirs, relay.port, count, until), daemon=True)
         self.process.start()
         theirs.close()  # so that their death is seen at once
         self.turn_ids: list[str] = self._received()

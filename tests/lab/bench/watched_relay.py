@@ -1,4 +1,4 @@
-"""``python -m tests.lab.bench.watched_relay FILE``: a relay that notes how long its event loop stood still."""
+"""``python -m tests.lab.bench.watched_relay FILE PORT``: a relay that notes when and how long its loop stood still."""
 
 import asyncio
 import sys
@@ -34,4 +34,4 @@ if __name__ == "__main__":
     app._Server = _Server
     settings = load()
     configure_logging(settings)
-    app.serve(settings)
+    app.serve(settings, "127.0.0.1", int(sys.argv[2]))

@@ -101,7 +101,7 @@ async def test_health_needs_no_key_and_tells_nothing(turns: FakeTurns) -> None:
 
 def test_an_address_others_can_reach_needs_a_key() -> None:
     with pytest.raises(SettingsError, match="HELIX_API_KEYS"):
-        serve(Settings(web_host="0.0.0.0", store_url="redis://127.0.0.1:1/0"))
+        serve(Settings(store_url="redis://127.0.0.1:1/0"), "0.0.0.0", 8765)
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/v1/stats", "/v1/retry-rate"])

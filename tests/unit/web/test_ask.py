@@ -27,6 +27,7 @@ from api_client.web.bodies.response_input import read_response_ask
 from api_client.web.errors import ApiError
 from api_client.web.language import readable
 from api_client.web.openwebui.background import TITLE_CHARS, answer_task, background_task, title_of
+from tests.constants import Constants
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with
 from worker.cli.installation.openwebui import icon
@@ -181,7 +182,7 @@ def test_a_page_of_open_webui_streams_live_and_everybody_else_waits(headers: dic
 
 def test_the_stream_mode_is_of_the_request_then_of_the_model_then_of_the_client() -> None:
     body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
-    settings = replace(SETTINGS, stream_modes={"scripted": "draft"})
+    settings = replace(SETTINGS, stream="draft")
     assert read_ask(body, Headers(MESSAGE), settings, "o").mode == "draft"
     assert read_ask({**body, "stream_mode": "validated"}, Headers(MESSAGE), settings, "o").mode == "validated"
     with pytest.raises(ApiError, match="stream_mode: must be one of live, draft, validated"):
@@ -259,7 +260,7 @@ def user(*parts: dict[str, Any], text: str = "Was ist das?") -> dict[str, Any]:
 
 
 async def post(turns: FakeTurns, *messages: dict[str, Any], vision: bool = False, **more: Any) -> httpx2.Response:
-    app = app_with(turns, vision_models=("scripted",) if vision else ())
+    app = app_with(turns, vision=vision)
     async with caller(app, **PAGE) as http:
         return await http.post("/v1/chat/completions", json={"model": "scripted", "messages": messages, **more})
 
@@ -370,7 +371,7 @@ async def test_the_responses_api_reads_images_too(turns: FakeTurns) -> None:
         {"role": "user", "content": [{"type": "input_text", "text": "?"}, {"type": "input_image", "image_url": PNG}]}
     ]
     body = {"model": "scripted", "input": said}
-    async with caller(app_with(turns, vision_models=("scripted",))) as http:
+    async with caller(app_with(turns, vision=True)) as http:
         assert (await http.post("/v1/responses", json=body)).status_code == 200
     assert len(turns.submitted[0].images) == 1
     async with caller(app_with(turns)) as http:
@@ -378,7 +379,8 @@ async def test_the_responses_api_reads_images_too(turns: FakeTurns) -> None:
 
 
 async def test_the_models_list_says_who_reads_images() -> None:
-    app = app_with(FakeTurns(), models={"blind": "scripted", "eyes": "scripted"}, vision_models=("eyes",))
+    models = {"blind": "scripted", "eyes": "scripted"}
+    app = app_with(FakeTurns(), models=models, model_settings={"eyes": {"vision": True}})
     async with caller(app) as http:
         models = (await http.get("/v1/models")).json()["data"]
         one = (await http.get("/v1/models/eyes")).json()
@@ -422,11 +424,11 @@ def test_every_error_before_a_stream_speaks_the_language_of_the_chat(code: str) 
     assert not readable(ApiError(400, "details", code=code), asked, "en").startswith(happened)
 
 
-async def test_a_limit_is_told_in_words_a_user_can_act_on(turns: FakeTurns) -> None:
+async def test_a_limit_is_told_in_words_a_user_can_act_on(turns: FakeTurns, constants: Constants) -> None:
     turns.allowances.refusal = NoAllowance("rate", 4.2)
-    settings = {"api_keys": ("k",), "turns_per_minute": 1}
+    constants("api_client.web.identity.access", TURNS_PER_MINUTE=1)
     body = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]}
-    async with caller(app_with(turns, **settings), authorization="Bearer k") as http:
+    async with caller(app_with(turns, api_keys=("k",)), authorization="Bearer k") as http:
         page = await http.post("/v1/chat/completions", json=body, headers=PAGE)
         program = await http.post("/v1/chat/completions", json=body)
     assert (page.status_code, program.status_code) == (429, 429)

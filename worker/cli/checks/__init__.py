@@ -61,8 +61,6 @@ def examine() -> Iterator[Finding]:
             yield Finding("settings", "wrong", problem, "see `turns config` and docs/settings.md")
         return
     yield Finding("settings", "ok", f"helix-turns {build_identity()}, HELIX_ROOT is {settings.root}")
-    for warning in settings.warnings:
-        yield Finding("settings", "warning", warning, "take it out")
     yield from plugins()
     for entry, why in unmatched_budgets(settings).items():
         yield Finding("budgets", "wrong", f"HELIX_BUDGETS={entry!r} matches nobody: {why}", "correct the name")

@@ -136,7 +136,7 @@ def submits(settings: Settings) -> Iterator[Finding]:
         require_shards(settings)
         troubles = asked(settings, tried)
     except SettingsError as error:
-        yield Finding("shards", "wrong", error.problems[0], "see docs/settings.md, Deprecated")
+        yield Finding("shards", "wrong", error.problems[0], "see docs/settings.md")
         return
     except HelixError as error:
         yield Finding("submit", "wrong", f"the store takes no turn: {error}", "see `turns explain store_unavailable`")

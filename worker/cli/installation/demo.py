@@ -21,6 +21,7 @@ from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.events import Event
 from api_client.contract.settings import Settings
 from worker.cli.figures.stats import percent
+from worker.cli.installation.listening import Address
 from worker.cli.installation.scenes import SCENES, Result, Scene
 from worker.cli.installation.up import Installation, plan
 from worker.cli.output import json_option, number_of, safe, write_json, write_table
@@ -61,16 +62,13 @@ def demo(locale: str, as_json: bool) -> None:
         reap_seconds=0.3,
         shutdown_seconds=0.5,
         kill_grace_seconds=0.5,
-        worker_processes=1,  # the one that a scene kills
-        web_port=0,
-        flower_port=0,
         log_level="warning",
     )
     configure_logging(replace(settings, log_level="error"))  # the timeline shows everything
     logs = directory / "logs"
     logs.mkdir()
     try:
-        installation = plan(settings)
+        installation = plan(settings, Address(port=0), processes=1)  # the one that a scene kills
         with Supervisor(installation.programs, logs=logs) as supervisor:
             results = asyncio.run(_play(installation, supervisor, locale, as_json=as_json))
     except BaseException:

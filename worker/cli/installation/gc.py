@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -21,6 +21,7 @@ from worker.cli.output import json_option, write_json
 from worker.cli.store_access import whoami, with_client
 
 _MIB = 2**20
+_DAY = 86_400.0
 _DAYS = click.FloatRange(0, 10_000, min_open=True)
 _WHAT = {"session": "sessions", "attempt": "attempts", "gone": "left_over"}
 
@@ -31,37 +32,35 @@ _WHAT = {"session": "sessions", "attempt": "attempts", "gone": "left_over"}
 @click.option("--attempts", type=_DAYS, help="The same for attempts and their folders.")
 @click.option("--sessions", type=_DAYS, help="Delete session folders not written to for this many days; else never.")
 @json_option
-def gc(dry_run: bool, events: float, attempts: float, sessions: float, as_json: bool) -> None:
+def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: float | None, as_json: bool) -> None:
     """Delete what is older than it is to be kept: finished turns, events, attempts, session folders.
 
     Never touches a session with an unfinished or parked turn, nor dead letters. May be killed and repeated. Run it once
     a day, on one machine that sees HELIX_ROOT. Exit code 1 when a folder could not be removed.
     """
-    days = {"event": events, "attempt": attempts, "session": sessions}
-    given: dict[str, Any] = {f"{what}_retention_seconds": number * 86_400 for what, number in days.items() if number}
-    settings = replace(require_store(load()), **given)
+    settings = require_store(load())
+    whole = settings.retention_seconds
+    lives = {
+        "records": whole,
+        "events": events * _DAY if events else whole,
+        "attempts": attempts * _DAY if attempts else whole,
+        "sessions": (sessions or 0.0) * _DAY,
+    }
 
     async def store(client: TurnsClient) -> dict[str, int]:
         async with nullcontext() if dry_run else client.audit.noted("gc", by=whoami()):
-            return await clear(client.store, dry_run=dry_run)
+            return await clear(client.store, dry_run=dry_run, events=lives["events"], attempts=lives["attempts"])
 
     async def objects(client: TurnsClient) -> ClearedObjects:
-        kept = settings.session_retention_seconds
-        found = client.snapshots.objects
-        return await clear_objects(client.store, found, now=time.time(), session_seconds=kept, dry_run=dry_run)
+        found, of_sessions = client.snapshots.objects, lives["sessions"]
+        return await clear_objects(client.store, found, now=time.time(), session_seconds=of_sessions, dry_run=dry_run)
 
-    whole = settings.retention_seconds
     report: dict[str, Any] = {
         "dry_run": dry_run,
         "store": with_client(store, settings),
-        "folders": _folders(settings, dry_run),
+        "folders": _folders(settings, lives, dry_run),
         **({"objects": asdict(with_client(objects, settings))} if settings.files else {}),
-        "kept_seconds": {
-            "records": whole,
-            "events": min(settings.event_retention_seconds or whole, whole),
-            "attempts": min(settings.attempt_retention_seconds or whole, whole),
-            "sessions": settings.session_retention_seconds,
-        },
+        "kept_seconds": lives | {what: min(lives[what], whole) for what in ("events", "attempts")},
     }
     if as_json:
         write_json(report)
@@ -73,7 +72,7 @@ def gc(dry_run: bool, events: float, attempts: float, sessions: float, as_json: 
         raise click.exceptions.Exit(NO)
 
 
-def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
+def _folders(settings: Settings, lives: dict[str, float], dry_run: bool) -> dict[str, Any]:
     """Remove what is old enough, one folder after the other; the store is asked about each session.
 
     Raises:
@@ -89,11 +88,11 @@ def _folders(settings: Settings, dry_run: bool) -> dict[str, Any]:
         def live(session_id: str) -> bool:
             return runner.run(client.sessions.at_work(session_id))
 
-        now, attempts = time.time(), settings.attempt_retention_seconds or settings.retention_seconds
+        now, attempts = time.time(), lives["attempts"]
         of_sessions = old_folders(
             settings.sessions_dir,
             now=now,
-            session_seconds=settings.session_retention_seconds,
+            session_seconds=lives["sessions"],
             attempt_seconds=attempts,
             live=live,
         )

@@ -4,14 +4,32 @@ from __future__ import annotations
 
 import errno
 import socket
+from typing import NamedTuple
+
+import click
 
 from api_client.contract.errors import HelixError
+
+PORTS = click.IntRange(0, 65_535)
 
 
 class CannotStart(HelixError):
     """Something stands in the way; the message says what to do about it."""
 
     code = "cannot_start"
+
+
+class Address(NamedTuple):
+    """Where the relay listens."""
+
+    host: str = "127.0.0.1"
+    port: int = 8765
+
+    @property
+    def url(self) -> str:
+        """The relay's address for a client on this machine."""
+        host = "127.0.0.1" if self.host in {"", "0.0.0.0", "::"} else self.host  # noqa: S104 - not bound here
+        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
 
 def free_port(host: str, port: int) -> int:

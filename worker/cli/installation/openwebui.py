@@ -15,6 +15,7 @@ import yaml
 
 from api_client.contract.settings import Settings, load, running
 from worker.cli.checks.finding import report
+from worker.cli.installation.listening import Address
 from worker.cli.installation.openwebui_check import RelayAddress, examine
 from worker.cli.output import json_option
 
@@ -106,18 +107,11 @@ def with_version(url: str) -> str:
 
 
 def address(settings: Settings) -> str:
-    """The relay's address for a client on this machine; that of a running `turns up`, if we ask its store.
-
-    Raises:
-        UsageError: it is not known before the relay runs.
-    """
+    """The relay's address for a client on this machine: that of a running `turns up`, if we ask its store."""
     installation = running(settings.root)
     if "web_url" in installation and installation.get("redis_url") == settings.store_url:
         return f"{installation['web_url']}/v1"
-    if not settings.web_port:
-        raise click.UsageError("the relay takes any free port: say where the relay is with --url")
-    host = "127.0.0.1" if settings.web_host in {"", "0.0.0.0", "::"} else settings.web_host  # noqa: S104 - not bound here
-    return f"http://{f'[{host}]' if ':' in host else host}:{settings.web_port}/v1"
+    return f"{Address().url}/v1"
 
 
 def first_key(settings: Settings) -> str:
@@ -196,7 +190,7 @@ def model_entry(model: str, settings: Settings) -> dict[str, Any]:
 
     Its capabilities replace those the relay sends, so they repeat that no built-in tools are wanted.
     """
-    locale, vision = settings.locale, model in settings.vision_models
+    locale, vision = settings.locale, settings.of_model(model).vision
     prompts = [{"title": [one, two], "content": f"{one}: "} for one, two in _PROMPTS.get(locale, _PROMPTS["en"])]
     return {
         "id": model,

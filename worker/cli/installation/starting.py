@@ -25,12 +25,6 @@ _PAUSE_SECONDS = 0.3
 _FOR_GOOD = {"NOAUTH", "WRONGPASS"}
 
 
-def warn(settings: Settings) -> None:
-    """Tell on standard error what the settings say that sets nothing any more."""
-    for each in settings.warnings:
-        click.echo(f"turns: warning: {each}", err=True)
-
-
 def require_store_of(settings: Settings, stopping: threading.Event | None = None) -> None:
     """Wait for store and broker, then refuse to work with another number of shards than the store's.
 

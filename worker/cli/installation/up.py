@@ -26,10 +26,9 @@ from api_client.tracing.switch import endpoint, why_off
 from worker.cli.checks.machine import validators
 from worker.cli.checks.models import problems
 from worker.cli.config import spell
-from worker.cli.installation.listening import CannotStart, free_port
-from worker.cli.installation.starting import require_store_of, store_named, warn
+from worker.cli.installation.listening import PORTS, Address, CannotStart, free_port
+from worker.cli.installation.starting import require_store_of, store_named
 from worker.cli.installation.stopping import say_what_it_waits_for
-from worker.cli.installation.web import listening
 from worker.cli.installation.worker import capacity
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
@@ -40,6 +39,8 @@ from worker.processes.restore_mark import require_whole
 from worker.processes.supervisor import Supervisor
 from worker.runners.claude.cli_program import missing_programs
 
+_FLOWER_PORT = 5555
+
 
 @dataclass(frozen=True)
 class Installation:
@@ -48,6 +49,9 @@ class Installation:
     settings: Settings
     programs: list[Program]
     broker: str
+    relay: Address
+    worker: str
+    flower_url: str = ""
     flower_password: str = ""
 
     @property
@@ -58,27 +62,29 @@ class Installation:
     @property
     def addresses(self) -> dict[str, object]:
         """Return what run.json and ``--json`` say."""
-        host = "127.0.0.1" if self.settings.web_host == "0.0.0.0" else self.settings.web_host  # noqa: S104
         found: dict[str, object] = {
             "redis_url": self.settings.store_url,
-            "web_url": f"http://{host}:{self.settings.web_port}",
+            "web_url": self.relay.url,
             "pid": os.getpid(),
             "models": spell(self.settings.models),
             "settings": shared(self.settings, os.environ),
         }
         if self.keyless:
             found["operator_token_file"] = str(self.settings.token_path)
-        if self.flower_password:
-            found["flower_url"] = f"http://127.0.0.1:{self.settings.flower_port}"
+        if self.flower_url:
+            found["flower_url"] = self.flower_url
         return found
 
 
 @click.command()
 @click.option("--verbose", "-v", is_flag=True, help="Pass the processes' logs through, instead of into files.")
-@click.option("--host", help="Address the relay listens on; 127.0.0.1 if none.")
-@click.option("--port", type=click.IntRange(0, 65_535), help="Port the relay listens on; 8765 if none, 0: a free one.")
+@click.option("--host", default=Address().host, show_default=True, help="Address the relay listens on.")
+@click.option(
+    "--port", type=PORTS, default=Address().port, show_default=True, help="Port the relay listens on; 0: a free one."
+)
+@click.option("--no-flower", is_flag=True, help="Start no Flower.")
 @json_option
-def up(verbose: bool, host: str | None, port: int | None, as_json: bool) -> None:
+def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> None:
     """Start broker, worker, relay and Flower, print their addresses, and stay until Ctrl-C.
 
     The broker is embedded unless REDIS_URL (or HELIX_BROKER_URL and HELIX_STORE_URL) names one. A process that dies is
@@ -91,12 +97,10 @@ def up(verbose: bool, host: str | None, port: int | None, as_json: bool) -> None
         require_whole(settings.root)
         (state / RUN_FILE).unlink(missing_ok=True)  # of one that was killed: its broker is gone
         require_models(settings := load())
-        settings = listening(settings, host, port)
-        warn(settings)
         named = bool(settings.store_url and settings.broker_url)
         if named:  # before the ports: who cannot use the store has nothing to listen for
             require_store_of(settings)
-        installation = plan(settings)
+        installation = plan(settings, Address(host, port), flower=not no_flower)
         configure_logging(installation.settings)
         if installation.keyless:
             make_token(installation.settings.token_path)
@@ -128,8 +132,8 @@ def require_models(settings: Settings) -> None:
         raise SettingsError([f"{problem}; `turns doctor` says what to do" for problem in found])
 
 
-def plan(settings: Settings) -> Installation:
-    """Decide what is started: broker if none is set, the worker, the relay; Flower and traces where they are wanted.
+def plan(settings: Settings, relay: Address, processes: int | None = None, *, flower: bool = False) -> Installation:
+    """Decide which programs start: broker if none is set, the processes of a worker, the relay, Flower, traces.
 
     Raises:
         BrokerError: no broker is set and none can be started. CannotStart: a port is taken. SettingsError: a policy
@@ -143,22 +147,22 @@ def plan(settings: Settings) -> Installation:
         started.append(broker.program())
         address = f"Valkey {broker.server.version} ({broker.server.source})  {broker.url}"
     Policies(settings).check()
-    settings = replace(settings, web_port=free_port(settings.web_host, settings.web_port))
-    started += [*programs.workers(settings), programs.web(settings)]
-    password = ""
-    if settings.flower_port and importlib.util.find_spec("flower"):
-        settings = replace(settings, flower_port=_flower_port(settings))
-        password = secrets.token_urlsafe(12)
-        started.append(programs.flower(settings, password))
+    relay = relay._replace(port=free_port(*relay))
+    started += [*programs.workers(settings, processes), programs.web(settings, *relay)]
+    flower_url = password = ""
+    if flower and importlib.util.find_spec("flower"):
+        flower_port, password = _flower_port(), secrets.token_urlsafe(12)
+        flower_url = f"http://127.0.0.1:{flower_port}"
+        started.append(programs.flower(settings, flower_port, password))
     if endpoint(os.environ) and not why_off(os.environ):
         started.append(programs.traces(settings))
-    return Installation(settings, started, address, password)
+    return Installation(settings, started, address, relay, capacity(settings, processes), flower_url, password)
 
 
-def _flower_port(settings: Settings) -> int:
+def _flower_port() -> int:
     """Flower's own port; a free one where that is taken, as on a machine with two installations."""
     try:
-        return free_port("127.0.0.1", settings.flower_port)
+        return free_port("127.0.0.1", _FLOWER_PORT)
     except CannotStart:
         return free_port("127.0.0.1", 0)
 
@@ -202,7 +206,7 @@ def _announce(installation: Installation, state: Path, as_json: bool) -> None:
         return
     settings = installation.settings
     click.echo(f"  broker  {installation.broker}")
-    click.echo(f"  worker  {capacity(settings)}")
+    click.echo(f"  worker  {installation.worker}")
     click.echo(f"  web     {addresses['web_url']}/v1   models: {', '.join(settings.models)}")
     if installation.keyless:
         click.echo(f"  operator  {addresses['web_url']}/sign-in   the token is in {settings.token_path}")

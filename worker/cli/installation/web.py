@@ -7,26 +7,16 @@ from functools import partial
 
 import click
 
-from api_client.contract.settings import Settings, load, require_store
-from worker.cli.installation.listening import CannotStart, free_port
-from worker.cli.installation.starting import warn
-
-
-def listening(settings: Settings, host: str | None, port: int | None) -> Settings:
-    """The settings of a relay that listens where the options say."""
-    return replace(
-        settings,
-        web_host=settings.web_host if host is None else host,
-        web_port=settings.web_port if port is None else port,
-    )
+from api_client.contract.settings import load, require_store
+from worker.cli.installation.listening import PORTS, Address, CannotStart, free_port
 
 
 @click.command()
-@click.option("--host", help="Address to listen on; 127.0.0.1 if none.")
-@click.option("--port", type=click.IntRange(0, 65_535), help="Port to listen on; 8765 if none.")
-def web(host: str | None, port: int | None) -> None:
+@click.option("--host", default=Address().host, show_default=True, help="Address to listen on.")
+@click.option("--port", type=PORTS, default=Address().port, show_default=True, help="Port to listen on.")
+def web(host: str, port: int) -> None:
     """Run the OpenAI-compatible relay in the foreground."""
-    settings = listening(require_store(load()), host, port)
+    settings = require_store(load())
     from api_client.store.shards import require_shards
     from api_client.web.app import serve
     from worker.cli.turns.bundle import packed
@@ -35,12 +25,11 @@ def web(host: str | None, port: int | None) -> None:
 
     configure_logging(settings)
     require_whole(settings.root)
-    warn(settings)
     try:
-        free_port(settings.web_host, settings.web_port)
+        free_port(host, port)
     except CannotStart:
         configure_logging(replace(settings, log_level="error"))  # one line says why it does not start
         require_shards(settings)
         raise
     require_shards(settings)
-    serve(settings, partial(packed, settings))
+    serve(settings, host, port, partial(packed, settings))

@@ -6,25 +6,24 @@ import contextlib
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import click
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load, require_store
-from worker.cli.installation.starting import copied, require_store_of, store_named, warn
+from worker.cli.installation.starting import copied, require_store_of, store_named
 from worker.cli.output import number_of
 from worker.processes import lean, programs
 from worker.runners.claude.cli_program import missing_programs
 
 
-def capacity(settings: Settings) -> str:
-    """Return what a worker with these settings can do at once."""
-    shares = programs.shares(settings)
+def capacity(settings: Settings, processes: int | None = None) -> str:
+    """Return what a worker with these settings, in this many processes, can do at once."""
+    shares = programs.shares(settings, processes)
     runs, checks = sum(share.run_slots for share in shares), sum(share.check_slots for share in shares)
-    processes = "1 process" if len(shares) == 1 else f"{len(shares)} processes"
-    return f"{number_of(runs, 'agent')} and {number_of(checks, 'judge')} at once, in {processes}"
+    shown = "1 process" if len(shares) == 1 else f"{len(shares)} processes"
+    return f"{number_of(runs, 'agent')} and {number_of(checks, 'judge')} at once, in {shown}"
 
 
 @click.command()
@@ -41,19 +40,16 @@ def worker(processes: int | None, foreground: bool) -> None:
     from worker.processes.restore_mark import require_whole
 
     require_whole(settings.root)
-    warn(settings)
     if settings.budgets:  # else nothing of the store's client is loaded into this process
         from api_client.api_keys import require_budgets
 
         require_budgets(settings)
     if missing := missing_programs(settings):
         raise SettingsError(missing)
-    if processes:
-        settings = replace(settings, worker_processes=processes)
     state = programs.state_dir(settings)
     if foreground:
         require_store_of(settings)
-        command = programs.worker_command(settings, 1)
+        command = programs.worker_command(settings.run_slots, 1)
         os.chdir(state)
         os.execve(command[0], command, programs.environ_of(settings))  # noqa: S606 - no shell is meant
 
@@ -77,11 +73,11 @@ def worker(processes: int | None, foreground: bool) -> None:
                 Path(ready).touch()
 
     configure_logging(settings)
-    started = programs.workers(settings)
+    started = programs.workers(settings, processes)
     try:
         with store_named(settings):
             Supervisor(started, show=show, on_exit=programs.noting_exits(settings)).run(
-                lambda: click.echo(f"worker ready: {capacity(settings)}"),
+                lambda: click.echo(f"worker ready: {capacity(settings, processes)}"),
                 say_what_it_waits_for,
                 meanwhile=look_at_the_store,
             )

@@ -46,9 +46,9 @@ def _peer(name: str, label: str, *worker: str, waiting: tuple[str, ...] = (), **
 
 
 def _ours(name: str, label: str, *, folder: bool = False, follows: bool = False) -> Row:
-    worker = ("-P", "-c", "from worker.cli import main; main(['worker'])")
+    worker = ("-P", "-c", "from worker.cli import main; main(['worker', '--processes', '1'])")
     client = ("-m", "tests.lab.bench.turns.our_client")
-    waiting = {"HELIX_RUN_SLOTS": str(WAITING), "HELIX_WORKER_PROCESSES": "1"}
+    waiting = {"HELIX_RUN_SLOTS": str(WAITING)}
     return Row(
         name=name, label=label, worker=worker, client=client, ours=True, folder=folder, follows=follows, more=waiting
     )
