@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.test_forwarder import BODY, Service, ask, at, outbound
 from tests.support import alive, wait_for
-from worker.runners.guard import doors, witness
+from worker.runners.guard import call_record, doors
 
 #: A worker that opens a door, says where, and does as it is asked: ``stop`` freezes it.
 WORKER = """
@@ -85,7 +85,7 @@ def test_the_doors_end_with_their_worker_and_not_before(
         wait_for(lambda: not alive(pid))
     with pytest.raises(OSError, match="refused"):
         at(address)
-    noted = witness.read(tmp_path / "calls")
+    noted = call_record.read(tmp_path / "calls")
     assert noted is not None
     assert [call.status for call in noted.calls] == [200]
 

@@ -20,9 +20,9 @@ import pytest
 
 from tests.support import certificate, wait_for
 from worker.runners.guard import forwarder
+from worker.runners.guard.call_record import Record
 from worker.runners.guard.forwarder import MAX_CONNECTIONS, Forwarder
 from worker.runners.guard.outbound import MAX_HEAD, Outbound, Upstream
-from worker.runners.guard.witness import Record
 
 KEY = "sk-the-real-key"
 OURS = {b"x-api-key": KEY, b"authorization": ""}

@@ -12,10 +12,10 @@ import pytest
 
 from tests.integration.test_forwarder import At
 from tests.support import wait_for
-from worker.runners.guard import witness
+from worker.runners.guard import call_record
+from worker.runners.guard.call_record import Record, adopted, path_of
 from worker.runners.guard.forwarder import Forwarder
 from worker.runners.guard.outbound import Outbound, Upstream
-from worker.runners.guard.witness import Record, adopted, path_of
 from worker.runners.pricing import Tokens, charged
 
 PRICES = {"input": 1.0, "output": 5.0, "cache_read": 0.1, "dear": {"input": 10.0, "output": 50.0}}
@@ -200,7 +200,7 @@ def table() -> Iterator[None]:
 
 @pytest.fixture
 def provider(monkeypatch: pytest.MonkeyPatch) -> Iterator[Provider]:
-    monkeypatch.setattr(witness, "MOST_CALLS", 50)
+    monkeypatch.setattr(call_record, "MOST_CALLS", 50)
     made = Provider()
     yield made
     made.over.set()

@@ -1,6 +1,6 @@
 """The meaning of a service's errors, over HTTP or in an answer. Standard library only: our small agents import it.
 
-The services' words are in ``service_errors.toml``, those for the end of an answer in ``guard/witness.toml``.
+The services' words are in ``service_errors.toml``, those for the end of an answer in ``answer_ends.toml``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PASSING = frozenset({408, 409, 425, 429})
 _WORDS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 SPENT, TOO_LONG, FILTERED = (re.compile("|".join(_WORDS[name]), re.IGNORECASE) for name in ("spent", "long", "filter"))
 _STATUS_OF = {word: int(status) for status, words in _WORDS["status"].items() for word in words}
-END_WORDS = tomllib.loads(Path(__file__).parent.joinpath("guard", "witness.toml").read_text("utf-8"))
+END_WORDS = tomllib.loads(Path(__file__).with_name("answer_ends.toml").read_text("utf-8"))
 #: Fields with a status or a word for one, fields with errors inside an error, and how deep those are looked for.
 _CODES = ("code", "status", "status_code", "http_status", "type")
 _INSIDE, _DEEPEST = ("error", "errors", "details", "metadata", "headers", "raw"), 5

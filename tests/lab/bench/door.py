@@ -21,9 +21,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.support import certificate
+from worker.runners.guard.call_record import Record
 from worker.runners.guard.forwarder import Forwarder
 from worker.runners.guard.outbound import Outbound, Upstream
-from worker.runners.guard.witness import Record
 
 #: Of 250 bytes each: 100 kB.
 _EVENTS = 400

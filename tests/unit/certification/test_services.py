@@ -9,7 +9,7 @@ import pytest
 
 from worker.plugins.certification.services import LAST_WORDS, PART, QUESTION, SUB_QUESTION, Service, StubReply
 from worker.plugins.certification.trial import SITUATIONS
-from worker.runners.guard.witness import Record
+from worker.runners.guard.call_record import Record
 from worker.runners.witnessed import Call
 
 _PATHS = {

@@ -13,7 +13,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
 
-from worker.runners.guard.witness import api_of
+from worker.runners.guard.provider_reports import api_of
 from worker.runners.witnessed import Api
 
 #: The end of every whole answer: a text without it is not whole.

@@ -28,7 +28,7 @@ from worker.runners.claude.cli_sessions import Base
 from worker.runners.claude.cli_stream import ClaudeStream
 from worker.runners.claude.cli_transcript import NotReadable, content_of, recorded
 from worker.runners.claude.command import before, instructions
-from worker.runners.guard import marks, witness
+from worker.runners.guard import call_record, marks
 from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.box import Level
 from worker.runners.guard.launch import ended_before
@@ -246,7 +246,7 @@ class ProcessFiles:
             shutil.copyfile(mark, order.directory / "marks" / mark.name)
         if order.recorded:  # what its process leaves may be gone before the store has the result
             with contextlib.suppress(FileNotFoundError):
-                shutil.copyfile(witness.path_of(self.work), witness.path_of(order.directory))
+                shutil.copyfile(call_record.path_of(self.work), call_record.path_of(order.directory))
 
 
 def prompt_of(order: Order, base: Base) -> bytes:
@@ -283,7 +283,7 @@ def adopted(order: Order, files: ProcessFiles, found: FinishedRun, prices: Price
     with contextlib.suppress(FileNotFoundError):  # its worker moved them, and removed what was left
         files.hand_over(order)
     ending = ended_before(found) if found.facts else Ending(exit=Exit(), bytes=len(found.output), box=files.level)
-    seen = witness.adopted(files.work, files.calls) or witness.adopted(order.directory, files.calls)
+    seen = call_record.adopted(files.work, files.calls) or call_record.adopted(order.directory, files.calls)
     ending = replace(ending, witnessed=seen)
     well = ending.exit.code == 0 and not ending.exit.cause
     judged_before = cli_sessions.kept_of(order).is_file()

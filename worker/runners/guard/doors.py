@@ -20,7 +20,7 @@ from typing import Any, cast
 
 import structlog
 
-from worker.runners.guard import witness
+from worker.runners.guard import call_record
 from worker.runners.guard.outbound import Outbound
 from worker.runners.guard.processes import SOURCE_ROOT
 from worker.runners.witnessed import Call, CallEnd, ObservedCalls
@@ -111,7 +111,7 @@ class Door:
         try:
             found = self._doors.ask("seen", self._number, since)
         except OSError:
-            noted = witness.read(self._calls, since) if self._calls else None
+            noted = call_record.read(self._calls, since) if self._calls else None
             return noted or ObservedCalls(calls=(_UNKNOWN,))
         return cast("ObservedCalls", found)
 

@@ -29,10 +29,12 @@ from typing import Any, TypeVar
 
 import h11
 
+from worker.runners.guard.answer_framing import AnswerFraming
 from worker.runners.guard.byte_stream import Stream
+from worker.runners.guard.call_listener import CallListener
+from worker.runners.guard.call_record import Record
 from worker.runners.guard.model_requests import MAX_BODY, CallNotAllowed, check_request
 from worker.runners.guard.outbound import MAX_HEAD, Outbound, RequestRefused, Upstream
-from worker.runners.guard.witness import AnswerFraming, CallListener, Record
 
 #: Connections of one run at a time; one more is closed at once.
 MAX_CONNECTIONS = 32

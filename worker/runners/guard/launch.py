@@ -13,7 +13,7 @@ from pathlib import Path
 from api_client.contract.failpoints import reach
 from worker.files.recording import FinishedRun
 from worker.runners.base import AgentEvent, Emit, Order, Stop
-from worker.runners.guard import box, doors, witness
+from worker.runners.guard import box, call_record, doors
 from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.box import Bind, BoxError, Level
 from worker.runners.guard.doors import Door
@@ -163,7 +163,7 @@ def begin(
     """
     try:
         level = box.level(launch.box, wanted=launch.wanted)
-        path = witness.path_of(order.directory) if order.recorded or noted else None
+        path = call_record.path_of(order.directory) if order.recorded or noted else None
         if stage := _staged.get():
             launch = _on_stage(launch, stage)
         launch, door = _within(launch, order, level, held, path)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from worker.runners.guard.witness import api_of, model_in
+from worker.runners.guard.provider_reports import api_of, model_in
 from worker.runners.pricing import is_named
 
 #: Largest body, in bytes: all images that a turn may have. No provider takes a larger one.

@@ -17,7 +17,7 @@ from api_client.contract.completion import Verdict
 from api_client.contract.settings import Settings, load
 from worker.files import recording
 from worker.runners.base import AgentEvent, Emit, Order, RunResult, Stop
-from worker.runners.guard import processes, witness
+from worker.runners.guard import call_record, processes
 from worker.runners.guard.agent_process import Exit
 from worker.runners.guard.launch import Begun, Launch, begin, ended_before
 from worker.runners.guard.processes import Processes
@@ -118,7 +118,7 @@ class ProcessRunner:
             for line in found.output.removesuffix(b"\n").split(b"\n"):
                 if self.blank_lines or line.strip():
                     reading.take_line(line)
-            ending = replace(ended_before(found), witnessed=witness.adopted(order.directory))
+            ending = replace(ended_before(found), witnessed=call_record.adopted(order.directory))
             return reading.conclude(ending, lambda _: None)
 
         result = self._taken_over(order, concluded)

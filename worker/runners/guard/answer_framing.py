@@ -1,0 +1,72 @@
+"""Where an answer's body ends in what its connection brings (RFC 9112, 6 and 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+#: Longest line with a chunk's size, in bytes.
+_LONGEST_SIZE = 16_384
+
+
+class BrokenFraming(ConnectionError):
+    """An answer's framing cannot be read."""
+
+
+class AnswerFraming:
+    """The framing of one answer."""
+
+    def __init__(self, headers: Mapping[bytes, bytes], *, bodyless: bool) -> None:
+        self._chunked = headers.get(b"transfer-encoding", b"").lower().endswith(b"chunked")
+        length = headers.get(b"content-length")
+        #: Bytes still to come of the body, or of its present chunk; None: until the connection ends.
+        self._left: int | None = 0 if self._chunked or bodyless else int(length) if length else None
+        self._rest, self._trailers = b"", False
+        self.over = bodyless or (self._left == 0 and not self._chunked)
+        #: Something came behind the end.
+        self.surplus = False
+
+    @property
+    def until_closed(self) -> bool:
+        """Return whether only the end of the connection ends it."""
+        return self._left is None
+
+    def take(self, raw: bytes) -> bytes:
+        """Return what of the body is in a piece. Raises ``BrokenFraming``: it is not framed as its head said."""
+        if self._chunked:
+            return b"".join(self._chunks(raw))
+        if self._left is None:
+            return raw
+        self.surplus = len(raw) > self._left
+        piece = raw[: self._left]
+        self._left -= len(piece)
+        self.over = not self._left
+        return piece
+
+    def _chunks(self, raw: bytes) -> Iterable[bytes]:
+        data, at = self._rest + raw, 0
+        self._rest = b""
+        while not self.over and at < len(data):
+            if self._left:
+                piece = data[at : at + self._left]
+                self._left -= len(piece)
+                at += len(piece)
+                yield piece
+                continue
+            end = data.find(b"\n", at)
+            if end < 0:
+                self._rest = data[at:]
+                if len(self._rest) > _LONGEST_SIZE:
+                    raise BrokenFraming("a chunk's size is too long")
+                return
+            line, at = data[at:end].strip(), end + 1
+            if self._trailers:
+                self.over = not line
+            elif line:
+                try:
+                    self._left = int(line.partition(b";")[0], 16)
+                except ValueError:
+                    self._left = -1
+                if self._left < 0:
+                    raise BrokenFraming("a chunk has no size")
+                self._trailers = not self._left
+        self.surplus = at < len(data)
