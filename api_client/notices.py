@@ -55,12 +55,12 @@ class Notices:
         names = [self._keys.notices_said, self._keys.notices, self._keys.notices_due]
         return bool(await self._store.ask(self._put(keys=names, args=args)))
 
-    async def new_turns(self, shard: int, *, parked: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
-        """Yield the turns of a shard that ended, or were parked, since this was last asked: id, fields of the record.
+    async def new_turns(self, *, parked: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
+        """Yield the turns that ended, or were parked, since this was last asked: id, fields of the record.
 
         The time moves on after the caller took them. The first time nothing is yielded, and the time is noted.
         """
-        ask, redis, keys = self._store.ask, self._store.redis, Keys(self._store.namespace, shard)
+        ask, redis, keys = self._store.ask, self._store.redis, self._keys
         listed = keys.inbox if parked else keys.finished
         looked, life = keys.notices_looked(listed), int(self._store.settings.retention_seconds)
         now = await self._store.clock_ms()

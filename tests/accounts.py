@@ -16,16 +16,15 @@ def disagreements(settings: Settings) -> dict[str, tuple[int, int]]:
     told: Counter[str] = Counter()
     stored: Counter[str] = Counter()
     with redis.Redis.from_url(settings.redis_url) as store:
-        for shard in range(settings.shards):
-            keys = Keys(settings.namespace, shard)
-            stored.update(records.counters(store, keys))
-            for key in store.scan_iter(f"{keys.turn('t')}*:log", count=1000):
-                turn_id = key.decode().rsplit(":", 2)[1]
-                record = records.record(store, keys, turn_id)
-                if not record:
-                    return {}  # the test took a record away: nobody can say what belongs to it
-                log = [event.to_dict() for _, fields in store.xrange(key) for event in Event.decode_entry(fields[b"e"])]
-                told.update(folded(record, log))
+        keys = Keys(settings.namespace)
+        stored.update(records.counters(store, keys))
+        for key in store.scan_iter(keys.log("*"), count=1000):
+            turn_id = key.decode().rsplit(":", 2)[1]
+            record = records.record(store, keys, turn_id)
+            if not record:
+                return {}  # the test took a record away: nobody can say what belongs to it
+            log = [event.to_dict() for _, fields in store.xrange(key) for event in Event.decode_entry(fields[b"e"])]
+            told.update(folded(record, log))
     return {
         name: (stored[name], told[name])
         for name in told | stored

@@ -67,7 +67,7 @@ class Past:
 
     def _copy(self, turn_id: str, *, shift_ms: int) -> str:
         self._number += 1
-        copy = f"t0-{random.Random(self._number).getrandbits(128):032x}"
+        copy = f"turn-{random.Random(self._number).getrandbits(128):032x}"
         pipe = self._store.pipeline(transaction=False)
         for name in ("turn", "log", "attempts", "texts"):
             pipe.copy(getattr(self._keys, name)(turn_id), getattr(self._keys, name)(copy))

@@ -11,7 +11,7 @@ from api_client.contract.keys import Keys
 
 
 def counters(store: redis.Redis, keys: Keys) -> Counter[str]:
-    """The counters of a shard since the beginning, those that no reaper has folded yet included."""
+    """The counters since the beginning, those that no reaper has folded yet included."""
     pipe = store.pipeline(transaction=True)
     pipe.hgetall(keys.totals)
     pipe.lrange(keys.pending, 0, -1)

@@ -22,7 +22,7 @@ _TESTS = (
     "tests/integration/lua",
     *(
         f"tests/integration/test_{name}.py"
-        for name in ("engine", "from_nothing", "golden_records", "main_path", "shards", "backup")
+        for name in ("engine", "from_nothing", "golden_records", "main_path", "backup")
     ),
 )
 #: The version of Debian that a server comes from, and its package there; Debian's releases, as its archive names them.
@@ -30,7 +30,7 @@ _OF_DEBIAN = {"redis-7": ("bookworm", "redis"), "redis-8": ("trixie", "redis"), 
 _OF_WHEEL = {"valkey-9.0": "9.0.0"}
 #: The wheel's server as a cluster. What makes stores of its own, or looks for queues in the store, is left out.
 _CLUSTER = "cluster"
-_OF_ONE_SERVER = ("test_backup.py", "test_shards.py", "test_backlog.py", "test_line.py")
+_OF_ONE_SERVER = ("test_backup.py", "test_backlog.py", "test_line.py")
 _STARTER = """#!/bin/sh
 # exec keeps the process id; the program's own libraries go with it, whatever the machine's are.
 exec "{loader}" --library-path "{root}/usr/lib/x86_64-linux-gnu:{root}/lib/x86_64-linux-gnu" \\

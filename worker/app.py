@@ -16,7 +16,7 @@ from api_client.contract.errors import SettingsError
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.tasks import ALL_QUEUES, RUN_QUEUE
 from api_client.store.connection import OneConnection
-from api_client.store.shards import require_shards
+from api_client.store.half_restored import refuse_half_restored
 from worker.flow_guard import FlowGuard
 from worker.logs import configure_logging
 from worker.notices.notifier import Notifier
@@ -55,7 +55,7 @@ def settings_of_process() -> Settings:
     settings = require_store(load())
     configure_logging(settings)
     try:
-        require_shards(settings)
+        refuse_half_restored(settings)
     except SettingsError as error:
         sys.exit(REFUSED if os.environ.get(SUPERVISED) else f"turns: {error}")
     return settings

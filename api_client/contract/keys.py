@@ -1,7 +1,7 @@
 """Every key helix-turns writes, named in one place.
 
-All keys of one shard carry the same hash tag ``{n}``, so each Lua command's keys share a slot and
-sharding by session stays possible. Scripts touch only the keys they are given.
+All keys of an installation carry its namespace as their hash tag, so they share one slot of a Redis Cluster, and one
+Lua command may change any of them. Scripts touch only the keys they are given.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from api_client.contract.turn import shard_of
+from api_client.contract.turn import check_turn_id
 
 #: Field of the installation's hash: when `turns gc` last ended, in seconds since the epoch.
 GC_AT = "gc_at"
@@ -22,12 +22,12 @@ BUCKETS = {"minute": 60, "hour": 3_600, "day": 86_400}
 
 
 def _named(name: str) -> cached_property[str]:
-    """One key of each shard, by its name."""
+    """Declare one key, by its name."""
     return cached_property(lambda keys: f"{keys.prefix}{name}")
 
 
 def _each(before: str, after: str = "", *, hashed: bool = False) -> cached_property[Callable[..., str]]:
-    """One key of each shard for each of something, by its name; ``hashed`` where a name may be anything."""
+    """Declare one key for each of something, by its name; ``hashed`` where a name may be anything."""
 
     def made(keys: Keys) -> Callable[..., str]:
         def key(*names: str) -> str:
@@ -41,14 +41,13 @@ def _each(before: str, after: str = "", *, hashed: bool = False) -> cached_prope
 
 @dataclass(frozen=True)
 class Keys:
-    """The key names of one shard under one namespace."""
+    """The key names of one installation."""
 
     namespace: str
-    shard: int = 0
     prefix: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prefix", f"{self.namespace}:{{{self.shard}}}:")
+        object.__setattr__(self, "prefix", f"{self.namespace}:{{{self.namespace}}}:")
 
     #: Hash: the turn's record.
     turn = _each("turn:")
@@ -70,8 +69,6 @@ class Keys:
     files = _named("files")
     #: String: the turn an idempotency key represents, and the hash of its body.
     idempotency = _each("idempotency:", hashed=True)
-    #: String: as ``idempotency``, in a shard that follows from the key (``api_client.turns.submitter``).
-    reserved = _each("reserved:", hashed=True)
     #: String: the turn that answers a question, until its asker has it (``relay_state.open_questions``).
     asked = _each("asked:", hashed=True)
     #: String: when the owner may again submit as many turns at once as its limit says, in milliseconds.
@@ -86,7 +83,7 @@ class Keys:
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
         return f"{self.prefix}browser:{digest}"
 
-    #: String: signs the relay's links (``api_client.relay_state.SignedLinks``); of the first shard only.
+    #: String: signs the relay's links (``api_client.relay_state.SignedLinks``).
     link_key = _named("links:key")
     #: Hash: what Open WebUI was last seen to send (``api_client.relay_state``).
     openwebui_seen = _named("openwebui")
@@ -108,54 +105,54 @@ class Keys:
     at_work = _named("line:at_work")
     #: String: a worker that knows the line lives; for an hour.
     line_known = _named("line:known")
-    #: Hash: which worker claimed a probe, by queue; lives a minute. Of the first shard only.
+    #: Hash: which worker claimed a probe, by queue; lives a minute.
     probe = _each("probe:")
-    #: String: says that the store takes writes; lives a minute. Of the first shard only.
+    #: String: says that the store takes writes; lives a minute.
     written = _named("written")
-    #: Hash: each worker process's last report on itself (JSON), by its name; of the first shard only.
+    #: Hash: each worker process's last report on itself (JSON), by its name.
     workers = _named("workers")
     #: Channel: a worker process listens to it while the store takes no report; ``sign`` is when, ``:``, name.
     alive = _each("alive:")
-    #: Hash: the last report (JSON) of worker processes that ended in peace, for a day; first shard only.
+    #: Hash: the last report (JSON) of worker processes that ended in peace, for a day.
     ended_workers = _named("workers:ended")
-    #: Hash: what each worker process is ordered to do (``WorkerOrder``), by its name; of the first shard only.
+    #: Hash: what each worker process is ordered to do (``WorkerOrder``), by its name.
     orders = _named("orders")
-    #: Stream: how processes of workers ended (``ProcessExit``); lives a month. Of the first shard only.
+    #: Stream: how processes of workers ended (``ProcessExit``); lives a month.
     exits = _named("exits")
-    #: Hash: when a reaper last looked, and since when they look without a pause; of the first shard only.
+    #: Hash: when a reaper last looked, and since when they look without a pause.
     reapers = _named("reapers")
-    #: Hash: notices that are to be sent or were given up, by id (``worker.notices``); of the first shard only.
+    #: Hash: notices that are to be sent or were given up, by id (``worker.notices``).
     notices = _named("notices")
-    #: Sorted set: when each of them is to be tried, in milliseconds; of the first shard only.
+    #: Sorted set: when each of them is to be tried, in milliseconds.
     notices_due = _named("notices:due")
-    #: Sorted set: those that were given up, by when; of the first shard only.
+    #: Sorted set: those that were given up, by when.
     notices_dead = _named("notices:dead")
-    #: Sorted set: every notice that was put, by when, so that none is put twice; of the first shard only.
+    #: Sorted set: every notice that was put, by when, so that none is put twice.
     notices_said = _named("notices:said")
-    #: String: the process that sends notices now; lives a minute. Of the first shard only.
+    #: String: the process that sends notices now; lives a minute.
     notices_sender = _named("notices:sender")
 
     def notices_looked(self, listed: str) -> str:
         """String: turns before this time in a list (``finished``, ``inbox``) were looked at, in milliseconds."""
         return f"{self.prefix}notices:looked:{listed.rpartition(':')[2]}"
 
-    #: String: a relay has just looked at this (``state``, ``stuck``); of the first shard only.
+    #: String: a relay has just looked at this (``state``, ``stuck``).
     notices_watched = _each("notices:watched:")
-    #: Hash: what must never change, such as the number of shards; of the first shard only.
+    #: Hash: facts of the installation, such as ``GC_AT``.
     installation = _named("installation")
-    #: Hash: policies by their hash (JSON), for the workers; of the first shard only.
+    #: Hash: policies by their hash (JSON), for the workers.
     policies = _named("policies")
-    #: Sorted set: hashes of policies by their last submit, in milliseconds; of the first shard only.
+    #: Sorted set: hashes of policies by their last submit, in milliseconds.
     policies_used = _named("policies:used")
-    #: List: what ``turns replay-policy`` found of late (JSON), newest first; of the first shard only.
+    #: List: what ``turns replay-policy`` found of late (JSON), newest first.
     policy_replays = _named("policies:replays")
-    #: Hash: flow versions that were rolled back (JSON, ``api_client.policies.RolledBack``); of the first shard only.
+    #: Hash: flow versions that were rolled back (JSON, ``api_client.policies.RolledBack``).
     flows = _named("flows")
-    #: String: the process that watches over flow versions now; lives for seconds. Of the first shard only.
+    #: String: the process that watches over flow versions now; lives for seconds.
     flow_guard = _named("flows:guard")
-    #: Stream: what operators asked for, by whom and when; of the first shard only.
+    #: Stream: what operators asked for, by whom and when.
     audit = _named("audit")
-    #: Set: folders whose phases were run, relative to HELIX_ROOT, for ``turns gc``; of the first shard only.
+    #: Set: folders whose phases were run, relative to HELIX_ROOT, for ``turns gc``.
     phase_folders = _named("phase_folders")
     #: String: finished turns before this time, in milliseconds, were sent as traces (``api_client.tracing``).
     traced = _named("traced")
@@ -163,12 +160,12 @@ class Keys:
     inbox = _named("inbox")
 
     def spending(self, day: int) -> str:
-        """Hash: what was spent on the day that began at this second, by scope (``api_client.budgets``); first shard."""
+        """Hash: what was spent on the day that began at this second, by scope (``api_client.budgets``)."""
         return f"{self.prefix}spending:{day}"
 
-    #: Hash: what is set aside for turns that count for a budget, by turn (JSON); of the first shard only.
+    #: Hash: what is set aside for turns that count for a budget, by turn (JSON).
     reservations = _named("spending:reserved")
-    #: Hash: what the dearest run of each model lately cost, in millionths of a dollar; of the first shard only.
+    #: Hash: what the dearest run of each model lately cost, in millionths of a dollar.
     prices = _named("spending:prices")
     #: Hash: active pauses and breakers of models, by name (``lua/pauses.lua``).
     pauses = _named("pauses")
@@ -196,15 +193,11 @@ def session_digest(session_id: str) -> str:
     return hashlib.sha256(session_id.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
 
-def shard_for(text: str, shards: int) -> int:
-    """Texts are spread over the shards by hash; sessions are, so that one session's turns share one."""
-    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:4], "big") % shards
-
-
 @lru_cache(maxsize=256)  # asked for again with each command of a turn in flight: a process works on fewer
 def keys_of(namespace: str, turn_id: str) -> Keys:
-    """The keys of the shard a turn lives in. Raises ``ValueError``: not a turn id."""
-    return _of_shard(namespace, shard_of(turn_id))
+    """Return the keys of a turn's installation. Raises ``ValueError``: not a turn id."""
+    check_turn_id(turn_id)
+    return _keys_of_namespace(namespace)
 
 
-_of_shard = lru_cache(maxsize=1024)(Keys)
+_keys_of_namespace = lru_cache(maxsize=64)(Keys)

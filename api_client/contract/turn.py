@@ -33,7 +33,7 @@ _LATER = frozenset(
 #: How a request is written; made once, because ``json.dumps`` makes one for each text.
 _REQUEST_JSON = json.JSONEncoder(ensure_ascii=False, sort_keys=True, default=asdict)
 
-_TURN_ID = re.compile(r"t([0-9]{1,4})-([0-9a-f]{32})")
+_TURN_ID = re.compile(r"turn-[0-9a-f]{32}")
 
 
 class TurnState(OpenEnum):
@@ -388,9 +388,9 @@ class Turn(Progress):
         return data
 
 
-def new_turn_id(shard: int = 0) -> str:
-    """A fresh turn id. It carries its shard, so that every key of the turn can be named from the id alone."""
-    return f"t{shard}-{secrets.token_hex(16)}"
+def new_turn_id() -> str:
+    """Return a fresh turn id."""
+    return f"turn-{secrets.token_hex(16)}"
 
 
 def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
@@ -398,8 +398,9 @@ def replay_id(turn_id: str, model: str = "", prompt: str = "") -> str:
 
     Derived, so that replaying twice makes one turn. Raises ``ValueError``: not a turn id.
     """
+    check_turn_id(turn_id)
     changed = f"\0{model}\0{prompt}" if model or prompt else ""
-    return f"t{shard_of(turn_id)}-{hashlib.sha256(f'replay of {turn_id}{changed}'.encode()).hexdigest()[:32]}"
+    return f"turn-{hashlib.sha256(f'replay of {turn_id}{changed}'.encode()).hexdigest()[:32]}"
 
 
 def new_session_id() -> str:
@@ -407,9 +408,7 @@ def new_session_id() -> str:
     return f"session-{secrets.token_hex(16)}"
 
 
-def shard_of(turn_id: str) -> int:
-    """The shard a turn id names. Raises ``ValueError``: not a turn id."""
-    match = _TURN_ID.fullmatch(turn_id)
-    if match is None:
+def check_turn_id(turn_id: str) -> None:
+    """Raise ``ValueError`` if a text is not a turn id."""
+    if not _TURN_ID.fullmatch(turn_id):
         raise ValueError(f"not a turn id: {turn_id[:80]!r}")
-    return int(match.group(1))

@@ -59,8 +59,8 @@ def buckets_between(since: float, until: float, now: float, lives: dict[str, flo
 
 
 async def read_buckets(store: Store, wanted: Sequence[Bucket]) -> list[Counter[str]]:
-    """The counters of each bucket, over all shards, pending ones included."""
-    found, pending = await _read(store, [[keys.bucket(size, at) for size, at in wanted] for keys in store.shards])
+    """Return the counters of each bucket, pending ones included."""
+    found, pending = await _read(store, [store.keys.bucket(size, at) for size, at in wanted])
     for at, counted in pending:
         for place, (size, start) in enumerate(wanted):
             if start <= at < start + BUCKETS[size]:
@@ -82,25 +82,19 @@ class Account:
         return max(0, self.acknowledged - self.ended - self.going_on)
 
 
-async def _read(store: Store, names: Sequence[Sequence[str]]) -> tuple[list[Counter[str]], list[Pending]]:
-    """The hashes at each place of ``names``, added up over the shards, and what is pending: both of one moment."""
-    added: list[Counter[str]] = [Counter() for _ in names[0]]
-    pending: list[Pending] = []
-    for keys, hashes in zip(store.shards, names, strict=True):
-        pipe = store.redis.pipeline(transaction=True)
-        pipe.lrange(keys.pending, 0, -1)
-        for name in hashes:
-            pipe.hgetall(name)
-        waiting, *found = await store.ask(pipe.execute())
-        pending += map(read_pending, waiting)
-        for total, stored in zip(added, found, strict=True):
-            for field, value in stored.items():
-                total[field.decode()] += int(value)
-    return added, pending
+async def _read(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]], list[Pending]]:
+    """Return the counters in each of these hashes, and the pending ones: both of one moment."""
+    pipe = store.redis.pipeline(transaction=True)
+    pipe.lrange(store.keys.pending, 0, -1)
+    for name in names:
+        pipe.hgetall(name)
+    waiting, *found = await store.ask(pipe.execute())
+    counted = [Counter({field.decode(): int(value) for field, value in stored.items()}) for stored in found]
+    return counted, list(map(read_pending, waiting))
 
 
 async def counters(store: Store, since: float, until: float) -> Counter[str]:
-    """All counters between two times (seconds since the epoch), over all shards."""
+    """All counters between two times (seconds since the epoch)."""
     total: Counter[str] = Counter()
     wanted = buckets_between(since, until, time.time(), store.settings.bucket_lives)
     for found in await read_buckets(store, wanted):
@@ -130,46 +124,45 @@ async def _by_session(store: Store, since_seconds: float) -> list[Share]:
     """Sessions are too many for counters; their finished turns' records rate_of."""
     turns: Counter[str] = Counter()
     retried: Counter[str] = Counter()
-    for keys in store.shards:
-        since_ms = int((time.time() - since_seconds) * 1000)
-        found: list[Any] = await store.ask(store.redis.zrangebyscore(keys.finished, since_ms, "+inf"))
-        pipe = store.redis.pipeline(transaction=False)
-        for turn_id in found:
-            pipe.hmget(keys.turn(turn_id.decode()), "session_id", "retries")
-        for session, retries in await store.ask(pipe.execute()):
-            if session is not None:
-                turns[session.decode()] += 1
-                retried[session.decode()] += int(retries or 0) > 0
+    since_ms = int((time.time() - since_seconds) * 1000)
+    found: list[Any] = await store.ask(store.redis.zrangebyscore(store.keys.finished, since_ms, "+inf"))
+    pipe = store.redis.pipeline(transaction=False)
+    for turn_id in found:
+        pipe.hmget(store.keys.turn(turn_id.decode()), "session_id", "retries")
+    for session, retries in await store.ask(pipe.execute()):
+        if session is not None:
+            turns[session.decode()] += 1
+            retried[session.decode()] += int(retries or 0) > 0
     return [Share(name=name, rejected=retried[name], validated=count) for name, count in turns.items()]
 
 
 async def rows_by_account(store: Store, since: float, until: float, by: str) -> tuple[TurnRow, ...]:
     """Turns that finished between two times (seconds since the epoch), with the cost of all their runs, by account."""
     rows: dict[str, TurnRow] = {}
-    for keys in store.shards:
-        finished = store.redis.zrangebyscore(keys.finished, int(since * 1000), int(until * 1000))
-        ids: list[Any] = await store.ask(finished)
-        for start in range(0, len(ids), _BATCH):
-            pipe = store.redis.pipeline(transaction=False)
-            for turn_id in ids[start : start + _BATCH]:
-                pipe.hmget(keys.turn(turn_id.decode()), *_FIELDS)
-            found = list(zip(ids[start : start + _BATCH], await store.ask(pipe.execute()), strict=True))
-            failing = {turn_id: int(one[-1] or 0) for turn_id, one in found if one[2] and _has_failed(one)}
-            for turn_id, attempts in failing.items():
-                facts = [f"{n}:{name}" for n in range(1, attempts + 1) for name in _FACTS]
-                pipe.hmget(keys.attempts(turn_id.decode()), facts)
-            failed = dict(zip(failing, await store.ask(pipe.execute()) if failing else (), strict=True))
-            for turn_id, (owner, key, outcome, retries, tokens, cost, attempts) in found:
-                if outcome is not None:
-                    who, holder = (owner or b"").decode(), (key or b"").decode()
-                    name = (shown_owner(who, holder) if by == "owner" else holder) or NONE
-                    row = rows.setdefault(name, TurnRow(name=name))
-                    _add_failed(row, failed.get(turn_id, ()))
-                    label_values = {"outcome": outcome.decode(), "asked_again": str(int(int(retries or 0) > 0))}
-                    add_turns(row, label_values, 1)
-                    row.runs += int(attempts or 0)
-                    row.tokens += int(tokens or 0)
-                    row.cost_usd += int(cost or 0) / 1e6
+    keys = store.keys
+    finished = store.redis.zrangebyscore(keys.finished, int(since * 1000), int(until * 1000))
+    ids: list[Any] = await store.ask(finished)
+    for start in range(0, len(ids), _BATCH):
+        pipe = store.redis.pipeline(transaction=False)
+        for turn_id in ids[start : start + _BATCH]:
+            pipe.hmget(keys.turn(turn_id.decode()), *_FIELDS)
+        found = list(zip(ids[start : start + _BATCH], await store.ask(pipe.execute()), strict=True))
+        failing = {turn_id: int(one[-1] or 0) for turn_id, one in found if one[2] and _has_failed(one)}
+        for turn_id, attempts in failing.items():
+            facts = [f"{n}:{name}" for n in range(1, attempts + 1) for name in _FACTS]
+            pipe.hmget(keys.attempts(turn_id.decode()), facts)
+        failed = dict(zip(failing, await store.ask(pipe.execute()) if failing else (), strict=True))
+        for turn_id, (owner, key, outcome, retries, tokens, cost, attempts) in found:
+            if outcome is not None:
+                who, holder = (owner or b"").decode(), (key or b"").decode()
+                name = (shown_owner(who, holder) if by == "owner" else holder) or NONE
+                row = rows.setdefault(name, TurnRow(name=name))
+                _add_failed(row, failed.get(turn_id, ()))
+                label_values = {"outcome": outcome.decode(), "asked_again": str(int(int(retries or 0) > 0))}
+                add_turns(row, label_values, 1)
+                row.runs += int(attempts or 0)
+                row.tokens += int(tokens or 0)
+                row.cost_usd += int(cost or 0) / 1e6
     return tuple(sorted(rows.values(), key=lambda row: (-row.cost_usd, -row.turns, row.name)))
 
 
@@ -197,7 +190,7 @@ class FigureReader:
 
     async def count_pending(self) -> int:
         """Return how many turns' counters wait to be added up."""
-        return sum([await self._store.send("LLEN", keys.pending) for keys in self._store.shards])
+        return int(await self._store.send("LLEN", self._store.keys.pending))
 
     async def retry_rate(self, since_seconds: float, by: str = "", every: str = "", model: str = "") -> RetryRate:
         """The retry rate of the last ``since_seconds``: whole or broken down, in pieces of a minute, an hour or a day.
@@ -241,29 +234,26 @@ class FigureReader:
         return stats_of(found, since=until - since_seconds, until=until, by=by)
 
     async def totals(self) -> Mapping[str, int]:
-        """Every counter since the beginning (``contract/counters.py``), over all shards, pending ones included."""
-        [total], pending = await _read(self._store, [[keys.totals] for keys in self._store.shards])
+        """Every counter since the beginning (``contract/counters.py``), pending ones included."""
+        [total], pending = await _read(self._store, [self._store.keys.totals])
         for _, counted in pending:
             total.update(counted)
         return total
 
     async def account(self) -> Account:
-        """Return what became of every turn that was ever acknowledged: each shard as it was at one moment."""
+        """Return what became of every turn that was ever acknowledged, as of one moment."""
         counted: Counter[str] = Counter()
-        going_on = 0
-        for keys in self._store.shards:
-            pipe = self._store.redis.pipeline(transaction=True)
-            pipe.lrange(keys.pending, 0, -1)
-            pipe.hgetall(keys.totals)
-            pipe.zcard(keys.due)
-            waiting, total, unfinished = await self._store.ask(pipe.execute())
-            going_on += unfinished
-            for found in (
-                {name.decode(): int(value) for name, value in total.items()},
-                *(read_pending(line)[1] for line in waiting),
-            ):
-                for name, value in found.items():
-                    counted[parse(name)[0]] += value
+        pipe, keys = self._store.redis.pipeline(transaction=True), self._store.keys
+        pipe.lrange(keys.pending, 0, -1)
+        pipe.hgetall(keys.totals)
+        pipe.zcard(keys.due)
+        waiting, total, going_on = await self._store.ask(pipe.execute())
+        for found in (
+            {name.decode(): int(value) for name, value in total.items()},
+            *(read_pending(line)[1] for line in waiting),
+        ):
+            for name, value in found.items():
+                counted[parse(name)[0]] += value
         return Account(acknowledged=counted["turn.submitted"], ended=counted["turn.finished"], going_on=going_on)
 
     async def over(self, span: str) -> Figures:

@@ -39,8 +39,7 @@ async def clear(
             over[what] += gone
     if not dry_run:
         oldest = int((now - settings.retention_seconds) * 1000)
-        for keys in store.shards:
-            await store.ask(store.redis.zremrangebyscore(keys.finished, "-inf", oldest))
+        await store.ask(store.redis.zremrangebyscore(store.keys.finished, "-inf", oldest))
     return over | {"policies": await clear_policies(store, dry_run=dry_run)}
 
 

@@ -25,10 +25,9 @@ class DeadLetters:
     async def all(self) -> list[Turn]:
         """All of them, oldest first."""
         found: list[Turn] = []
-        for keys in self._store.shards:
-            for turn_id in await self._ask(self._redis.zrange(keys.dead, 0, -1)):
-                with suppress(TurnNotFound):  # dropped meanwhile
-                    found.append(await self._reader.get(turn_id.decode()))
+        for turn_id in await self._ask(self._redis.zrange(self._store.keys.dead, 0, -1)):
+            with suppress(TurnNotFound):  # dropped meanwhile
+                found.append(await self._reader.get(turn_id.decode()))
         return sorted(found, key=lambda turn: turn.finished_at)
 
     async def drop(self, turn_id: str) -> None:

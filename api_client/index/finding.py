@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from api_client.contract.errors import BadRequest, TurnNotFound
-from api_client.contract.turn import Turn, shard_of
+from api_client.contract.turn import Turn, check_turn_id
 from api_client.index.lists import TurnLists
 from api_client.index.search import Search
 
@@ -13,7 +13,7 @@ from api_client.index.search import Search
 LAST = "last"
 #: Turns of a session among which a turn's neighbours are looked for.
 _NEIGHBOURS = 200
-_BEGINNING = re.compile(r"t[0-9]{1,4}-[0-9a-f]{1,31}|[0-9a-f]{4,31}")
+_BEGINNING = re.compile(r"turn-[0-9a-f]{1,31}|[0-9a-f]{4,31}")
 
 
 def means_a_turn(text: str) -> bool:
@@ -29,7 +29,7 @@ async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) ->
     """
     text, owner = text.strip(), owner or ""
     try:
-        shard_of(text)
+        check_turn_id(text)
         return text
     except ValueError:
         pass
@@ -43,7 +43,7 @@ async def find_turn(lists: TurnLists, text: str, *, owner: str | None = None) ->
         return max(turns, key=lambda turn: (turn.created_at, turn.turn_id)).turn_id
     if not _BEGINNING.fullmatch(text):
         raise TurnNotFound(text[:80])
-    found = await lists.find(text if text.startswith("t") else f"t*-{text}", owner=owner)
+    found = await lists.find(text if text.startswith("t") else f"turn-{text}", owner=owner)
     if len(found) > 1:
         raise BadRequest(f"several turns begin with {text!r}, such as {' and '.join(found)}: write more of the id")
     if not found:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import keys_of
 from api_client.contract.record import decode_attempts, decode_turn
-from api_client.contract.turn import Turn, shard_of
+from api_client.contract.turn import Turn
 from api_client.index.search import (
     _BATCH,
     _FIELDS,
@@ -40,17 +39,14 @@ class TurnLists:
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
-        self._shards = store.shards
+        self._keys = store.keys
         self._namespace = store.namespace
         self._select = store.redis.register_script((_LUA / "select.lua").read_text())
 
     async def unfinished(self, search: Search) -> list[FoundTurn]:
         """Every unfinished turn that matches, oldest first; of more than ``LOOK_AT_MOST`` those looked after first."""
-        found: list[FoundTurn] = []
-        for keys in self._shards:
-            ids = [raw.decode() for raw in await self._ask(self._redis.zrange(keys.due, 0, LOOK_AT_MOST - 1))]
-            for start in range(0, len(ids), _BATCH):
-                found += await self._matching(keys, ids[start : start + _BATCH], search)
+        ids = [raw.decode() for raw in await self._ask(self._redis.zrange(self._keys.due, 0, LOOK_AT_MOST - 1))]
+        found = await self._match(ids, search)
         known = {*STATUSES["unfinished"]}  # due may still name one that finished this moment
         return sorted((each for each in found if each.status in known), key=lambda each: each.created_at)
 
@@ -97,7 +93,7 @@ class TurnLists:
         """Finished turns that match, in order, with the place where each batch ends."""
         async with aclosing(self._batches(search, after)) as batches:
             async for batch in batches:
-                matching = {each.turn_id for each in await self._match(batch, search)}
+                matching = {each.turn_id for each in await self._match([place.turn_id for place in batch], search)}
                 places = [place for place in batch if place.turn_id in matching]
                 for start in range(0, len(places), _TEXTS):
                     part = places[start : start + _TEXTS]
@@ -107,17 +103,16 @@ class TurnLists:
     async def find(self, text: str, *, owner: str = "") -> list[str]:
         """The ids of turns that begin with ``text``, two at most; with ``owner`` of this owner's turns only."""
         found: list[str] = []
-        for keys in self._shards:
-            for name in (keys.due, keys.finished, keys.dead):
-                cursor = 0
-                while True:
-                    cursor, ids = await self._ask(self._redis.zscan(name, cursor, match=f"{text}*", count=_SCANNED))
-                    matching = await self._matching(keys, [raw.decode() for raw, _ in ids], Search(owner=owner))
-                    found = [*dict.fromkeys([*found, *(each.turn_id for each in matching)])]
-                    if len(found) > 1:
-                        return found[:2]
-                    if not cursor:
-                        break
+        for name in (self._keys.due, self._keys.finished, self._keys.dead):
+            cursor = 0
+            while True:
+                cursor, ids = await self._ask(self._redis.zscan(name, cursor, match=f"{text}*", count=_SCANNED))
+                matching = await self._match([raw.decode() for raw, _ in ids], Search(owner=owner))
+                found = [*dict.fromkeys([*found, *(each.turn_id for each in matching)])]
+                if len(found) > 1:
+                    return found[:2]
+                if not cursor:
+                    break
         return found
 
     async def newest_finished(self, search: Search, *, since: float, at_most: int) -> list[FoundTurn]:
@@ -125,39 +120,31 @@ class TurnLists:
         found: list[FoundTurn] = []
         async with aclosing(self._batches(replace(search, since=since), None)) as batches:
             async for batch in batches:
-                found += await self._match(batch, search)
+                found += await self._match([place.turn_id for place in batch], search)
                 if len(found) >= at_most:
                     break
         return found[:at_most]
 
     async def dead(self, count: int) -> tuple[int, list[Turn]]:
         """Return how many dead letters there are, and the newest ``count`` of them."""
-        return await self._first([keys.dead for keys in self._shards], count, newest=True)
+        return await self._first(self._keys.dead, count, newest=True)
 
     async def dead_letters(self, search: Search) -> list[FoundTurn]:
         """Every dead letter that matches; one that was dropped is not among them."""
-        found: list[FoundTurn] = []
-        for keys in self._shards:
-            ids = [raw.decode() for raw in await self._ask(self._redis.zrange(keys.dead, 0, -1))]
-            for start in range(0, len(ids), _BATCH):
-                found += await self._matching(keys, ids[start : start + _BATCH], search)
-        return found
+        ids = [raw.decode() for raw in await self._ask(self._redis.zrange(self._keys.dead, 0, -1))]
+        return await self._match(ids, search)
 
     async def is_dead_letter(self, turn_id: str) -> bool:
         """Return whether a turn is on the dead letter list; one that was dropped or replayed is not."""
-        return await self._ask(self._redis.zscore(keys_of(self._namespace, turn_id).dead, turn_id)) is not None
+        return await self._ask(self._redis.zscore(self._keys.dead, turn_id)) is not None
 
     async def parked(self, count: int) -> tuple[int, list[Turn]]:
         """Return how many turns wait for a person, and the ``count`` that wait longest."""
-        return await self._first([keys.inbox for keys in self._shards], count, newest=False)
+        return await self._first(self._keys.inbox, count, newest=False)
 
-    async def _first(self, sets: list[str], count: int, *, newest: bool) -> tuple[int, list[Turn]]:
-        total, first = 0, []
-        for name in sets:
-            total += await self._ask(self._redis.zcard(name))
-            first += await self._ask(self._redis.zrange(name, 0, count - 1, desc=newest, withscores=True))
-        first.sort(key=lambda each: each[1], reverse=newest)
-        return total, await self.read(raw.decode() for raw, _ in first[:count])
+    async def _first(self, name: str, count: int, *, newest: bool) -> tuple[int, list[Turn]]:
+        first = await self._ask(self._redis.zrange(name, 0, count - 1, desc=newest))
+        return await self._ask(self._redis.zcard(name)), await self.read(raw.decode() for raw in first)
 
     async def read(self, turn_ids: Iterable[str]) -> list[Turn]:
         """The turns with these ids, in this order; without those that are gone."""
@@ -194,58 +181,44 @@ class TurnLists:
         return {turn.turn_id: int(at or 0) / 1000 for turn, at in zip(turns, found, strict=True)}
 
     async def _batches(self, search: Search, after: Cursor | None) -> AsyncGenerator[list[Cursor]]:
-        """Finished turns within the search's time, in its order, over all shards, behind ``after``."""
+        """Finished turns within the search's time, in its order, behind ``after``."""
         oldest = search.sort == "oldest"
         low, high = str(int(search.since * 1000)), f"({int(search.until * 1000)}" if search.until else "+inf"
         if after:
             low, high = (str(after.at), high) if oldest else (low, str(after.at))
-        last, same = after, [0] * len(self._shards)  # of each shard: members of last's millisecond that were given
-        size = _FIRST
+        last, same, size = after, 0, _FIRST  # same: members of last's millisecond that were given
         while True:
-            found: list[tuple[Cursor, int]] = []
-            more = False
-            for shard, keys in enumerate(self._shards):
-                (begin, end), most = ((low, high) if oldest else (high, low)), size + same[shard]
-                read = self._redis.zrange(
-                    keys.finished, begin, end, desc=not oldest, byscore=True, withscores=True, offset=0, num=most
-                )
-                members = [(Cursor("f", int(score), raw.decode()), shard) for raw, score in await self._ask(read)]
-                more = more or len(members) == most
-                found += [each for each in members if last is None or _behind(each[0], last, search)]
-            found.sort(key=lambda each: _order(each[0]), reverse=not oldest)
+            (begin, end), most = ((low, high) if oldest else (high, low)), size + same
+            read = self._redis.zrange(
+                self._keys.finished, begin, end, desc=not oldest, byscore=True, withscores=True, offset=0, num=most
+            )
+            members = [Cursor("f", int(score), raw.decode()) for raw, score in await self._ask(read)]
+            found = [each for each in members if last is None or _behind(each, last, search)]
             batch = found[:size]
             if batch:
-                yield [place for place, _ in batch]
-            if not more and len(found) <= size:
+                yield batch
+            if len(members) < most and len(found) <= size:
                 return
             if not batch:  # all in one millisecond, and given before
-                same = [number + size for number in same]
+                same += size
                 continue
-            at = batch[-1][0].at
-            given = Counter(shard for place, shard in batch if place.at == at)
-            same = [given[shard] + (number if last and last.at == at else 0) for shard, number in enumerate(same)]
-            last = batch[-1][0]
+            at = batch[-1].at
+            same = sum(place.at == at for place in batch) + (same if last and last.at == at else 0)
+            last = batch[-1]
             low, high = (str(at), high) if oldest else (low, str(at))
             size = min(2 * size, _BATCH)
 
-    async def _match(self, places: list[Cursor], search: Search) -> list[FoundTurn]:
-        if len(self._shards) == 1:
-            return await self._matching(self._shards[0], [place.turn_id for place in places], search)
-        by_shard: dict[int, list[str]] = {}
-        for place in places:
-            by_shard.setdefault(shard_of(place.turn_id), []).append(place.turn_id)
-        found: dict[str, FoundTurn] = {}
-        for shard, ids in by_shard.items():
-            matching = await self._matching(Keys(self._namespace, shard), ids, search)
-            found |= {each.turn_id: each for each in matching}
-        return [found[place.turn_id] for place in places if place.turn_id in found]
+    async def _match(self, ids: list[str], search: Search) -> list[FoundTurn]:
+        """Return those of the turns that match."""
+        found: list[FoundTurn] = []
+        for start in range(0, len(ids), _BATCH):
+            found += await self._select_from(ids[start : start + _BATCH], search)
+        return found
 
-    async def _matching(self, keys: Keys, ids: list[str], search: Search) -> list[FoundTurn]:
-        if not ids:
-            return []
-        read = [keys.turn(turn_id) for turn_id in ids]
+    async def _select_from(self, ids: list[str], search: Search) -> list[FoundTurn]:
+        read = [self._keys.turn(turn_id) for turn_id in ids]
         if search.rule:
-            read += [keys.attempts(turn_id) for turn_id in ids]
+            read += [self._keys.attempts(turn_id) for turn_id in ids]
         lost = "1" if search.lost else ""
         wanted = [search.owner, search.session_id, search.model, lost, search.rule, search.flow, *search.words]
         answer = await self._ask(self._select(keys=read, args=wanted))

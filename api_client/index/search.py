@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from api_client.contract.turn import Outcome, Turn, TurnState, shard_of
+from api_client.contract.turn import Outcome, Turn, TurnState, check_turn_id
 
 #: The states of unfinished turns, in the order a turn goes through them.
 UNFINISHED = (TurnState.QUEUED, TurnState.RUNNING, TurnState.RAN, TurnState.VALIDATING, TurnState.PARKED)
@@ -111,7 +111,7 @@ class Cursor(NamedTuple):
         part, (at, _, turn_id) = text[:1], text[1:].partition(".")
         if part not in {"u", "f"} or not (at.isascii() and at.isdecimal() and len(at) <= 15):
             raise ValueError(f"not a place in the list: {text[:80]!r}")
-        shard_of(turn_id)
+        check_turn_id(turn_id)
         return cls("u" if part == "u" else "f", int(at), turn_id)
 
 

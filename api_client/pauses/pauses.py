@@ -1,7 +1,6 @@
 """Setting, ending and reading pauses.
 
-They are in the store, so all hosts obey them, and need nobody to be there. Each shard has them all; a breaker or a
-limit belongs to the shard whose turns met it.
+They are in the store, so all hosts obey them, and need nobody to be there.
 """
 
 from __future__ import annotations
@@ -84,23 +83,15 @@ class Pauses:
     async def in_force(self) -> list[Pause]:
         """The active pauses, the breakers that are open or probing, and the limits of services."""
         now = await self._store.clock_ms() / 1000
-        pipe = self._store.redis.pipeline(transaction=False)
-        for keys in self._store.shards:
-            pipe.hgetall(keys.pauses)
-        found: dict[str, Pause] = {}
-        for stored in await self._store.ask(pipe.execute()):
-            found |= {pause.field: pause for pause in read_pauses(stored, now)}
+        found = read_pauses(await self._store.hash(self._store.keys.pauses), now)
         order = [*WHATS, BREAKER, LIMIT]
-        return sorted(found.values(), key=lambda pause: (order.index(pause.what), pause.name))
+        return sorted(found, key=lambda pause: (order.index(pause.what), pause.name))
 
     async def held(self) -> int:
         """Return how many turns wait for a pause to end."""
-        return sum([await self._store.ask(self._store.redis.zcard(keys.held)) for keys in self._store.shards])
+        return int(await self._store.send("ZCARD", self._store.keys.held))
 
     async def _write(self, changes: dict[str, str]) -> bool:
         words = [word for pair in changes.items() for word in pair]
-        before = [
-            await self._store.ask(self._change(keys=[keys.pauses, keys.held, keys.due], args=words))
-            for keys in self._store.shards
-        ]
-        return any(before)
+        keys = self._store.keys
+        return bool(await self._store.ask(self._change(keys=[keys.pauses, keys.held, keys.due], args=words)))

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.keys import Keys
 from api_client.contract.policy import PolicyFile
 from api_client.contract.session_paths import NONE
 from api_client.contract.turn import Turn
@@ -39,7 +38,7 @@ async def keep(store: Store, policy_hash: str, text: str | None) -> bool:
     A process that dies in between leaves a policy without a turn, which ``clear_policies`` removes. Raises as
     ``Store.ask``.
     """
-    keys = Keys(store.namespace)
+    keys = store.keys
     there = await store.run(_KEEP, [keys.policies, keys.policies_used], [policy_hash, int(time.time() * 1000)])
     if not there and text is not None:
         await store.ask(store.redis.hset(keys.policies, policy_hash, text))
@@ -52,7 +51,7 @@ async def clear_policies(store: Store, *, dry_run: bool) -> int:
     They go when no turn was submitted with them for as long as finished turns are kept, and no unfinished one has them.
     Raises as ``Store.ask``.
     """
-    keys = Keys(store.namespace)
+    keys = store.keys
     oldest = int((time.time() - store.settings.retention_seconds - _MARGIN_SECONDS) * 1000)
     found = await store.ask(store.redis.zrangebyscore(keys.policies_used, "-inf", oldest))
     if not (old := {raw.decode() for raw in found}):
@@ -67,19 +66,17 @@ async def clear_policies(store: Store, *, dry_run: bool) -> int:
 
 async def _in_use(store: Store) -> set[str]:
     """Return what turns that have not ended have, and dead letters, which stay until somebody drops them."""
-    used: set[str] = set()
-    for shard in store.shards:
-        names: list[bytes] = await store.ask(store.redis.zrange(shard.due, 0, -1))
-        names += await store.ask(store.redis.zrange(shard.dead, 0, -1))
-        names += await store.ask(store.redis.zrange(shard.inbox, 0, -1))
-        for start in range(0, len(names), _BATCH):
-            looks = store.redis.pipeline(transaction=False)
-            for name in names[start : start + _BATCH]:
-                looks.hmget(shard.turn(name.decode()), "policy", "request")
-                looks.hget(shard.texts(name.decode()), "request")  # a long one lies apart
-            found = await store.ask(looks.execute())
-            for (policy, short), long in zip(found[::2], found[1::2], strict=True):
-                used |= {policy.decode() if policy else "", _template_of(short or long or b"{}")} - {""}
+    used, keys, names = set[str](), store.keys, list[bytes]()
+    for listed in (keys.due, keys.dead, keys.inbox):
+        names += await store.ask(store.redis.zrange(listed, 0, -1))
+    for start in range(0, len(names), _BATCH):
+        looks = store.redis.pipeline(transaction=False)
+        for name in names[start : start + _BATCH]:
+            looks.hmget(keys.turn(name.decode()), "policy", "request")
+            looks.hget(keys.texts(name.decode()), "request")  # a long one lies apart
+        found = await store.ask(looks.execute())
+        for (policy, short), long in zip(found[::2], found[1::2], strict=True):
+            used |= {policy.decode() if policy else "", _template_of(short or long or b"{}")} - {""}
     return used
 
 

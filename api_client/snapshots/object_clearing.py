@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from api_client.contract.keys import Keys
 from api_client.snapshots import Snapshot
 from api_client.snapshots.objects import FilesLost, Objects, StoredObject, snapshot_at
 from api_client.store import Store
@@ -59,14 +58,13 @@ async def clear_objects(
         found[each.name.partition("/")[0]].append(each)
     times = {each.name: each.at for each_of in found.values() for each in each_of}
     pointers: dict[str, str] = {}
-    for shard in range(store.settings.shards):
-        keys = Keys(store.namespace, shard)
-        for name, stored in (await store.hash(keys.files)).items():
-            session, text = name.decode(), stored.decode()
-            pointers[session] = text
-            old = session_seconds and now - times.get(text.partition(" ")[0], now) > session_seconds
-            if old and not dry_run:
-                await store.send("EVAL", _FORGET, 2, keys.files, keys.session_named(session), session, text)
+    keys = store.keys
+    for name, stored in (await store.hash(keys.files)).items():
+        session, text = name.decode(), stored.decode()
+        pointers[session] = text
+        old = session_seconds and now - times.get(text.partition(" ")[0], now) > session_seconds
+        if old and not dry_run:
+            await store.send("EVAL", _FORGET, 2, keys.files, keys.session_named(session), session, text)
     if found and not pointers:
         cleared.problems.append("the store knows no session of the object store: is it the right one? Nothing removed")
         return cleared

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from api_client.contract.errors import HelixError, SettingsError
-from api_client.contract.keys import Keys, session_digest, shard_for
+from api_client.contract.keys import session_digest
 from api_client.contract.settings import Settings
 from api_client.snapshots import Pointer, Snapshot, SnapshotManifest, StoredFile, digest_of
 from api_client.store import Store
@@ -179,8 +179,7 @@ class SnapshotReader:
         """
         if not self._settings.files:
             return None
-        keys = Keys(self._settings.namespace, shard_for(session_id, self._settings.shards))
-        text = await self._store.send("HGET", keys.files, session_digest(session_id))
+        text = await self._store.send("HGET", self._store.keys.files, session_digest(session_id))
         return await asyncio.to_thread(snapshot_at, self.objects, text.decode() if text else "")
 
     @property

@@ -87,7 +87,7 @@ def load_script(path: Path, settings: Settings) -> Script:
 
 
 def line_script(path: Path, settings: Settings) -> Script:
-    """The command in ``path`` about the line of a shard, and no turn: what it needs of ``lua/line.lua`` before it."""
+    """The command in ``path`` about the line of turns, and no turn: what it needs of ``lua/line.lua`` before it."""
     own = path.read_text()
     common = [*_constants(settings).splitlines(), *_declarations(_AROUND), *_declarations(_INSIDE[0])]
     text = "\n".join(["#!lua", *_needed(common, own), own])
@@ -227,7 +227,6 @@ def _constants(settings: Settings) -> str:
         "ELSEWHERE_MS": ELSEWHERE_MS,
         "SHORT_BYTES": SHORT_BYTES,
         "QUEUED": int(settings.has_queues),
-        "COUNTED": int(settings.shards > 1 or not settings.has_queues),
         "BOUNDS_MS": list(BOUNDS_MS),
         "GIVEN_UP": GIVEN_UP,
         "UPSTREAMS": {label(model): label(settings.upstream_of(model)) for model in settings.models},
@@ -236,7 +235,7 @@ def _constants(settings: Settings) -> str:
             for model in settings.models
             if (others := settings.of_model(model).fallbacks.get(Fault.LIMIT))
         },
-        "AT_ONCE": {label(name): max(1, most // settings.shards) for name, most in settings.at_once.items()},
+        "AT_ONCE": {label(name): most for name, most in settings.at_once.items()},
     }
     return "\n".join(_constant(name, value) for name, value in values.items())
 
@@ -270,7 +269,7 @@ def turn_keys(namespace: str, turn_id: str, session_id: str, queue: str = "") ->
 
 @lru_cache(maxsize=1024)
 def _shared_keys(keys: Keys) -> tuple[str, ...]:
-    """Those of a shard, which are the same for all its turns."""
+    """Return those that are the same for all turns."""
     return (keys.due, keys.finished, keys.dead, keys.inbox, keys.pending, keys.pauses, keys.held)
 
 

@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from api_client.contract.errors import RestoreRefused
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import Keys
-from api_client.store import shards
+from api_client.store.half_restored import RESTORING
 
 #: What a server says of a key in a form that it does not read.
 OTHER_VERSION = "version or checksum"
@@ -29,7 +29,8 @@ def write_mark(store: redis.Redis, namespace: str) -> None:
 
 def key_of(store: redis.Redis, namespace: str) -> bytes:
     """Return a key as the store's server writes it. Raises ``RedisError``."""
-    return cast("bytes", store.dump(Keys(namespace).installation))
+    write_mark(store, namespace)
+    return cast("bytes", store.dump(Keys(namespace).written))
 
 
 def try_key(target: redis.Redis, namespace: str, key: bytes) -> None:
@@ -42,7 +43,7 @@ def try_key(target: redis.Redis, namespace: str, key: bytes) -> None:
 def require_room(target: redis.Redis, namespace: str, digest: str) -> None:
     """Refuse a store with turns, unless the backup of this digest was half restored into it. Raises RestoreRefused."""
     keys = Keys(namespace)
-    begun = target.hget(keys.installation, shards.RESTORING)
+    begun = target.hget(keys.installation, RESTORING)
     if begun is not None:
         if (other := bytes(cast("bytes", begun)).decode()) != digest:
             raise RestoreRefused(
@@ -70,16 +71,17 @@ def copy_keys(source: redis.Redis, target: redis.Redis, namespace: str, digest: 
     ``RestoreRefused``: the store's server does not read the keys.
     """
     keys = Keys(namespace)
-    target.hset(keys.installation, shards.RESTORING, digest)
+    target.hset(keys.installation, RESTORING, digest)
     last, passing = keys.installation.encode(), {name.encode() for name in (keys.workers, keys.reapers, keys.written)}
     count = 0
     found = (name for name in source.scan_iter(match=f"{_literal(namespace)}:*", count=1000))
     for batch in _batches(name for name in found if name != last and name not in passing):
         count += _copy(source, target, batch)
         reach("restore.keys")
-    if not _copy(source, target, [last]):  # with it the mark goes
+    facts = _copy(source, target, [last])  # with it the mark goes
+    if not facts:
         target.delete(last)
-    return count + 1
+    return count + facts
 
 
 def _batches(names: Iterable[bytes]) -> Iterator[list[bytes]]:

@@ -18,7 +18,6 @@ from api_client.contract.settings import Settings, require_store
 from api_client.contract.settings.sentinels import Sentinels
 from api_client.contract.store_refusals import refusal_of
 from api_client.contract.worker_reports import WorkerReport
-from api_client.store import shards
 from api_client.store.commands import Script, Word, load_script, queue_in, turn_keys
 from api_client.store.connecting import open_store
 from api_client.store.connection import Connection, Listener, OneConnection, Subscription
@@ -54,7 +53,7 @@ class Store:
 
     Attributes:
         settings: with a store set. redis: the connections for the rest, for ``ask``.
-        shards: the keys of every shard. troubles: housekeeping that failed when it was last tried -> why.
+        keys: the names of its keys. troubles: housekeeping that failed when it was last tried -> why.
     """
 
     def __init__(self, settings: Settings, one: OneConnection | None = None) -> None:
@@ -66,9 +65,8 @@ class Store:
             one.redis if one else open_store(settings, connect_seconds=connect, answer_seconds=answer, resends=_RESENDS)
         )
         self._connection = one or Connection(settings, connect_seconds=connect, answer_seconds=answer)
-        self.shards = tuple(Keys(settings.namespace, shard) for shard in range(settings.shards))
+        self.keys = Keys(settings.namespace)
         self.troubles = dict[str, str]()
-        self._known_shards, self._asking_shards = False, asyncio.Lock()
         self._queue = queue_in(settings)
 
     @property
@@ -132,29 +130,11 @@ class Store:
 
     async def note(self, field: str, value: str) -> None:
         """Note a fact of the installation, such as ``GC_AT``. Raises as ``ask``."""
-        await self.ask(self.redis.hset(Keys(self.namespace).installation, field, value))
+        await self.ask(self.redis.hset(self.keys.installation, field, value))
 
     async def noted(self, field: str) -> str:
         """Return a noted fact of the installation; empty for none. Raises as ``ask``."""
-        return (await self.ask(self.redis.hget(Keys(self.namespace).installation, field)) or b"").decode()
-
-    async def require_shards(self) -> None:
-        """Make sure that HELIX_SHARDS is the number of the store, which the first installation writes there. Asks once.
-
-        Raises:
-            SettingsError: it is another one. StoreUnavailable: as ``ask``.
-        """
-        if self._known_shards:
-            return
-        async with self._asking_shards:
-            if not self._known_shards:
-                await self._ask_shards()
-
-    async def _ask_shards(self) -> None:
-        with self.housekeeping("number of shards"):
-            stored = await self.ask(shards.number_of(self.redis, self.settings))
-            shards.require_same(stored, self.settings.shards, self.namespace)
-            self._known_shards = True
+        return (await self.ask(self.redis.hget(self.keys.installation, field)) or b"").decode()
 
     def command(self, path: Path) -> Script:
         """The Lua command in this file, for ``change``."""
@@ -268,7 +248,7 @@ class Store:
         except (RedisError, OSError, TimeoutError) as error:
             raise unavailable(error) from error
         if at_ms:
-            for report in (await self.hash(Keys(self.namespace).workers)).values():
+            for report in (await self.hash(self.keys.workers)).values():
                 with contextlib.suppress(ValueError):
                     if WorkerReport.from_json("", report).at * 1000 > at_ms + _LATER_MS:
                         return

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from api_client.contract.keys import Keys
 from api_client.store import Store
 
 #: When the store's clock was set back, turns of so long before are sent again, in ms.
@@ -19,9 +18,8 @@ _IDLE_MS = 30_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Turns of one shard that ended before ``until`` (ms of the store's clock), and after the batch before."""
+    """Turns that ended before ``until`` (ms of the store's clock), and after the batch before."""
 
-    shard: int
     turn_ids: tuple[str, ...]
     until: int
 
@@ -31,53 +29,48 @@ class UnsentSpans:
 
     def __init__(self, store: Store) -> None:
         self._redis, self._ask, self._clock_ms = store.redis, store.ask, store.clock_ms
-        self._keys = store.shards
+        self._keys = store.keys
         self._life = int(store.settings.retention_seconds)
 
     async def begin(self, since_seconds: float | None = None) -> None:
         """Begin with turns that ended so long ago or later; None: where it left off, at first with those from now."""
         now = await self._clock_ms()
-        for keys in self._keys:
-            if since_seconds is None:
-                await self._ask(self._redis.set(keys.traced, now, nx=True, ex=self._life))
-            else:
-                await self._note(keys, now - round(since_seconds * 1000))
+        if since_seconds is None:
+            await self._ask(self._redis.set(self._keys.traced, now, nx=True, ex=self._life))
+        else:
+            await self._note(now - round(since_seconds * 1000))
 
     async def next(self, size: int) -> Batch | None:
         """About ``size`` turns that come next; None when none waits."""
         now = await self._clock_ms()
-        for shard, keys in enumerate(self._keys):
-            since = int(await self._ask(self._redis.get(keys.traced)) or now)
-            if since > now:
-                since = now - _OVERLAP_MS
-            # Up to now, exclusively: a turn that ends in this very millisecond must not be left out.
-            found = await self._ask(
-                self._redis.zrangebyscore(keys.finished, since, f"({now}", start=0, num=size, withscores=True)
-            )
-            if not found:
-                if now - since > _IDLE_MS:
-                    await self._note(keys, now)
-                continue
-            last = int(found[-1][1])
-            # All that ended in the same millisecond as the last of them, so that the next batch begins after it.
-            same = await self._ask(self._redis.zrangebyscore(keys.finished, last, last))
-            ids = dict.fromkeys([turn_id.decode() for turn_id, _ in found] + [turn_id.decode() for turn_id in same])
-            return Batch(shard=shard, turn_ids=tuple(ids), until=last + 1)
-        return None
+        since = int(await self._ask(self._redis.get(self._keys.traced)) or now)
+        if since > now:
+            since = now - _OVERLAP_MS
+        # Up to now, exclusively: a turn that ends in this very millisecond must not be left out.
+        found = await self._ask(
+            self._redis.zrangebyscore(self._keys.finished, since, f"({now}", start=0, num=size, withscores=True)
+        )
+        if not found:
+            if now - since > _IDLE_MS:
+                await self._note(now)
+            return None
+        last = int(found[-1][1])
+        # All that ended in the same millisecond as the last of them, so that the next batch begins after it.
+        same = await self._ask(self._redis.zrangebyscore(self._keys.finished, last, last))
+        ids = dict.fromkeys([turn_id.decode() for turn_id, _ in found] + [turn_id.decode() for turn_id in same])
+        return Batch(turn_ids=tuple(ids), until=last + 1)
 
     async def sent(self, batch: Batch) -> None:
         """Note that a batch is done."""
-        await self._note(self._keys[batch.shard], batch.until)
+        await self._note(batch.until)
 
     async def waiting(self, longer_than: float) -> int | None:
         """Count turns that ended longer ago than that (seconds) and are not sent; None where nothing was ever sent."""
         until = await self._clock_ms() - round(longer_than * 1000)
-        found = None
-        for keys in self._keys:
-            if since := await self._ask(self._redis.get(keys.traced)):
-                found = (found or 0) + int(await self._ask(self._redis.zcount(keys.finished, int(since), f"({until}")))
-        return found
+        if not (since := await self._ask(self._redis.get(self._keys.traced))):
+            return None
+        return int(await self._ask(self._redis.zcount(self._keys.finished, int(since), f"({until}")))
 
-    async def _note(self, keys: Keys, until: int) -> None:
+    async def _note(self, until: int) -> None:
         """It lives as long as turns do: where traces were given up, nothing waits to be sent any more."""
-        await self._ask(self._redis.set(keys.traced, until, ex=self._life))
+        await self._ask(self._redis.set(self._keys.traced, until, ex=self._life))

@@ -36,11 +36,10 @@ class Inbox:
     async def parked(self, *, owner: str | None = None) -> list[Turn]:
         """The parked turns, longest waiting first; with ``owner`` only this owner's."""
         found: list[Turn] = []
-        for keys in self._store.shards:
-            for turn_id in await self._ask(self._redis.zrange(keys.inbox, 0, -1)):
-                with suppress(TurnNotFound):  # decided and forgotten meanwhile, or another owner's
-                    turn = await self._reader.get(turn_id.decode(), owner=owner)
-                    found += [turn] if turn.state is TurnState.PARKED else []
+        for turn_id in await self._ask(self._redis.zrange(self._store.keys.inbox, 0, -1)):
+            with suppress(TurnNotFound):  # decided and forgotten meanwhile, or another owner's
+                turn = await self._reader.get(turn_id.decode(), owner=owner)
+                found += [turn] if turn.state is TurnState.PARKED else []
         return sorted(found, key=lambda turn: turn.parked_at)
 
     async def decide(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from api_client.contract.keys import Keys, keys_of, shard_for
+from api_client.contract.keys import keys_of
 from api_client.contract.tasks import RUN_QUEUE
 from api_client.store import Store
 from api_client.store.commands import line_script, queue_in, release_keys
@@ -47,26 +47,23 @@ class Sessions:
         return [each.decode() for each in found]
 
     async def at_work(self, session_id: str) -> bool:
-        """Return whether a session has unfinished turns, in whichever shard."""
-        for keys in self._store.shards:
-            if await self._store.ask(self._store.redis.llen(keys.session(session_id))):
-                return True
-        return False
+        """Return whether a session has unfinished turns."""
+        return bool(await self._store.ask(self._store.redis.llen(self._store.keys.session(session_id))))
 
     async def close_agent(self, session_id: str) -> str:
         """Have the worker that keeps a session's idle agent end it, soon; returns its name, empty for none."""
-        key = Keys(self._store.namespace, shard_for(session_id, self._store.settings.shards)).keeper(session_id)
+        key = self._store.keys.keeper(session_id)
         found: bytes | None = await self._store.ask(self._store.redis.getdel(key))
         return (found or b"").decode()
 
     async def phase_folders(self) -> list[str]:
         """Return the folders whose phases were run, relative to HELIX_ROOT."""
-        key = Keys(self._store.namespace).phase_folders
+        key = self._store.keys.phase_folders
         return [raw.decode() for raw in await self._store.ask(self._store.redis.smembers(key))]
 
     async def forget_phase_folders(self, folders: Sequence[str]) -> None:
         """Take folders that are gone off that list."""
-        await self._store.ask(self._store.redis.srem(Keys(self._store.namespace).phase_folders, *folders))
+        await self._store.ask(self._store.redis.srem(self._store.keys.phase_folders, *folders))
 
     def _list_of(self, turn_id: str, session_id: str) -> str:
         return keys_of(self._store.namespace, turn_id).session(session_id)

@@ -11,9 +11,9 @@ from typing import Any
 from api_client.broker import Stamp, announcement
 from api_client.broker.announcer import Announcer
 from api_client.budgets.spending import BudgetLedger
-from api_client.contract.errors import HelixError, IdempotencyConflict, IntakePaused, SessionBusy, SettingsError
+from api_client.contract.errors import HelixError, IdempotencyConflict, IntakePaused, SessionBusy
 from api_client.contract.failpoints import reach
-from api_client.contract.keys import Keys, keys_of, shard_for
+from api_client.contract.keys import keys_of
 from api_client.contract.phase import Phase
 from api_client.contract.policy import AppliedPolicy
 from api_client.contract.tasks import PHASE_RUN, RUN, Link
@@ -27,7 +27,7 @@ from api_client.store.module_log import ModuleLog
 from api_client.turns.admission import check, completed
 from api_client.turns.canceller import Canceller
 from api_client.turns.phase_requests import requests_of
-from api_client.turns.submission import arguments, digest, keep_key_ms
+from api_client.turns.submission import arguments
 from api_client.turns.turn_line import TurnLine
 
 log = ModuleLog(__name__)
@@ -61,9 +61,10 @@ class Submitter:
         self._canceller = canceller
         self._submit = store.command(_SUBMIT)
 
-    def new_id(self, session_id: str) -> str:
-        """An id for a turn of this session that is to be submitted."""
-        return new_turn_id(shard_for(session_id, self._settings.shards))
+    @staticmethod
+    def new_id() -> str:
+        """Return an id for a turn that is to be submitted, and may be submitted again."""
+        return new_turn_id()
 
     async def submit(
         self, request: TurnRequest, *, turn_id: str | None = None, idempotency_key: str = "", replay_of: str = ""
@@ -79,9 +80,7 @@ class Submitter:
         """
         request = await self._ready(request, replay=bool(replay_of))
         reach("policy.kept")
-        turn_id = own_id = turn_id or self.new_id(request.session_id)
-        if idempotency_key and self._settings.shards > 1:
-            turn_id = await self._reserved(request, idempotency_key, own_id)
+        turn_id = turn_id or self.new_id()
         keys = keys_of(self._settings.namespace, turn_id)
         interrupted = await self._waiting(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
         link = Link(RUN if request.phase is None else PHASE_RUN, 1)
@@ -105,8 +104,6 @@ class Submitter:
         await self._store.settle(other if said == "repeated" else turn_id, 1)
         if said == "repeated":
             return str(other)
-        if said == "known" and turn_id != own_id:
-            return turn_id
         log.info("turn.submitted", turn_id=turn_id, session_id=request.session_id, position=position, said=said)
         reach("turn.stored")
         # A turn that a pause holds back is announced when that ends. "known" is our own command whose reply was
@@ -133,9 +130,9 @@ class Submitter:
         for request in requests:
             check(request, self._settings)
         if requests:  # before the first turn: `turns gc` is to find what its agents write
-            known = Keys(self._settings.namespace).phase_folders
+            known = self._store.keys.phase_folders
             await self._store.ask(self._store.redis.sadd(known, requests[0].directory))
-        new = {self.new_id(request.session_id): request for request in requests}
+        new = {self.new_id(): request for request in requests}
         keys = {each: f"{idempotency_key} {at}" if idempotency_key else "" for at, each in enumerate(new, 1)}
         await self._spending.reserve(new, keys)
         turn_ids: list[str] = []
@@ -158,32 +155,9 @@ class Submitter:
         if request.policy:
             request = completed(request, self._settings)
         check(request, self._settings)
-        try:
-            await self._store.require_shards()
-        except SettingsError as error:  # who submits may be a browser: operators must see it too
-            log.error("store.shards_differ", error=str(error))
-            raise
         if request.applied:
             request = await self._with_kept_policy(request, request.applied)
         return await self._with_flow(request)
-
-    async def _reserved(self, request: TurnRequest, key: str, turn_id: str) -> str:
-        """The turn that a key is reserved for: ``turn_id`` from now on, or that of an earlier request of the same body.
-
-        ``submit.lua`` looks a key up in the shard of its turn, but the same key could come with a session of another
-        shard, and make another turn there: so it is reserved first, in a shard that the key alone names. A client that
-        dies between that and the submit leaves a reservation: a repeat submits the turn it names. A turn that is
-        refused because its session is busy keeps its key, too. Raises ``IdempotencyConflict``: of another body.
-        """
-        body, keep_ms = digest(request, self._settings), keep_key_ms(request, self._settings)
-        shard = shard_for(f"{request.owner}\0{key}", self._settings.shards)
-        name = Keys(self._store.namespace, shard).reserved(request.owner, key)
-        redis = self._store.redis
-        found = await self._store.ask(redis.set(name, f"{turn_id} {body}", nx=True, get=True, px=keep_ms))
-        earlier, _, known = (found or f"{turn_id} {body}".encode()).decode().partition(" ")
-        if known != body:
-            raise IdempotencyConflict(key)
-        return str(earlier)
 
     async def _with_kept_policy(self, request: TurnRequest, applied: AppliedPolicy) -> TurnRequest:
         """The request, its policy being in the store. A replay whose policy is gone gets the one of today."""

@@ -35,11 +35,11 @@ class TurnLine:
         if said == b"announce":
             await self._announcer.announce(Link.parse(link.decode()), turn_id, session_id)
         elif not self._store.has_queues:
-            await self.release(turn_id)
+            await self.release()
 
-    async def release(self, turn_id: str) -> None:
-        """Announce the turns of this one's shard that may go now."""
-        keys = release_keys(keys_of(self._store.namespace, turn_id), queue_in(self._store.settings))
+    async def release(self) -> None:
+        """Announce the turns that may go now."""
+        keys = release_keys(self._store.keys, queue_in(self._store.settings))
         found = ReleaseReply.read(await self._store.run(self._release, keys, ["", ""]))
         for link, each, session_id in found.left:
             await self._announcer.announce(link, each, session_id)

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 
 from api_client.broker.announcer import Announcer
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.store import Store
 
@@ -103,12 +103,7 @@ class Prober:
     async def _held(self) -> bool:
         """Return whether any worker keeps a lease now: then it is alive, and may have no free slot."""
         now = await self._store.clock_ms()
-        for keys in self._store.shards:
-            ids = await self._ask(self._redis.zrange(keys.due, 0, _LEASES - 1))
-            pipe = self._redis.pipeline(transaction=False)
-            for raw in ids:
-                turn_id = raw.decode()
-                pipe.hget(keys_of(self._store.namespace, turn_id).turn(turn_id), "lease_until")
-            if any(int(until or 0) > now for until in await self._ask(pipe.execute())):
-                return True
-        return False
+        keys, pipe = self._store.keys, self._redis.pipeline(transaction=False)
+        for turn_id in await self._ask(self._redis.zrange(keys.due, 0, _LEASES - 1)):
+            pipe.hget(keys.turn(turn_id.decode()), "lease_until")
+        return any(int(until or 0) > now for until in await self._ask(pipe.execute()))

@@ -18,7 +18,7 @@ from api_client.budgets.budget import Spent
 from api_client.contract.counters import label
 from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.tasks import QUEUES, RUN_QUEUE
-from api_client.contract.turn import TurnState, shard_of
+from api_client.contract.turn import TurnState
 from api_client.contract.word_tables import table_beside
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
 from api_client.pauses.pause import BREAKER, INTAKE, LIMIT, Pause, clock_time
@@ -131,7 +131,7 @@ class Facts:
     Attributes:
         reports: the last one of each worker process. ended: names of those that signed off.
         refusal: what the store refuses; None while it takes writes.
-        pauses: of each shard, active ones and breakers, by ``Pause.field``.
+        pauses: active ones and breakers, by ``Pause.field``.
         at_work: places of owners that are taken, where they are limited: ``OWNER|ID``.
         budgets: those of the day. announce_seconds: HELIX_ANNOUNCE_SECONDS.
     """
@@ -140,7 +140,7 @@ class Facts:
     reports: Sequence[WorkerReport] = ()
     ended: frozenset[str] = frozenset()
     refusal: StoreRefusal | None = None
-    pauses: Mapping[int, Mapping[str, Pause]] = field(default_factory=dict)
+    pauses: Mapping[str, Pause] = field(default_factory=dict)
     budgets: Sequence[Spent] = ()
     announce_seconds: float = 5.0
     at_work: frozenset[str] = frozenset()
@@ -153,9 +153,8 @@ class Facts:
         return any(each.name == worker and self.at - each.at >= HEARD_SECONDS for each in self.reports)
 
     def troubles(self) -> list[Wait]:
-        """The paused intake, open breakers and services without credit, of all shards, each once."""
-        found = {name: each for shard in self.pauses.values() for name, each in shard.items()}
-        shown = [each for _, each in sorted(found.items()) if each.what in {BREAKER, INTAKE} or each.spent]
+        """The paused intake, open breakers and services without credit."""
+        shown = [each for _, each in sorted(self.pauses.items()) if each.what in {BREAKER, INTAKE} or each.spent]
         return [wait_for(each, self.at) for each in shown]
 
     def taken(self, queue: str, model: str, lacks: str) -> Wait | float:
@@ -226,11 +225,6 @@ class Row:
     lacks: str = ""
     most: int = 0
     weight: int = 0
-
-    @property
-    def shard(self) -> int:
-        """The shard that it lives in."""
-        return shard_of(self.turn_id)
 
 
 def row(turn_id: str, due: float, values: Sequence[bytes | None]) -> Row | None:
@@ -318,16 +312,15 @@ def why(row: Row, head: str, facts: Facts) -> Wait | None:
 
 def _paused(row: Row, facts: Facts) -> Wait | None:
     """The pause, the breaker or the limit that keeps the turn's next link from starting: as ``pauses.lua`` has it."""
-    if row.stop or not any(facts.pauses.values()):
+    if row.stop or not facts.pauses:
         return None
-    known = facts.pauses.get(row.shard, {})
     names = ["queue|check"]
     if row.state is TurnState.QUEUED:
         limit = row.held_back.partition(" ")[0]  # its service may be named in the settings of the workers alone
         names = ["queue|run", f"owner|{row.owner}", f"key|{row.key}", f"model|{row.runs}"]
         names += [limit] if limit.startswith(f"{LIMIT}|") else []
         names.append(f"{BREAKER}|{row.runs}")
-    pause = next((known[name] for name in names if name in known), None)
+    pause = next((facts.pauses[name] for name in names if name in facts.pauses), None)
     if pause is None:
         return None
     wait = wait_for(pause, facts.at)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from api_client.budgets.spending import BudgetLedger
 from api_client.contract.errors import BadRequest, StoreUnavailable
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.store_refusals import StoreRefusal
 from api_client.contract.tasks import QUEUES, RUN_QUEUE
@@ -140,20 +140,19 @@ async def read_standing(
     facts, ended = await _read_facts(store, prober)
     if spending and not facts.refusal:
         facts = replace(facts, budgets=await spending.today())
-    now, rows, unfinished, overdue, dead = facts.at, list[Row](), 0, 0, 0
-    for keys in store.shards:
-        dead += await store.ask(store.redis.zcard(keys.dead))
-        unfinished += await store.ask(store.redis.zcard(keys.due))
-        overdue += await store.ask(store.redis.zcount(keys.due, "-inf", int((now - _OVERDUE_SECONDS) * 1000)))
-        due = await store.ask(store.redis.zrange(keys.due, 0, at_most - 1, withscores=True))
-        for start in range(0, len(due), _BATCH):
-            pipe = store.redis.pipeline(transaction=False)
-            batch = [(raw.decode(), score) for raw, score in due[start : start + _BATCH]]
-            for turn_id, _ in batch:
-                pipe.hmget(keys.turn(turn_id), FIELDS)
-            for (turn_id, score), values in zip(batch, await store.ask(pipe.execute()), strict=True):
-                if found := row(turn_id, score, values):
-                    rows.append(found)
+    now, rows, keys = facts.at, list[Row](), store.keys
+    dead = await store.ask(store.redis.zcard(keys.dead))
+    unfinished = await store.ask(store.redis.zcard(keys.due))
+    overdue = await store.ask(store.redis.zcount(keys.due, "-inf", int((now - _OVERDUE_SECONDS) * 1000)))
+    due = await store.ask(store.redis.zrange(keys.due, 0, at_most - 1, withscores=True))
+    for start in range(0, len(due), _BATCH):
+        pipe = store.redis.pipeline(transaction=False)
+        batch = [(raw.decode(), score) for raw, score in due[start : start + _BATCH]]
+        for turn_id, _ in batch:
+            pipe.hmget(keys.turn(turn_id), FIELDS)
+        for (turn_id, score), values in zip(batch, await store.ask(pipe.execute()), strict=True):
+            if found := row(turn_id, score, values):
+                rows.append(found)
     reports, fleet = tuple(facts.reports), fleet_of(facts.reports, now)
     found_waiting = waiting(rows, facts)
     waits = tuple(grouped(found_waiting))
@@ -188,26 +187,24 @@ async def _disk(settings: Settings) -> list[Alert]:
 
 async def _read_facts(store: Store, prober: Prober) -> tuple[Facts, list[WorkerReport]]:
     """Return what concerns every turn, by one question; and the last reports of workers that ended."""
-    refusal, keys = await _refusal(prober), Keys(store.namespace)
+    refusal, keys = await _refusal(prober), store.keys
     pipe = store.redis.pipeline(transaction=False)
     pipe.time()
     pipe.hgetall(keys.workers)
     pipe.hgetall(keys.ended_workers)
     pipe.pubsub_channels(keys.alive("*"))
-    for shard in store.shards:
-        pipe.hgetall(shard.pauses)
-        pipe.zrange(shard.at_work, 0, -1)
-    (seconds, micros), there, over, alive, *found = await store.ask(pipe.execute())
-    pauses, places = found[::2], found[1::2]
+    pipe.hgetall(keys.pauses)
+    pipe.zrange(keys.at_work, 0, -1)
+    (seconds, micros), there, over, alive, pauses, places = await store.ask(pipe.execute())
     now, ended = seconds + micros / 1e6, reports_of(over)
     facts = Facts(
         at=now,
         reports=reports_of(there, alive),
         ended=frozenset(each.name for each in ended),
         refusal=refusal,
-        pauses={shard: {each.field: each for each in read_pauses(stored, now)} for shard, stored in enumerate(pauses)},
+        pauses={each.field: each for each in read_pauses(pauses, now)},
         announce_seconds=store.settings.announce_seconds,
-        at_work=frozenset(place.decode() for each in places for place in each),
+        at_work=frozenset(place.decode() for place in places),
     )
     return facts, ended
 
@@ -271,16 +268,13 @@ class Workers:
 
     async def lined_up(self) -> dict[str, int]:
         """Return how many turns that never ran wait for their owner's turn, by priority."""
-        found = {each.value: 0 for each in Priority}
-        for keys in self._store.shards:
-            for name in found:
-                found[name] += await self._store.send("ZLEXCOUNT", keys.waiting, f"[{name}|", f"({name}}}")
-        return found
+        names, key = [each.value for each in Priority], self._store.keys.waiting
+        return {name: await self._store.send("ZLEXCOUNT", key, f"[{name}|", f"({name}}}") for name in names}
 
     async def reported(self) -> list[WorkerReport]:
         """Return what each worker process last reported, as ``reported_workers``."""
         # A store that takes no writes takes no reports: then the names of channels say which workers live.
-        keys = Keys(self._store.namespace)
+        keys = self._store.keys
         stored = await self._store.ask(self._store.redis.hgetall(keys.workers))
         return reports_of(stored, await self._store.ask(self._store.redis.pubsub_channels(keys.alive("*"))))
 
@@ -289,10 +283,7 @@ class Workers:
 
         Raises ``StoreUnavailable``: the store does not answer.
         """
-        count = 0
-        for keys in self._store.shards:
-            count += await self._store.send("ZCARD", keys.due)
-        return count
+        return int(await self._store.send("ZCARD", self._store.keys.due))
 
     async def order(self, name: str, what: WorkerOrder) -> str:
         """Order a worker process to do something; it obeys with its next heartbeat. Twice makes no difference.
@@ -302,7 +293,7 @@ class Workers:
         """
         whole = await self.find(name)
         known = [each.name for each in await self.reported()]
-        keys = Keys(self._store.namespace)
+        keys = self._store.keys
         ordered = await self._store.ask(self._store.redis.hkeys(keys.orders))
         if left := [raw for raw in ordered if raw.decode() not in known]:  # of workers that are gone for good
             await self._store.ask(self._store.redis.hdel(keys.orders, *left))

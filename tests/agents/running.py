@@ -66,7 +66,7 @@ class Agent:
         """One run. ``when`` hears every event as it comes."""
         self.runs += 1
         built, option = build_runner(self.runner)
-        turn = f"t0-{self.root.parent.name}-{self.root.name}"
+        turn = f"turn-{self.root.parent.name}-{self.root.name}"
         limits = {"deadline": time.monotonic() + 120, "idle_seconds": 60.0, "option": option}
         order = ordered(self.workdir, turn, self.runs, prompt, **(limits | values))
         made: Any = cast("Any", type(built))(agents=self.agents, settings=self.effective, **_module_of(built))

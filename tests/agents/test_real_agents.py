@@ -101,7 +101,7 @@ def test_a_killed_agent_is_incomplete_and_a_cancelled_one_is_gone(agent: Agent, 
             if verdict == "cancelled":
                 stop.reason = "cancelled"
             else:
-                os.kill(min(processes_with(f"HELIX_AGENT_MARK=t0-{agent.root.parent.name}")), signal.SIGKILL)
+                os.kill(min(processes_with(f"HELIX_AGENT_MARK=turn-{agent.root.parent.name}")), signal.SIGKILL)
             assert running.result().verdict == verdict
 
 

@@ -101,7 +101,7 @@ class Stage:
         self.close()
         number = self._numbers = self._numbers + 1
         self.home = self.root / f"home-{number}"
-        folder = self.root / f"t0-1-1-{number}"
+        folder = self.root / f"turn-1-1-{number}"
         self.home.mkdir()
         folder.mkdir()
         self._asking = None
@@ -114,7 +114,7 @@ class Stage:
             later="Later.",
             said="They said no.",
         )
-        self.order: Order = order_in(folder, "t0-1", tools=tools, delivery=number)
+        self.order: Order = order_in(folder, "turn-1", tools=tools, delivery=number)
         if question:
             self.keeper = PermitKeeper(question, folder, None if self.used else self._use_up)
             self.order = replace(self.order, tools=replace(tools, keeper=self.keeper.path))

@@ -120,7 +120,15 @@ async def test_20_an_address_in_a_message_is_never_asked(turns: FakeTurns, turns
 
 @pytest.mark.parametrize(
     "turn_id",
-    ["t0-" + "0" * 32, "t99999-" + "0" * 32, "t0-" + "0" * 31, "%2e%2e", "t0-" + "0" * 3000, "t0-" + "é" * 32, "*"],
+    [
+        "turn-" + "0" * 32,
+        "t99999-" + "0" * 32,
+        "turn-" + "0" * 31,
+        "%2e%2e",
+        "turn-" + "0" * 3000,
+        "turn-" + "é" * 32,
+        "*",
+    ],
 )
 @pytest.mark.parametrize("path", ["", "/events", "/attempts", "/cancel"])
 async def test_34_an_id_that_is_none_is_not_found_like_a_foreign_one(

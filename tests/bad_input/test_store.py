@@ -129,7 +129,7 @@ def message(task: str = RUN, *, content_type: str = "application/json", body: st
 
 #: A pickle that would write a file, if anybody loaded it.
 PICKLE = "Y3Bvc2l4CnN5c3RlbQpwMAooUyd0b3VjaCAlcycKcDEKdHAyClJwMwou"
-FORGED = {"turn_id": "t0-" + "0" * 32, "attempt": 1, "session_id": "s"}
+FORGED = {"turn_id": "turn-" + "0" * 32, "attempt": 1, "session_id": "s"}
 MESSAGES = {
     "no JSON": b"this is no JSON",
     "a list": b"[]",
@@ -167,7 +167,7 @@ async def test_64_lists_that_name_no_turn_hold_up_nobody(
     client: TurnsClient, used: Settings, store: redis.Redis, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     keys = Keys(used.namespace)
-    nobody = "t0-" + "f" * 32
+    nobody = "turn-" + "f" * 32
     store.zadd(keys.due, {nobody: 1, "no turn id at all": 1, b"\xff\xfe": 1})
     store.zadd(keys.inbox, {nobody: 1})
     lost = await client.submitter.submit(request("lost"))

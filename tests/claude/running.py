@@ -83,7 +83,7 @@ class Agent:
     ) -> Ran:
         """One run. ``when`` hears every event as it comes."""
         self._runs += 1
-        turn = f"t0-{self.root.parent.name}-{self.root.name}-{self.session}"  # of this test process alone
+        turn = f"turn-{self.root.parent.name}-{self.root.name}-{self.session}"  # of this test process alone
         limits = {"deadline": time.monotonic() + 60, "idle_seconds": 30.0}
         order = ordered(self.workdir, turn, self._runs, prompt, **(limits | values))
         runner = ClaudeCliRunner(self.agents, self.effective)

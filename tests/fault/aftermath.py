@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from typing import Any
 
+from api_client.contract.keys import Keys
 from tests.chaos.checker import counters
 from tests.fault.rules import rule
 from tests.fault.seen import PretendTurn
@@ -41,7 +42,7 @@ _NO_EXPIRY = {"installation", "metrics:pending", "finished", "dead", "policies",
 def judge_end(namespace: str, turns: list[PretendTurn], stored: Store, heard: dict[bytes, list[bytes]]) -> None:
     """Judge what is left of a schedule that was healed and drained."""
     counted: Counter[str] = Counter()
-    start = f"{namespace}:{{0}}:"
+    start = Keys(namespace).prefix
     kept = {turn.turn_id for turn in turns if turn.seen and turn.seen.outcome == b"dead" and not turn.dropped}
     _judge_keys(start, stored, kept)
     zsets = {name: stored.get(start + name, (b"", 0, []))[2][::2] for name in ("finished", "dead")}
@@ -64,7 +65,7 @@ def judge_end(namespace: str, turns: list[PretendTurn], stored: Store, heard: di
 
 def _judge_keys(start: str, stored: Store, kept: set[str]) -> None:
     for name, (_, life, _) in stored.items():
-        rule(name.startswith(start), "a key of another shard")
+        rule(name.startswith(start), "a key of another installation")
         rest = name.removeprefix(start)
         rule(
             rest not in {"due", "inbox"} and not rest.startswith("session:"),

@@ -116,7 +116,7 @@ async def _submit(client: TurnsClient, turns: int, found: Outcome, seconds: floa
 
     async def one(number: int) -> None:
         await asyncio.sleep(seconds * number / turns)
-        turn_id = client.submitter.new_id(f"s-{number}")
+        turn_id = client.submitter.new_id()
         while True:
             try:
                 await client.submitter.submit(asked("hi", f"s-{number}"), turn_id=turn_id)

@@ -77,7 +77,7 @@ class Load:
             number += 1
             session = f"{load}-{number}"
             request = TurnRequest(model="scripted", messages=({"role": "user", "content": "hi"},), session_id=session)
-            turn_id = self.client.submitter.new_id(session)
+            turn_id = self.client.submitter.new_id()
             for _ in range(2):
                 try:
                     await self.client.submitter.submit(request, turn_id=turn_id)

@@ -251,7 +251,7 @@ def left_in_store(stage: Stage, session_id: str) -> list[str]:
         lives = store.pipeline()
         for name in found:
             lives.pttl(name)
-        start = f"{stage.settings.namespace}:{{0}}:"
+        start = keys.prefix
         ours = [name for name, life in zip(found, lives.execute(), strict=True) if life == -1]
         forever = [name for name in ours if name.startswith(start) and name.removeprefix(start) not in _NO_EXPIRY]
         return forever + [name for name in (keys.due, keys.session(session_id)) if name in found]

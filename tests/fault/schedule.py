@@ -140,7 +140,7 @@ class Schedule:
         random = self._random
         number = len(self._turns)
         session = random.choice(SESSIONS)
-        turn = PretendTurn(f"t0-{number:032x}", session, number)
+        turn = PretendTurn(f"turn-{number:032x}", session, number)
         key = random.choice("kl") if random.random() < 0.2 else ""
         body = random.choice(("b1", "b2")) if key else ""
         deadline = _LONG_MS if random.random() < 0.85 else random.randint(1, 8_000)

@@ -123,7 +123,7 @@ def test_what_a_worker_announces_has_waited_before_and_goes_before_turns_that_we
     celery = Celery("test", set_as_current=False)
     celery.conf.update(celery_settings(settings))
     engine = Engine(settings, celery, IsolatedLinks(settings))
-    engine.announce(Link(RUN, 1), f"t0-{'a' * 32}", "s")
+    engine.announce(Link(RUN, 1), f"turn-{'a' * 32}", "s")
     with redis.Redis.from_url(settings.redis_url) as store:
         queues = {queue: store.llen(f"{settings.namespace}:celery:{queue}") for queue in ALL_QUEUES}
     assert queues == {PREFERRED_QUEUE: 1, RUN_QUEUE: 0, CHECK_QUEUE: 0}

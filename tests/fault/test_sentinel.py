@@ -49,7 +49,7 @@ async def test_replicated_acknowledges_a_submit_only_when_a_replica_has_it(
         turn_id = await client.submitter.submit(asked("quick"))
         assert set_up.client(replica).exists(keys_of(replicated.namespace, turn_id).turn(turn_id))
         set_up.signal(replica, signal.SIGSTOP)
-        other = client.submitter.new_id("other")
+        other = client.submitter.new_id()
         with pytest.raises(StoreUnavailable, match="too few replicas confirmed the write"):
             await client.submitter.submit(asked("quick", "other"), turn_id=other)
         set_up.signal(replica, signal.SIGCONT)
@@ -94,7 +94,7 @@ async def test_a_turn_that_a_fail_over_lost_is_not_acknowledged_by_the_server_th
 ) -> None:
     async with TurnsClient(replicated) as client:
         with pytest.raises(StoreUnavailable, match="lost it"):
-            await client.store.settle(client.submitter.new_id("s"), 1)
+            await client.store.settle(client.submitter.new_id(), 1)
 
 
 async def test_who_acknowledges_may_not_be_promoted_again_and_replicas_may_once_they_are_in_step(

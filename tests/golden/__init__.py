@@ -21,9 +21,9 @@ _READ = {
 
 
 def stored(store: redis.Redis, prefix: str) -> dict[str, Any]:
-    """All keys of the first shard below a prefix, without it: kind and value. No deadline in them ever passes."""
+    """All keys below a prefix, without it: kind and value. No deadline in them ever passes."""
     found = {}
-    for key in sorted(store.scan_iter(match=f"{prefix}{{0}}:*", count=1000)):
+    for key in sorted(store.scan_iter(match=f"{prefix}*", count=1000)):
         kind = store.type(key)
         value = _READ[kind](store, key)
         if kind == b"hash":

@@ -18,6 +18,7 @@ import redis
 
 from api_client.client import TurnsClient
 from api_client.contract.completion import ErrorKind, Verdict
+from api_client.contract.keys import Keys
 from api_client.contract.tool_calls import WaitingCall
 from tests.golden import stored
 from tests.installation import settings_on
@@ -45,7 +46,7 @@ class _Golden:
 
     def _keep(self, state: str, turn_id: str) -> None:
         with redis.Redis.from_url(self._broker.url) as store:
-            self.found[state] = {"turn": turn_id, "keys": stored(store, f"golden-{state}:")}
+            self.found[state] = {"turn": turn_id, "keys": stored(store, Keys(f"golden-{state}").prefix)}
 
     def _while_running(self, state: str) -> Play:
         def play(order: Order, emit: Emit, stop: Stop) -> RunResult:

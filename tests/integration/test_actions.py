@@ -90,7 +90,7 @@ def test_one_that_changed_meanwhile_is_passed_over_and_told(settings: Settings, 
     ("arguments", "says"),
     [
         (("cancel",), "name a turn, a filter, or --all for all unfinished turns"),
-        (("drop", "t0-x", "--all"), "name one turn, or filters, not both"),
+        (("drop", "turn-x", "--all"), "name one turn, or filters, not both"),
         (("cancel", "--state", "finished"), "Invalid value for '--status'"),
         (("replay", "--outcome", "fine"), "Invalid value for '--status'"),
     ],

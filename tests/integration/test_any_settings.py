@@ -22,7 +22,7 @@ from tests.integration.engine import GOOD
 pytestmark = pytest.mark.long
 
 #: What a row does not vary: ports, how many processes the machine has, and what bounds the processes of an agent.
-_LEFT = re.compile("^shards$|^claude_")
+_LEFT = re.compile("^claude_")
 BUDGETS = ("", "all=1000000000", "all=0.000001", "owner:*=1000", "key:k0=0.5,all=9", "model:free=5", "model:dear=0.01")
 KEYS = ("", "--per-minute 1", "--per-minute 1000000", "--at-once 1 --weight 100", "--at-once 1000000 --background")
 #: How a submit may end that a limit refuses; anything else is a defect.

@@ -235,7 +235,7 @@ async def test_an_expired_a_foreign_and_a_changed_link_are_refused_and_noted(
         for each in forged:
             for kind in ("", "approve"):
                 assert (await said(http, each, kind))[0] == 403, each
-        assert (await said(http, link.replace(turn.turn_id, "t0-" + "0" * 32), "approve"))[0] == 403
+        assert (await said(http, link.replace(turn.turn_id, "turn-" + "0" * 32), "approve"))[0] == 403
         assert set(await lines(bench, turn)) == {("answer", HOLDER, True)}
         assert (await said(http, link, "edit", text="x"))[0] == 400
         late = float(until) + 1

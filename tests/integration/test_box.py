@@ -70,7 +70,7 @@ def test_a_folder_that_no_tool_may_touch_is_empty_in_the_box(tmp_path: Path, do:
     (tmp_path / "one.txt").write_text("top")
     rules = tuple({"folder": name, "do": do} for name in ("secrets/*", "one.txt", "work/*", "gone/*", "../*"))
     tools = ToolOrders(rules=rules, root=tmp_path)
-    order = ordered(tmp_path, "t0-a", 1, "x", tools=tools, directory=tmp_path / "work/run")
+    order = ordered(tmp_path, "turn-a", 1, "x", tools=tools, directory=tmp_path / "work/run")
     order.directory.mkdir(exist_ok=True)
     script = f"cat {tmp_path}/secrets/key.txt {tmp_path}/secrets/*/* {tmp_path}/one.txt; touch x {tmp_path}/secrets/x"
     launch = Launch(argv=["sh", "-c", script], env={}, stdin=b"", binds=[Bind(tmp_path)])

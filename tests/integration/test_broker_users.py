@@ -155,7 +155,7 @@ def test_no_role_may_empty_configure_debug_or_look_beyond_the_namespace(guarded:
             with pytest.raises(redis.exceptions.NoPermissionError):
                 client.execute_command(*command)
         if role == "flower":
-            for command in (("HGETALL", f"{namespace}:{{0}}:turn:x"), ("EVAL", "return 1", "0")):
+            for command in (("HGETALL", Keys(namespace).turn("x")), ("EVAL", "return 1", "0")):
                 with pytest.raises(redis.exceptions.NoPermissionError):
                     client.execute_command(*command)
         if role in {"relay", "operator"}:

@@ -84,7 +84,7 @@ async def test_a_turn_is_exported_and_bundled(settings: Settings, turn_id: str, 
 
 
 def test_a_turn_that_does_not_exist_leaves_no_file(settings: Settings, tmp_path: Path) -> None:
-    done = run(settings, tmp_path, "bundle", "t0-" + "0" * 32, "-o", "x.zip")
+    done = run(settings, tmp_path, "bundle", "turn-" + "0" * 32, "-o", "x.zip")
     assert (done.returncode, (tmp_path / "x.zip").exists()) == (1, False)
 
 

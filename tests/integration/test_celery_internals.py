@@ -44,7 +44,7 @@ from worker.turns.tasks.celery_internals import (
 from worker.turns.tasks.registration import register
 from worker.turns.tasks.task_events import Task
 
-TURN = "t0-" + "a" * 32
+TURN = "turn-" + "a" * 32
 
 
 def takes_in(monkeypatch: pytest.MonkeyPatch, **how: Any) -> None:

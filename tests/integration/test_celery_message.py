@@ -18,7 +18,7 @@ from api_client.contract.tasks import CHECK_QUEUE, QUEUES, RUN, RUN_QUEUE, Link,
 from api_client.contract.turn import TurnRequest
 from tests.support import wait_for
 
-TURN, SESSION = f"t0-{'a' * 32}", "session-ü-'\"\\-%(turn_id)s-%-\0turn_id\0"
+TURN, SESSION = f"turn-{'a' * 32}", "session-ü-'\"\\-%(turn_id)s-%-\0turn_id\0"
 
 
 class Heard:
@@ -106,9 +106,7 @@ def commands(monitor: Any, settings: Settings) -> list[str]:
 async def test_a_submit_stores_the_turn_and_its_message_in_one_command(settings: Settings) -> None:
     heard = Heard(settings)
     async with TurnsClient(settings) as client:
-        await client.submitter.submit(
-            request(session_id="first")
-        )  # the script is loaded, the number of shards is known
+        await client.submitter.submit(request(session_id="first"))  # the script is loaded
         heard.message(RUN_QUEUE)
         heard.event()
         for number in range(5):  # what a client knows for seconds only it may have to ask again on a slow machine

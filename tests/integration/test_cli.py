@@ -73,7 +73,7 @@ def test_a_busy_session_is_told_when_nobody_wants_to_queue(run: Run) -> None:
     run("submit", "one", "--session", "s")
     second = run("submit", "two", "--session", "s", "--busy", "reject")
     assert second.returncode == 1
-    assert second.stderr.startswith("turns: session 's' is still working on turn 't0-")
+    assert second.stderr.startswith("turns: session 's' is still working on turn 'turn-")
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_request_that_can_never_work_is_refused(run: Run, option: str, value: 
 
 
 @pytest.mark.parametrize("command", ["show", "watch", "attempts", "cancel"])
-@pytest.mark.parametrize("turn_id", ["t0-" + "0" * 32, "nonsense", "t0-\x1b[2J"])
+@pytest.mark.parametrize("turn_id", ["turn-" + "0" * 32, "nonsense", "turn-\x1b[2J"])
 def test_a_turn_that_does_not_exist_is_exit_code_1_and_one_line(run: Run, command: str, turn_id: str) -> None:
     done = run(command, turn_id)
     assert (done.returncode, done.stdout) == (1, "")

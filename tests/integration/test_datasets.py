@@ -71,7 +71,7 @@ def test_every_rejected_answer_is_a_line_with_its_repair_and_the_final_answer(
     assert "unmarked" not in text
     assert "HELIX_RETENTION_SECONDS" in err
     assert run("export", "--rejected", "--model", "another")[1] == ""
-    assert run("export")[0] == run("export", "t0-x", "--rejected")[0] == 2
+    assert run("export")[0] == run("export", "turn-x", "--rejected")[0] == 2
 
 
 def thumb(message_id: str, rating: int, at: float, model: str = "scripted", **data: Any) -> dict[str, Any]:

@@ -36,7 +36,7 @@ def new(request: pytest.FixtureRequest, settings: Settings, private_broker: Embe
 def doctor(settings: Settings) -> dict[str, str]:
     """What doctor says of the store: check -> ok, warning or wrong."""
     found = json.loads(command(settings, "doctor", "--json").stdout)["findings"]
-    return {each["check"]: each["state"] for each in found if each["check"].startswith(("store", "submit", "shards"))}
+    return {each["check"]: each["state"] for each in found if each["check"].startswith(("store", "submit", "restore"))}
 
 
 async def test_a_new_installation_carries_a_turn_out_and_doctor_agrees(
@@ -57,4 +57,4 @@ async def test_a_new_installation_carries_a_turn_out_and_doctor_agrees(
         told = installation.command(*words)
         assert told.returncode == 0, told
     assert "wrong" not in doctor(installation.settings).values()
-    assert not [line for line in worker.log_file.read_text().splitlines() if "shards_unknown" in line]
+    assert not [line for line in worker.log_file.read_text().splitlines() if "not_looked_at" in line]

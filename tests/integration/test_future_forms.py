@@ -138,7 +138,7 @@ async def test_pages_of_a_log_in_which_nothing_can_be_read_come_to_their_end(
 async def test_every_page_route_and_command_shows_a_turn_of_a_later_version(
     settings: Settings, client: TurnsClient, ended: str
 ) -> None:
-    Ledger(settings, "w").fold(0)
+    Ledger(settings, "w").fold()
     async with web(settings) as http:
         shown = (await http.get(f"/v1/turns/{ended}")).json()
         assert (shown["outcome"], shown["success"]) == (LATER, False)
@@ -165,7 +165,7 @@ async def test_a_chat_whose_turn_a_later_version_carries_out_ends_and_says_how(
         asking = asyncio.create_task(http.post("/v1/chat/completions", json=body, timeout=120))
         store = redis.Redis.from_url(settings.redis_url)
         [(turn_id, _)] = await wait_until(
-            lambda: store.zrange(keys_of(settings.namespace, "t0-" + "0" * 32).due, 0, -1, withscores=True)
+            lambda: store.zrange(keys_of(settings.namespace, "turn-" + "0" * 32).due, 0, -1, withscores=True)
         )
         future = Future(settings, turn_id.decode())
         future.write(future.event("attempt.weighed", attempt=1), future.unreadable())

@@ -100,7 +100,7 @@ def test_old_folders_go_and_those_of_a_session_at_work_stay(settings: Settings, 
 
 
 def test_old_attempts_of_phases_go_alone(settings: Settings, gc: Callable[..., dict]) -> None:  # type: ignore[type-arg]
-    turn = "t0-" + "a" * 32
+    turn = "turn-" + "a" * 32
     one, busy, linked = (settings.root / name / "phases" / "one" for name in ("done", "busy", "linked"))
     deliveries = {f"{turn}-1-1": 5, f"{turn}-2-2": 1, "mine": 5}
     for phase in (one, busy):
@@ -133,7 +133,7 @@ def test_old_attempts_of_phases_go_alone(settings: Settings, gc: Callable[..., d
 
 
 def test_old_attempts_in_the_private_places_of_owners_go_too(settings: Settings, gc: Callable[..., dict]) -> None:  # type: ignore[type-arg]
-    old = f"t0-{'a' * 32}-1-1"
+    old = f"turn-{'a' * 32}-1-1"
     places = {}
     for owner in ("done", "busy"):
         turn_id = asyncio.run(submit_phase(settings, "work", owner))

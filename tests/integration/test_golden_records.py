@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.keys import keys_of
+from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome
@@ -43,7 +43,7 @@ def restore(settings: Settings, record: dict[str, Any]) -> str:
     """Put a stored turn into this test's store, due now."""
     store = connect(settings)
     if "keys" in record:
-        golden.restore(store, f"{settings.namespace}:", record["keys"])
+        golden.restore(store, Keys(settings.namespace).prefix, record["keys"])
         store.zadd(keys_of(settings.namespace, record["turn"]).due, {record["turn"]: 1})
         return str(record["turn"])
     turn_id = record["turn"]["id"]

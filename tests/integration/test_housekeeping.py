@@ -1,4 +1,4 @@
-"""What a submit does beside storing its turn (settlement, allowance, number of shards) may fail: the turn is taken.
+"""What a submit does beside storing its turn (settlement, allowance) may fail: the turn is taken.
 
 It is done again with the next submit, and `turns doctor` says what fails.
 """
@@ -11,7 +11,6 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import SettingsError
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import new_turn_id
@@ -20,7 +19,7 @@ from tests.installation import asked, run
 
 Spoil = Callable[[Any, Keys], object]
 ANYTHING = OwnerLimits(per_minute=10, unfinished=10, stored_bytes=10**6)
-ONE, OTHER = f"t0-{'1' * 32}", f"t0-{'2' * 32}"
+ONE, OTHER = f"turn-{'1' * 32}", f"turn-{'2' * 32}"
 SETTLED = '{"day": "1", "at": 1, "amount": 5, "model": "m", "scopes": ["all"], "runs": 1}'
 #: What is damaged in the store, what a relay sees fail then (nothing where a script passes over it), the repair.
 CASES: dict[str, tuple[str, Spoil, Spoil]] = {
@@ -68,11 +67,6 @@ CASES: dict[str, tuple[str, Spoil, Spoil]] = {
         "",
         lambda store, keys: (store.delete(keys.policies_used), store.set(keys.policies_used, "x")),
         lambda store, keys: store.delete(keys.policies_used),
-    ),
-    "a number of shards that is none": (
-        "number of shards",
-        lambda store, keys: store.hset(keys.installation, "shards", "x"),
-        lambda store, keys: store.hdel(keys.installation, "shards"),
     ),
 }
 
@@ -132,9 +126,3 @@ async def test_doctor_tries_what_a_submit_does_and_names_what_fails(settings: Se
     assert "housekeeping: counting fails: ResponseError" in told.stdout
     assert f"housekeeping: settlement of {ONE} fails: JSONDecodeError" in told.stdout
     assert told.returncode == 1
-
-
-async def test_another_number_of_shards_is_refused_all_the_same(settings: Settings, store: redis.Redis) -> None:
-    store.hset(Keys(settings.namespace).installation, "shards", "4")
-    with pytest.raises(SettingsError):
-        await submit(settings)

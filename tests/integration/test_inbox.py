@@ -116,10 +116,10 @@ async def test_a_turn_nobody_decides_on_goes_by_its_default(bench: Bench, defaul
 
 async def test_a_parked_turn_that_is_looked_at_before_its_time_stays_where_it_is(bench: Bench) -> None:
     turn = await bench.parked()
-    bench.ledger.recall(0)  # as after a clock that was set back
+    bench.ledger.recall()  # as after a clock that was set back
     assert bench.ledger.reap(turn.turn_id, may_take=True).what == "parked"
     assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.PARKED
-    assert bench.ledger.due(0) == []
+    assert bench.ledger.due() == []
 
 
 async def test_the_deadline_stands_still_while_a_turn_is_parked(bench: Bench) -> None:

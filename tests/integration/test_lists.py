@@ -157,7 +157,7 @@ async def test_a_command_takes_the_beginning_of_an_id_and_last(
 
 
 async def test_a_beginning_that_several_ids_share_is_refused_with_two_of_them(bench: Bench) -> None:
-    one, other = f"t0-{'a' * 31}1", f"t0-{'a' * 31}2"
+    one, other = f"turn-{'a' * 31}1", f"turn-{'a' * 31}2"
     for turn_id in (one, other):
         await bench.client.submitter.submit(bench_request(turn_id), turn_id=turn_id)
     with pytest.raises(BadRequest, match=f"{one} and {other}|{other} and {one}"):
@@ -176,7 +176,7 @@ async def copies(bench: Bench, number: int, *, each_ms: int = 1) -> set[str]:
     """That many finished turns, ``each_ms`` of them within one millisecond."""
     first = await bench.outcome(says(GOOD))
     names, at = bench.keys, int(first.finished_at * 1000)
-    made = [f"t0-{count:032x}" for count in range(number)]
+    made = [f"turn-{count:032x}" for count in range(number)]
     pipe = bench.store.pipeline(transaction=False)
     for count, turn_id in enumerate(made):
         for part in ("", ":texts"):

@@ -107,7 +107,7 @@ def test_after_a_day_it_is_given_up_into_a_list_from_which_it_can_be_sent_again(
         used = called.change(webhook_urls=(receiver.url,), notice_command="")
         with redis.Redis.from_url(used.redis_url) as store:
             outbox = outbox_of(used)
-            outbox.put(Notice(kind="turn.dead", subject="t0-1", at=time.time()))
+            outbox.put(Notice(kind="turn.dead", subject="turn-1", at=time.time()))
             [entry] = outbox.due(10)
             began = time.time() * 1000
             assert not outbox.failed(entry, [], "http://127.0.0.1: answers 500")

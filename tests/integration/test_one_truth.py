@@ -56,7 +56,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 TABLE = TEXT[TEXT.index("### Troubles and where they show") : TEXT.index("## Pause and drain")]
 #: A row of the table in docs/operations.md -> what its command says, and what its page does (patterns).
 SHOWN = {
-    "A phase waits for a person": (r"t0-\w+ .*build", r"parked Build add\.py"),
+    "A phase waits for a person": (r"turn-\w+ .*build", r"parked Build add\.py"),
     "The store's disk is full": (
         r"MISCONF(?s:.*)make room on the store's disk",
         "MISCONF.*make room on the store's disk",

@@ -388,7 +388,7 @@ async def test_the_list_is_filtered_and_paged_without_a_gap(bench: Bench, browse
     failed = await bench.outcome(ends(Verdict.INCOMPLETE), session_id="two", max_attempts=1)
     store, names = bench.store, bench.keys
     at = int((await bench.client.reader.get(first.turn_id)).finished_at * 1000)
-    copies = [f"t0-{number:032x}" for number in range(120)]
+    copies = [f"turn-{number:032x}" for number in range(120)]
     for number, turn_id in enumerate(copies):  # many of them within one millisecond
         store.copy(names.turn(first.turn_id), names.turn(turn_id))
         store.copy(names.texts(first.turn_id), names.texts(turn_id))
@@ -407,7 +407,7 @@ async def test_the_list_is_filtered_and_paged_without_a_gap(bench: Bench, browse
     assert [e.attributes["href"] for e in only.all("a", **{"class": "ask"})] == [f"/turns/{failed.turn_id}"]
     only = await read(http, "/turns?status=success&session=one")
     assert len(only.all("a", **{"class": "ask"})) == 50
-    for wrong in ("?status=nonsense", "?cursor=1", "?cursor=fx.t0-1", "?since=yesterday"):
+    for wrong in ("?status=nonsense", "?cursor=1", "?cursor=fx.turn-1", "?since=yesterday"):
         assert (await http.get(f"/turns{wrong}")).status_code == 400
     to_one = await http.get("/turns", params={"turn": f" {first.turn_id} "})
     assert to_one.headers["location"] == f"/turns/{first.turn_id}"
@@ -416,10 +416,10 @@ async def test_the_list_is_filtered_and_paged_without_a_gap(bench: Bench, browse
 async def test_a_damaged_record_hides_no_other(bench: Bench, browser: Browser) -> None:
     turn = await bench.outcome(says(GOOD))
     store, names = bench.store, bench.keys
-    damaged = {f"t0-{number:032x}": turn.finished_at * 1000 for number in range(3)}
+    damaged = {f"turn-{number:032x}": turn.finished_at * 1000 for number in range(3)}
     store.zadd(names.finished, damaged)
-    store.set(names.turn("t0-" + "0" * 32), "no hash")
-    store.hset(names.turn("t0-" + "0" * 31 + "1"), mapping={"state": "finished", "outcome": "unknown"})
+    store.set(names.turn("turn-" + "0" * 32), "no hash")
+    store.hset(names.turn("turn-" + "0" * 31 + "1"), mapping={"state": "finished", "outcome": "unknown"})
     http = await browser()
     assert turn.turn_id in (await http.get("/turns")).text
     assert turn.turn_id in (await http.get("/overview")).text

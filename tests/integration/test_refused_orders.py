@@ -22,7 +22,7 @@ Try = Callable[[TurnsClient, str], Awaitable[object]]
 TRIES: dict[str, Try] = {
     "replay: it goes on": lambda client, turn_id: act(client, "replay", turn_id, by="me"),
     "drop: no dead letter": lambda client, turn_id: act(client, "drop", turn_id, by="me"),
-    "cancel: no such turn": lambda client, _: act(client, "cancel", "t0-" + "0" * 32, by="me"),
+    "cancel: no such turn": lambda client, _: act(client, "cancel", "turn-" + "0" * 32, by="me"),
     "cancel: another owner's": lambda client, turn_id: act(client, "cancel", turn_id, by="me", owner="o"),
     **{
         f"{kind}: it waits for nobody": lambda client, turn_id, kind=kind: client.inbox.decide(turn_id, kind, by="me")

@@ -16,13 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import redis
 from redis.exceptions import ResponseError
 from structlog.testing import capture_logs
 
 from api_client.contract.errors import HelixError, SettingsError, StoreUnavailable
+from api_client.contract.keys import Keys
 from api_client.contract.settings import CONSTANTS, Settings
 from api_client.contract.store_refusals import refusal_of
-from api_client.store.shards import require_shards
+from api_client.store.half_restored import RESTORING
 from tests.installation import Installation, children_of, environ_of, turns
 from tests.support import processes_with, wait_for
 from worker.cli.installation.starting import copied, require_store_of, store_named
@@ -35,6 +37,14 @@ COMMANDS = pytest.mark.parametrize(
 )
 #: Nothing listens on this port, and nothing can: it is privileged and not of a service.
 NOWHERE = "redis://127.0.0.1:1/0"
+#: What a store says of itself between the first key of a restore and the last.
+HALF = "the store is half restored"
+
+
+@pytest.fixture
+def half_restored(settings: Settings) -> Settings:
+    redis.Redis.from_url(settings.redis_url).hset(Keys(settings.namespace).installation, RESTORING, "digest")
+    return settings
 
 
 def environ(root: Path, **more: str) -> dict[str, str]:
@@ -136,32 +146,29 @@ def test_a_signal_ends_the_wait_for_the_store(tmp_path: Path, command: list[str]
 
 
 @COMMANDS
-def test_another_number_of_shards_is_said_once(tmp_path: Path, settings: Settings, command: list[str]) -> None:
-    require_shards(settings)  # the store is of one shard from now on
-    given = environ_of(replace(settings, shards=2, root=tmp_path))
+def test_a_half_restored_store_is_said_once(tmp_path: Path, half_restored: Settings, command: list[str]) -> None:
+    given = environ_of(replace(half_restored, root=tmp_path))
     [line] = refused(command, given)
-    assert line.startswith("turns: HELIX_SHARDS=2: the turns of this store are spread over 1 shard; set HELIX_SHARDS=1")
+    assert line.startswith(f"turns: {HALF}")
 
 
-def test_a_worker_process_leaves_the_reason_to_its_supervisor(tmp_path: Path, settings: Settings) -> None:
-    require_shards(settings)
+def test_a_worker_process_leaves_the_reason_to_its_supervisor(tmp_path: Path, half_restored: Settings) -> None:
     command = [sys.executable, "-P", "-m", "worker.celery_worker", "-n", "one@%h", "-c", "1"]
-    given = environ_of(replace(settings, shards=2, root=tmp_path))
+    given = environ_of(replace(half_restored, root=tmp_path))
     alone = subprocess.run(command, env=given, capture_output=True, text=True, check=False)
     assert alone.returncode == 1
-    assert "HELIX_SHARDS=2" in alone.stderr
+    assert HALF in alone.stderr
     watched = subprocess.run(command, env=given | {SUPERVISED: "yes"}, capture_output=True, text=True, check=False)
     assert (watched.returncode, watched.stderr) == (REFUSED, "")
 
 
-def test_the_reason_of_a_process_that_was_ready_before_is_logged(settings: Settings) -> None:
-    require_shards(settings)
+def test_the_reason_of_a_process_that_was_ready_before_is_logged(half_restored: Settings) -> None:
     with capture_logs() as logs:
-        ExitNotes(replace(settings, shards=2)).note("worker-1@here", 4711, REFUSED)
+        ExitNotes(half_restored).note("worker-1@here", 4711, REFUSED)
         wait_for(lambda: logs)
     [line] = logs
     assert (line["event"], line["worker"]) == ("worker.refused", "worker-1@here")
-    assert "HELIX_SHARDS=2" in line["error"]
+    assert HALF in line["error"]
 
 
 def test_a_wrong_password_is_said_before_a_taken_port(tmp_path: Path, settings: Settings) -> None:
@@ -176,16 +183,16 @@ def test_a_wrong_password_is_said_before_a_taken_port(tmp_path: Path, settings: 
     assert "does not accept this user and password" in found[-1]
 
 
-def test_another_number_of_shards_is_said_before_a_taken_port(tmp_path: Path, settings: Settings) -> None:
-    require_shards(settings)
+def test_a_half_restored_store_is_said_before_a_taken_port(tmp_path: Path, half_restored: Settings) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        command = ["web", "--port", str(port)]
-        [line] = refused(command, environ_of(replace(settings, shards=2, root=tmp_path)))
-        assert line.startswith("turns: HELIX_SHARDS=2: ")
-        [line] = refused(command, environ_of(replace(settings, root=tmp_path)))
+        command, given = ["web", "--port", str(port)], environ_of(replace(half_restored, root=tmp_path))
+        [line] = refused(command, given)
+        assert line.startswith(f"turns: {HALF}")
+        redis.Redis.from_url(half_restored.redis_url).delete(Keys(half_restored.namespace).installation)
+        [line] = refused(command, given)
         assert line.startswith(f"turns: cannot listen on 127.0.0.1:{port} ")
 
 

@@ -224,4 +224,4 @@ async def test_a_turn_that_is_given_up_ends_as_failure_in_flower_and_one_that_is
 def test_what_an_operator_looks_for_stands_first_in_flower(settings: Settings) -> None:
     columns = (programs.flower(settings, 0, "pass").environ or {})["FLOWER_TASKS_COLUMNS"].split(",")
     assert (columns[0], columns[-1]) == ("kwargs", "uuid")
-    assert repr({"turn_id": "t0-1", "attempt": 1}).startswith("{'turn_id'")
+    assert repr({"turn_id": "turn-1", "attempt": 1}).startswith("{'turn_id'")

@@ -224,7 +224,7 @@ async def test_turns_that_ended_in_the_same_millisecond_are_all_sent_though_a_ba
     assert await backlog.waiting(0) is None
     await backlog.begin(3600)
     now = await client.store.clock_ms()
-    ids = {f"t0-{number:032x}": now - 1000 + number // 3 for number in range(7)}
+    ids = {f"turn-{number:032x}": now - 1000 + number // 3 for number in range(7)}
     await client.store.redis.zadd(Keys(settings.namespace).finished, ids)
     assert (await backlog.waiting(0.5), await backlog.waiting(60)) == (7, 0)
     seen: list[str] = []
@@ -299,5 +299,5 @@ async def test_where_nothing_ends_for_long_the_sender_still_knows_how_far_it_was
     noted = int(await client.store.redis.get(keys.traced) or b"")
     assert await client.store.clock_ms() - noted < 60_000
     assert 0 < await client.store.redis.ttl(keys.traced) <= settings.retention_seconds
-    await client.store.redis.zadd(keys.finished, {"t0-" + "1" * 32: noted + 1})
+    await client.store.redis.zadd(keys.finished, {"turn-" + "1" * 32: noted + 1})
     assert await wait_until(lambda: client.untraced.next(9))

@@ -82,7 +82,7 @@ async def test_a_finished_turns_page_leads_to_its_trace_where_traces_have_a_page
     async with web(replace(settings, trace_page="http://127.0.0.1:16686/trace/{trace_id}?uiFind=turn")) as http:
         page = Document((await http.get(f"/turns/{ended.turn_id}")).text)
         other = Document((await http.get(f"/turns/{waits}")).text)
-    assert f"http://127.0.0.1:16686/trace/{ended.turn_id.removeprefix('t0-')}?uiFind=turn" in links(page)
+    assert f"http://127.0.0.1:16686/trace/{ended.turn_id.removeprefix('turn-')}?uiFind=turn" in links(page)
     assert not [link for link in links(other) if "16686" in link], "it has no trace before it has ended"
 
 

@@ -259,7 +259,7 @@ def test_ctrl_c_says_which_agents_it_waits_for_and_the_turn_is_handed_over_not_l
 
     _watched_until(environ, turn_id, "attempt 1")
     with redis.Redis(unix_socket_path=running.told["redis_url"].removeprefix("unix://")) as store:
-        told_workers = lambda: [json.loads(text) for text in store.hgetall("helix:{0}:workers").values()]  # noqa: E731
+        told_workers = lambda: [json.loads(text) for text in store.hgetall("helix:{helix}:workers").values()]  # noqa: E731
         wait_for(lambda: [each for each in told_workers() if each["free"] < each["slots"] and each["slots"] > 2])
     _, said = running.end()
     assert "stopping: waiting for 1 agent at work, up to 1 s" in said

@@ -77,7 +77,7 @@ async def test_a_caller_is_told_that_a_person_has_to_decide_and_the_turn_goes_on
 ) -> None:
     once = {"idempotency-key": "one"}
     asking = asyncio.create_task(http.post("/v1/chat/completions", json={**BODY, "stream": stream}, headers=once))
-    pattern = f"{bench.settings.namespace}:*turn:t0-{'?' * 32}"
+    pattern = f"{bench.settings.namespace}:*turn:turn-{'?' * 32}"
     [key] = await wait_until(lambda: bench.client.store.redis.keys(pattern))
     turn = await bench.client.reader.get(key.decode().rpartition(":")[2])
     bench.runner.plays.append(says(NO_MARKER))

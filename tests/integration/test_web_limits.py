@@ -123,13 +123,13 @@ async def test_a_noted_turn_that_was_never_stored_counts_for_a_minute_only(setti
     store = Store(settings)
     allowances, limits = Allowances(store), OwnerLimits(unfinished=1)
     try:
-        assert await allowances.take("a", limits, ["t0-" + "1" * 32]) is None
-        refused = await allowances.take("a", limits, ["t0-" + "2" * 32])
+        assert await allowances.take("a", limits, ["turn-" + "1" * 32]) is None
+        refused = await allowances.take("a", limits, ["turn-" + "2" * 32])
         assert refused
         assert refused.limit == "unfinished"
         key = Keys(settings.namespace).unfinished("a")
-        await store.redis.zincrby(key, -_STORED_WITHIN_MS - 2_000, "t0-" + "1" * 32)
-        assert await allowances.take("a", limits, ["t0-" + "2" * 32]) is None
+        await store.redis.zincrby(key, -_STORED_WITHIN_MS - 2_000, "turn-" + "1" * 32)
+        assert await allowances.take("a", limits, ["turn-" + "2" * 32]) is None
         assert await store.redis.pttl(key) > 0
     finally:
         await store.close()
@@ -138,7 +138,7 @@ async def test_a_noted_turn_that_was_never_stored_counts_for_a_minute_only(setti
 async def test_requests_at_once_all_see_that_turns_have_ended(settings: Settings) -> None:
     store = Store(settings)
     allowances, limits = Allowances(store), OwnerLimits(unfinished=10)
-    ids = [f"t0-{number:032x}" for number in range(15)]
+    ids = [f"turn-{number:032x}" for number in range(15)]
     try:
         await allowances.note("a", limits, ids[:10])
         for turn_id in ids[:10]:

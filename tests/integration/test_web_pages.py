@@ -176,7 +176,7 @@ async def test_delete_cancels_at_once(relay: Served) -> None:
 
 async def _only_turn(relay: Served) -> str:
     async def due() -> Any:
-        return await relay.client.store.redis.zrange(f"{relay.settings.namespace}:{{0}}:due", 0, -1)
+        return await relay.client.store.redis.zrange(relay.client.store.keys.due, 0, -1)
 
     [turn_id] = await wait_until(due)
     return str(turn_id.decode())

@@ -120,7 +120,7 @@ async def test_a_holder_that_dies_behind_the_seal_is_followed_by_one_that_publis
             bench.carry_out_one(JUDGE, turn_id)
     assert not check_session_done(session(bench))
     bench.store.hset(bench.keys.turn(turn_id), "lease_until", 1)
-    bench.ledger.recall(0)
+    bench.ledger.recall()
     assert bench.ledger.reap(turn_id, may_take=True).link == str(JUDGE)
     bench.carry_out(turn_id, JUDGE)
     assert (await bench.client.reader.get(turn_id)).outcome is Outcome.PASSED

@@ -24,7 +24,7 @@ def session(folder: Path) -> int:
     lines = (f'{{"type":"user","text":"{" ".join(_WORDS[at % 97 : at % 97 + 60])} {at}"}}' for at in range(8000))
     (folder / "agent" / "transcript.jsonl").write_text("\n".join(lines))
     for number in range(200):
-        output = folder / "attempts" / f"t0-{number // 5}-1-1" / "output"
+        output = folder / "attempts" / f"turn-{number // 5}-1-1" / "output"
         output.mkdir(parents=True, exist_ok=True)
         (output / f"file{number}.md").write_bytes(os.urandom(2000).hex().encode() + b"x" * 1000)
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())

@@ -43,7 +43,7 @@ WELL_FLEET = Fleet(agents=1, judges=1, slots=4, free=2, stalled=(), ready={RUN_Q
 
 def long(reason: Reason, **more: Any) -> WaitingGroup:
     wait = Wait(reason=reason, at=NOW, **more)
-    return WaitingGroup(wait=wait, turn_id="t0-1", queue=RUN_QUEUE, since=NOW - STUCK_SECONDS - 1)
+    return WaitingGroup(wait=wait, turn_id="turn-1", queue=RUN_QUEUE, since=NOW - STUCK_SECONDS - 1)
 
 
 LONG = long(Reason.STUCK)
@@ -92,7 +92,7 @@ def test_slots_of_a_worker_that_takes_no_messages_are_not_free() -> None:
         (WELL_FLEET, {"overdue": 3}, "3 turns were due"),
         (WELL_FLEET, {"waits": (LONG,)}, "1 turns could run and have waited for 5 min"),
         (WELL_FLEET, {"folders": {"a", "b"}}, "the workers on a, b see different session folders"),
-        (WELL_FLEET, {"pauses": {0: {"breaker|opus": BROKEN}}}, "the circuit breaker of model opus is open"),
+        (WELL_FLEET, {"pauses": {"breaker|opus": BROKEN}}, "the circuit breaker of model opus is open"),
         (
             WELL_FLEET,
             {"waits": (long(Reason.UNFIT, subject="model opus"),)},
@@ -123,7 +123,7 @@ def test_what_follows_from_a_store_that_refuses_writes_is_not_said() -> None:
 
 def test_what_waits_behind_a_breaker_is_said_with_it_and_what_waits_as_it_should_is_no_alert() -> None:
     behind = long(Reason.BREAKER, subject="opus", said="HTTP 500", until=NOW + 60)
-    [alert] = said(WELL_FLEET, waits=(behind,), pauses={0: {"breaker|opus": BROKEN}})
+    [alert] = said(WELL_FLEET, waits=(behind,), pauses={"breaker|opus": BROKEN})
     assert alert.message.startswith("1 turn waits, the longest for 301 s: the circuit breaker of model opus is open")
     assert (alert.check, alert.severity) == ("breaker", "wrong")
     assert not said(
@@ -146,7 +146,7 @@ def test_owners_of_most_turns_come_first_with_the_share_of_their_newest_turn() -
 
 # Why a turn does not run: one function over the facts of a moment.
 
-ID, OTHER = "t0-" + "1" * 32, "t0-" + "2" * 32
+ID, OTHER = "turn-" + "1" * 32, "turn-" + "2" * 32
 WELL = WorkerReport(
     name="worker-7-1@h", host="h", queues=(RUN_QUEUE, CHECK_QUEUE), slots=4, free=3, check_free=1, at=NOW - 1
 )
@@ -162,7 +162,7 @@ def turn(**more: Any) -> Row:
 
 
 def facts(*reports: WorkerReport, pauses: tuple[Pause, ...] = (), **more: Any) -> Facts:
-    return Facts(at=NOW, reports=reports, pauses={0: {each.field: each for each in pauses}}, **more)
+    return Facts(at=NOW, reports=reports, pauses={each.field: each for each in pauses}, **more)
 
 
 def reason(row: Row, known: Facts, head: str = "") -> str:
@@ -308,14 +308,14 @@ def report(**more: Any) -> WorkerReport:
 
 def held(worker: str) -> Row:
     return Row(
-        turn_id="t0-1", due=0, state=TurnState.RUNNING, created_at=0, session_id="s", held=True, task="turn.run",
+        turn_id="turn-1", due=0, state=TurnState.RUNNING, created_at=0, session_id="s", held=True, task="turn.run",
         not_before=0, announced=1, announced_at=0, parked_at=0, since=900_000, held_since=0, worker=worker,
     )  # fmt: skip
 
 
 def test_a_worker_shows_the_turns_it_holds() -> None:
     [line] = roster([report()], [held("run-1@h"), held("other")], LOOKED_AT)
-    assert (line.state, line.doing) == ("at work", (HeldTurn("t0-1", "turn.run", 900.0),))
+    assert (line.state, line.doing) == ("at work", (HeldTurn("turn-1", "turn.run", 900.0),))
 
 
 def test_a_living_worker_shows_the_agents_it_keeps_and_a_silent_one_none() -> None:
@@ -354,7 +354,7 @@ def test_who_is_gone_comes_first() -> None:
 SINCE, DELAY = 10_000.0, 5.0  # seconds
 
 
-def stored(turn_id: str = "t0-1", *, due: float = 0.0, **more: object) -> Row:
+def stored(turn_id: str = "turn-1", *, due: float = 0.0, **more: object) -> Row:
     """A record as the store has it; times in ms."""
     fields: dict[str, object] = {"state": "queued", "session_id": "s", "next": "turn.run/1", "created_at": 1, **more}
     found = row(turn_id, due, [str(fields[name]).encode() if name in fields else None for name in FIELDS])
@@ -368,28 +368,32 @@ def ready(*rows: Row) -> list[tuple[str, str, float]]:
 
 
 def test_a_turn_that_nobody_took_waits_since_it_was_submitted() -> None:
-    assert ready(stored(created_at=4_000_000, due=4_005_000)) == [("t0-1", RUN_QUEUE, 4_000.0)]
+    assert ready(stored(created_at=4_000_000, due=4_005_000)) == [("turn-1", RUN_QUEUE, 4_000.0)]
 
 
 def test_a_turn_in_the_line_waits_since_it_was_submitted_though_it_is_looked_at_much_later() -> None:
-    assert ready(stored(created_at=9_000_000, due=10_300_000)) == [("t0-1", RUN_QUEUE, 9_000.0)]
+    assert ready(stored(created_at=9_000_000, due=10_300_000)) == [("turn-1", RUN_QUEUE, 9_000.0)]
 
 
 def test_a_turn_that_is_to_be_judged_waits_for_another_queue() -> None:
-    assert ready(stored(state="ran", next="turn.validate/1", due=9_005_000)) == [("t0-1", CHECK_QUEUE, 9_000.0)]
+    assert ready(stored(state="ran", next="turn.validate/1", due=9_005_000)) == [("turn-1", CHECK_QUEUE, 9_000.0)]
 
 
 @pytest.mark.parametrize("first", [{"state": "parked"}, {"state": "running", "token": "x"}, {"token": "x"}])
 def test_what_lies_behind_a_held_parked_or_paused_turn_of_its_session_does_not_wait_for_a_worker(
     first: dict[str, Any],
 ) -> None:
-    behind = stored("t0-2", created_at=2)
+    behind = stored("turn-2", created_at=2)
     assert ready(stored(**first), behind) == ready(behind, stored(**first)) == []
 
 
 def test_of_each_session_the_head_alone_waits() -> None:
-    second, first, other = stored("t0-2", created_at=2), stored("t0-1"), stored("t0-3", session_id="t", due=9_000_000)
-    assert [turn_id for turn_id, *_ in ready(second, first, other)] == ["t0-1", "t0-3"]
+    second, first, other = (
+        stored("turn-2", created_at=2),
+        stored("turn-1"),
+        stored("turn-3", session_id="t", due=9_000_000),
+    )
+    assert [turn_id for turn_id, *_ in ready(second, first, other)] == ["turn-1", "turn-3"]
 
 
 def test_a_delay_that_is_not_over_is_no_wait_and_one_that_is_over_counts_from_its_end() -> None:
@@ -413,12 +417,12 @@ def test_announcing_a_turn_again_does_not_make_its_wait_shorter(times: int) -> N
 
 
 def test_a_turn_whose_announcement_waits_in_the_queue_waits_since_that_was_made() -> None:
-    assert ready(stored(announced=0, announced_at=7_000_000, due=99_000_000)) == [("t0-1", RUN_QUEUE, 7_000.0)]
+    assert ready(stored(announced=0, announced_at=7_000_000, due=99_000_000)) == [("turn-1", RUN_QUEUE, 7_000.0)]
 
 
 @pytest.mark.parametrize("fields", [{}, {"state": b"finished"}, {"state": b"queued", "created_at": b"x"}])
 def test_a_turn_that_is_gone_ended_or_damaged_is_left_out(fields: dict[str, bytes]) -> None:
-    assert row("t0-1", 0.0, [fields.get(name) for name in FIELDS]) is None
+    assert row("turn-1", 0.0, [fields.get(name) for name in FIELDS]) is None
 
 
 # How many processes a worker has, and which share of its slots each gets.

@@ -278,7 +278,7 @@ def test_our_own_keys_and_logins_in_addresses_are_masked() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "turn_id=t0-8f3a", "risk-averse", "task_identifier", f"disk-{_SECRET}", "Bearer x"]
+    "text", ["", "turn_id=turn-8f3a", "risk-averse", "task_identifier", f"disk-{_SECRET}", "Bearer x"]
 )
 def test_ordinary_words_stay(text: str) -> None:
     assert redactor(Settings())(text) == text

@@ -191,7 +191,7 @@ def test_what_a_validator_makes_up_is_counted_under_one_label() -> None:
     issues = tuple(ValidationIssue(f"MADE_UP_{n}", "m", "h", validator=f"v{n}") for n in range(50))
     attempt = Attempt(number=1, text="x", answer="x", complete=True, issues=issues)
     request = TurnRequest(model="m|x", messages=({"role": "user", "content": "?"},), session_id="s")
-    turn = Turn(turn_id="t0-1", epoch="e", state=TurnState.VALIDATING, request=request)
+    turn = Turn(turn_id="turn-1", epoch="e", state=TurnState.VALIDATING, request=request)
     usage = Usage.of({"input_tokens": 5, "output_tokens": "many", "cost_usd": 1e300})
     move = after_validation(turn, Link(VALIDATE, 1), attempt, Policy(), Fail(1, "why"), usage)
     assert {name for name in move.counters if name.startswith(("code", "validator.rejected"))} == {

@@ -25,7 +25,7 @@ def turn_of(outcome: Outcome, **request: Any) -> Turn:
         metadata={"note": TEXT},
     )
     return Turn(
-        turn_id="t0-" + "ab" * 16,
+        turn_id="turn-" + "ab" * 16,
         epoch="e1",
         state=TurnState.FINISHED,
         request=replace(asked, **request),

@@ -25,15 +25,11 @@ def with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Se
     settings = settings or require_store(load())
     configure_logging(replace(settings, log_level="warning"))
 
-    async def checked(client: TurnsClient) -> Result:
-        await client.store.require_shards()
-        return await action(client)
-
-    return asked(settings, checked)
+    return asked(settings, action)
 
 
 def asked(settings: Settings, action: Callable[[TurnsClient], Awaitable[Result]]) -> Result:
-    """Run a coroutine with a client, whatever the store's number of shards is."""
+    """Run a coroutine with a client of these settings."""
     import asyncio
 
     from api_client.client import TurnsClient  # loads all of the core: what asks nothing goes without it

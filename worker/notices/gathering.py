@@ -31,9 +31,8 @@ _FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
 
 async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
     """Put everything new into the outbox. Raises ``StoreUnavailable``."""
-    for shard in range(settings.shards):
-        await _turns(settings, outbox, shard, parked=False)
-        await _turns(settings, outbox, shard, parked=True)
+    await _turns(settings, outbox, parked=False)
+    await _turns(settings, outbox, parked=True)
     seconds, _ = await store.ask(store.redis.time())  # as workers report by the store's clock
     found = [*gone_workers(await store.ask(written_reports(store.redis, store.namespace)), float(seconds))]
     if len(settings.flow_version) > 1:
@@ -43,10 +42,10 @@ async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
             await outbox.put(notice)
 
 
-async def _turns(settings: Settings, outbox: Notices, shard: int, *, parked: bool) -> None:
+async def _turns(settings: Settings, outbox: Notices, *, parked: bool) -> None:
     """Put the notices of turns that ended, or were parked, since the time noted for it."""
     notices_of = _of_parked if parked else _of_ended
-    async for turn_id, record in outbox.new_turns(shard, parked=parked):
+    async for turn_id, record in outbox.new_turns(parked=parked):
         try:
             found = list(notices_of(settings, turn_id, record))
         except (ValueError, TypeError, AttributeError) as error:  # its record is damaged: the others go on

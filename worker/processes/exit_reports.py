@@ -44,7 +44,7 @@ class ExitNotes:
 
         from redis.exceptions import RedisError  # only when something ended: a supervisor starts sooner without
 
-        from api_client.store.shards import require_shards
+        from api_client.store.half_restored import refuse_half_restored
         from api_client.workers.reports import note_exit
 
         while self._settings.store_url:
@@ -59,6 +59,6 @@ class ExitNotes:
                 log.warning("exit.not_noted", worker=ended.worker, pid=ended.pid, exit_code=ended.code)
             if ended.code == REFUSED:
                 try:
-                    require_shards(self._settings)
+                    refuse_half_restored(self._settings)
                 except SettingsError as error:
                     log.error("worker.refused", worker=ended.worker, error=str(error))

@@ -14,7 +14,7 @@ from pathlib import Path
 from api_client.contract.phase_place import PHASES, PRIVATE, phase_session
 from worker.files.folder_clearing import GONE, Old, folders_in, last_written, size_of
 
-_DELIVERY = re.compile(r"t\d{1,4}-[0-9a-f]{32}-\d+-\d+")
+_DELIVERY = re.compile(r"turn-[0-9a-f]{32}-\d+-\d+")
 
 
 def old_phase_attempts(

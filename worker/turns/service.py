@@ -17,7 +17,7 @@ from api_client.contract.failpoints import arrive
 from api_client.contract.offered import offered_validators
 from api_client.contract.phase_checks import PhaseError
 from api_client.contract.tasks import FAIL, JUDGED_BY, PHASE_RUN, PHASE_VERIFY, QUEUES, RUN_QUEUE, VALIDATE, Link
-from api_client.contract.turn import Outcome, PendingFailure, Turn, shard_of
+from api_client.contract.turn import Outcome, PendingFailure, Turn
 from api_client.contract.worker_reports import WorkerReport, worker_of
 from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.store.commands import TO_ANNOUNCE
@@ -124,7 +124,7 @@ class TurnService:
             return
         claim = await self._claimed(link, turn_id, session_id, visit)
         if not self.parts.settings.has_queues:  # else the claim did so
-            await self._release(turn_id)
+            await self._release()
         if claim is None:
             return
         with self.parts.leases.hold(claim) as lease:
@@ -342,15 +342,15 @@ class TurnService:
                     if await self.parts.ledger.line_up(done.head, session_id, head_link, came) in TO_ANNOUNCE:
                         await self.parts.threads.files(self.parts.announce, head_link, done.head, session_id)
                 if not self.parts.settings.has_queues:
-                    await self._release(turn_id)
+                    await self._release()
             return
         if move.next is not None and not move.delay_ms:
             await self.parts.threads.files(self.parts.announce, move.next, turn_id, session_id)
 
-    async def _release(self, turn_id: str) -> None:
+    async def _release(self) -> None:
         """Announce the turns that may go now. Not vital either."""
         with contextlib.suppress(RedisError):
-            for link, each, session_id in (await self.parts.ledger.release(shard_of(turn_id))).left:
+            for link, each, session_id in (await self.parts.ledger.release()).left:
                 await self.parts.threads.files(self.parts.let_go, link, each, session_id)
 
     async def _work(self, lease: Lease, attempts: list[AttemptRecord]) -> Move:

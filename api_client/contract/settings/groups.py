@@ -424,7 +424,6 @@ class Storage:
     namespace: str = setting(
         "helix", key_prefix, "Prefix of every key, so that several installations can share a store."
     )
-    shards: int = setting(1, integer(1, 1024), "Use 1: more are not faster.")
     durability: str = setting(
         "everysec",
         choice("everysec", "power", "replicated"),

@@ -142,8 +142,6 @@ def _cluster_problems(settings: Settings) -> Iterator[str]:
             "HELIX_BROKER_URL: a cluster cannot be Celery's broker; name one plain Redis or Valkey beside it: it"
             " carries ids only, and to lose it costs seconds, no turn"
         )
-    if settings.store_is_cluster and settings.shards > 1:
-        yield f"HELIX_SHARDS={settings.shards}: must be 1 in a cluster: all keys of an installation are in one slot"
 
 
 def _models_named(settings: Settings) -> list[tuple[str, str]]:

@@ -24,10 +24,9 @@ _HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]", re.ASC
 
 
 def key_prefix(value: str) -> str:
-    """Check a prefix of keys: no pattern's letters; braces, which choose the slot in a cluster, around the whole."""
-    word = value[1:-1] if value.startswith("{") and value.endswith("}") else value
-    if not word or not word.isprintable() or not set(" {}*?[]\\").isdisjoint(word):
-        raise ValueError("must be a word without spaces and without any of {}*?[]\\, or such a word in braces")
+    """Check a prefix of keys: no letters of patterns, and no braces, which would choose the slot in a cluster."""
+    if not value or not value.isprintable() or not set(" {}*?[]\\").isdisjoint(value):
+        raise ValueError("must be a word without spaces and without any of {}*?[]\\")
     return value
 
 

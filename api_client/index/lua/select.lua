@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- Which of these turns match; a turn that is gone, or a key that holds no turn, does not.
--- KEYS: records (hash), all of one shard; with a rule their attempts (hash) behind them, in the same order
+-- KEYS: records (hash); with a rule their attempts (hash) behind them, in the same order
 -- ARGV[1] owner, or '' for all  ARGV[2] session id, or ''  ARGV[3] model, or ''
 -- ARGV[4] 1 for turns that lost a worker only, else ''  ARGV[5] a rule that an answer broke, or ''
 -- ARGV[6] a flow version, or ''

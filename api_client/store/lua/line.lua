@@ -13,7 +13,7 @@
 --                            a background one
 --      15  FIRST     zset    PRIORITY|OWNER by time, of interactive turns; from AWAY on: nothing of it may go now
 --      16  SECOND    zset    the same of background turns
---      17  LET_GO    zset    turns that went and are not claimed, by when; only where LLEN says too little (COUNTED)
+--      17  LET_GO    zset    turns that went and are not claimed, by when; only where the queue is elsewhere
 --      18  AT_WORK   zset    OWNER|ID, all of score 0: turns that take a place, of owners whose places are limited;
 --                            behind them services: }SERVICE|ID has a place, }SERVICE}OWNER|CREATED|ID waits for it
 --      19  KNOWN     string  a worker that knows the line lives, or did within the hour: until then there is none
@@ -176,10 +176,9 @@ local function next_owner()
 end
 
 local function has_room()
-  queued = queued or QUEUED == 1 and redis.call('LLEN', QUEUE)
-  if queued and queued < AHEAD then return true end
-  -- Each shard has its own line, and all have one queue: none waits for the others.
-  return COUNTED == 1 and redis.call('ZCARD', LET_GO) < (queued and 1 or FAR_AHEAD)
+  if QUEUED == 0 then return redis.call('ZCARD', LET_GO) < FAR_AHEAD end
+  queued = queued or redis.call('LLEN', QUEUE)
+  return queued < AHEAD
 end
 
 -- Release one turn, if one may go and the queue has room. Answers its place, with its id; nil: none did.
@@ -209,7 +208,7 @@ local function release_one(without_message)
   redis.call('ZREMRANGEBYSCORE', owners, AWAY, AWAY + clock) -- their time is over: they would begin now anyway
   begin_again()
   redis.call('ZADD', DUE, before(place.deadline_at, NOW + ANNOUNCE_MS), id)
-  if COUNTED == 1 then redis.call('ZADD', LET_GO, NOW, id) end
+  if QUEUED == 0 then redis.call('ZADD', LET_GO, NOW, id) end
   if is_pushed then queued = redis.call('LPUSH', QUEUE, message) end
   place.id, place.is_pushed = id, is_pushed
   return place
@@ -229,7 +228,7 @@ local function start(id, of, message)
     -- A worker of an earlier version takes messages, and lets no other turn go for it.
     queued = redis.call('LPUSH', QUEUE, message)
     if queued <= AHEAD or redis.call('EXISTS', KNOWN) == 0 then
-      if COUNTED == 1 then redis.call('ZADD', LET_GO, NOW, id) end
+      if QUEUED == 0 then redis.call('ZADD', LET_GO, NOW, id) end
       return true
     end
     queued = queued - 1

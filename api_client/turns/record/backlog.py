@@ -12,7 +12,7 @@ from typing import Any
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.store.connecting import open_store
 from api_client.store.module_log import ModuleLog
@@ -29,6 +29,7 @@ class Backlog:
     def __init__(self, settings: Settings, store: Redis) -> None:
         self._settings = settings
         self._store = store
+        self._keys = Keys(settings.namespace)
         self._broker = store
         if settings.broker_url != settings.store_url:
             broker = replace(settings, store_url=settings.broker_url)
@@ -36,31 +37,28 @@ class Backlog:
         self._announce_ms = int(settings.announce_seconds * 1000)
         self._script = store.register_script(_LUA.read_text())
 
-    async def empty(self, shards: Sequence[Keys]) -> bool:
+    async def empty(self) -> bool:
         """Return whether nothing is to be done: there is no unfinished turn, and all that was counted is folded.
 
         Raises ``RedisError``: the store does not answer.
         """
-        pipe = self._store.pipeline(transaction=False)
-        for keys in shards:
-            pipe.exists(keys.due, keys.pending)
-        return not any(await pipe.execute())
+        return not await self._store.exists(self._keys.due, self._keys.pending)
 
-    async def due(self, keys: Keys, now: int, limit: int) -> list[tuple[str, float]]:
+    async def due(self, now: int, limit: int) -> list[tuple[str, float]]:
         """Turns that somebody must look at, with their scores, the longest waiting first. ``now`` in ms.
 
         Raises ``RedisError``: the store does not answer.
         """
-        found: list[Any] = await self._store.zrangebyscore(keys.due, "-inf", now, 0, limit, withscores=True)
+        found: list[Any] = await self._store.zrangebyscore(self._keys.due, "-inf", now, 0, limit, withscores=True)
         return [(turn_id.decode(), score) for turn_id, score in found]
 
-    async def put_off(self, keys: Keys, due: Sequence[tuple[str, float]], now: int) -> set[str]:
-        """Put off the turns of a shard whose announcements still wait in their queues; returns the others' ids.
+    async def put_off(self, due: Sequence[tuple[str, float]], now: int) -> set[str]:
+        """Put off the turns whose announcements still wait in their queues; returns the others' ids.
 
         Raises ``RedisError``: the store does not answer.
         """
         others = {turn_id for turn_id, _ in due}
-        turns = [turn for turn in await self._announced(keys, due) if turn]
+        turns = [turn for turn in await self._announced(due) if turn]
         if not turns:
             return others
         try:
@@ -68,24 +66,24 @@ class Backlog:
         except RedisError as error:
             log.info("backlog.broker_away", error=type(error).__name__)
             return others
-        names = [keys.due]
+        names = [self._keys.due]
         words: list[Any] = []
         for turn in turns:
             later = look_again_at(turn, heads[turn.queue], now, self._announce_ms)
             if later is not None:
-                names.append(keys.turn(turn.turn_id))
+                names.append(self._keys.turn(turn.turn_id))
                 words += [turn.turn_id, turn.score, later, turn.at]
                 others.discard(turn.turn_id)
         if words:
             await self._script(keys=names, args=words)
         return others
 
-    async def _announced(self, keys: Keys, due: Iterable[tuple[str, float]]) -> list[AnnouncedTurn | None]:
+    async def _announced(self, due: Iterable[tuple[str, float]]) -> list[AnnouncedTurn | None]:
         """Return what the records say, in order; None for any other turn, and for a damaged record."""
         asked = list(due)
         pipe = self._store.pipeline(transaction=False)
         for turn_id, _ in asked:
-            pipe.hmget(keys.turn(turn_id), FIELDS)
+            pipe.hmget(self._keys.turn(turn_id), FIELDS)
         found = await pipe.execute(raise_on_error=False)
         return [self._read(turn_id, score, each) for (turn_id, score), each in zip(asked, found, strict=True)]
 
@@ -110,12 +108,8 @@ class Backlog:
         if raw is None:
             return None
         turn_id = _turn_of(raw)
-        try:
-            keys = keys_of(self._settings.namespace, turn_id)
-        except ValueError:
-            return Head(None)
-        score: Any = await self._store.zscore(keys.due, turn_id)
-        [turn] = await self._announced(keys, [(turn_id, score)]) if score is not None else [None]
+        score: Any = await self._store.zscore(self._keys.due, turn_id)
+        [turn] = await self._announced([(turn_id, score)]) if score is not None else [None]
         return Head(turn.at if turn else None)
 
 

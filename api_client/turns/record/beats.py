@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import redis
 from redis.exceptions import NoScriptError, RedisError
 
-from api_client.contract.keys import Keys, keys_of
+from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.turns.record.claim import Claim
 
@@ -28,7 +27,7 @@ class Beats:
     """Renews leases over a connection. For one thread."""
 
     def __init__(self, settings: Settings, store: redis.Redis) -> None:
-        self._namespace = settings.namespace
+        self._keys = Keys(settings.namespace)
         self._lease_ms = int(settings.lease_seconds * 1000)
         self._redis = store
         self._script = store.register_script(script_text())
@@ -57,28 +56,19 @@ class Beats:
 
     def _send(self, claims: Sequence[Claim], *, load: bool = False) -> dict[str, tuple[str, str]]:
         found: dict[str, tuple[str, str]] = {}
-        groups = list(_commands(self._namespace, claims))
+        groups = [claims[at : at + _TURNS_A_COMMAND] for at in range(0, len(claims), _TURNS_A_COMMAND)]
         with self._redis.pipeline(transaction=False) as pipe:
             send: Any = pipe.execute_command
             if load:
                 send("SCRIPT", "LOAD", self._script.script)
-            for keys, group in groups:
+            for group in groups:
                 words: list[Any] = [part for claim in group for part in (claim.turn.turn_id, claim.token)]
-                names = [keys.due, *(keys.turn(claim.turn.turn_id) for claim in group)]
+                names = [self._keys.due, *(self._keys.turn(claim.turn.turn_id) for claim in group)]
                 send("EVALSHA", self._script.sha, len(names), *names, self._lease_ms, *words)
             replies: list[Any] = pipe.execute(raise_on_error=False)[load:]
-        for (_, group), reply in zip(groups, replies, strict=True):
+        for group, reply in zip(groups, replies, strict=True):
             if isinstance(reply, RedisError):
                 raise reply
             said = [part.decode() for part in reply]
             found |= zip((claim.token for claim in group), zip(said[::2], said[1::2], strict=True), strict=True)
         return found
-
-
-def _commands(namespace: str, claims: Sequence[Claim]) -> Iterator[tuple[Keys, Sequence[Claim]]]:
-    shards: dict[Keys, list[Claim]] = defaultdict(list)
-    for claim in claims:
-        shards[keys_of(namespace, claim.turn.turn_id)].append(claim)
-    for keys, group in shards.items():
-        for start in range(0, len(group), _TURNS_A_COMMAND):
-            yield keys, group[start : start + _TURNS_A_COMMAND]

@@ -298,17 +298,17 @@ class Changes:
         values["since"] = int(since * 1000)
         return self._command("line_up", turn_id, session_id, lambda reply: str(reply[0].decode()), values)
 
-    def release(self, shard: int, behind: str = "", ended: Sequence[str] = ()) -> Command[ReleaseReply]:
-        """Let turns of a shard go, as many as there is room for, and give back the places ``ended``.
+    def release(self, behind: str = "", ended: Sequence[str] = ()) -> Command[ReleaseReply]:
+        """Let turns go, as many as there is room for, and give back the places ``ended``.
 
         The result's ``places`` are those behind this one.
         """
-        keys = release_keys(Keys(self._settings.namespace, shard), self._queue)
+        keys = release_keys(Keys(self._settings.namespace), self._queue)
         return Command(ReleaseReply.read, ("1", behind, *ended), "release", keys)
 
-    def fold(self, shard: int) -> Exchange[bool]:
-        """Add the oldest pending counters of a shard to its totals and buckets; True when there may be more."""
-        keys = Keys(self._settings.namespace, shard)
+    def fold(self) -> Exchange[bool]:
+        """Add the oldest pending counters to the totals and buckets; True when there may be more."""
+        keys = Keys(self._settings.namespace)
         # In this order: another reaper's fold in between is noticed.
         folds: bytes = yield Command(lambda found: found or b"0", ("GET", keys.folds))
         entries: list[bytes] = yield Command(list, ("LRANGE", keys.pending, 0, _FOLD_AT_ONCE - 1))

@@ -14,7 +14,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from api_client.broker import Stamp, announcement
-from api_client.contract.keys import Keys, keys_of, session_digest, shard_for
+from api_client.contract.keys import Keys, keys_of, session_digest
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.worker_reports import WorkerReport, there, worker_of
@@ -109,7 +109,7 @@ class Ledger:
 
     def __init__(self, settings: Settings, worker: str, connection: Connection | None = None) -> None:
         self.worker = worker
-        self._settings = settings
+        self._settings, self._keys = settings, Keys(settings.namespace)
         self._connection = connection or Connection(settings)
         self._changes = Changes(settings, worker)
 
@@ -155,11 +155,11 @@ class Ledger:
         await self._connection.ask("EVAL", REMOVE_OWN, 1, self._keeper(session_id), self.worker)
 
     def _keeper(self, session_id: str) -> str:
-        return Keys(self._settings.namespace, shard_for(session_id, self._settings.shards)).keeper(session_id)
+        return self._keys.keeper(session_id)
 
     async def others(self) -> list[WorkerReport]:
         """The processes of other workers that are there, as they last reported."""
-        found = await self._do(Command(hash_of, ("HGETALL", Keys(self._settings.namespace).workers)), patient=True)
+        found = await self._do(Command(hash_of, ("HGETALL", self._keys.workers)), patient=True)
         reports = there(WorkerReport.from_json(name.decode(), text) for name, text in found.items())
         return [each for each in reports if each.worker != worker_of(self.worker)]
 
@@ -197,22 +197,20 @@ class Ledger:
 
     async def policy(self, policy_hash: str) -> str:
         """The text of a policy; empty when the store has none of this hash."""
-        return await self._do(
-            Command(text_of, ("HGET", Keys(self._settings.namespace).policies, policy_hash)), patient=True
-        )
+        return await self._do(Command(text_of, ("HGET", self._keys.policies, policy_hash)), patient=True)
 
-    async def due(self, shard: int, limit: int = 100) -> list[str]:
+    async def due(self, limit: int = 100) -> list[str]:
         """Ids of the turns that are due now, the longest waiting first."""
         now = int(await self.server_time() * 1000)
-        found = await self._connection.ask("ZRANGEBYSCORE", self._due(shard), "-inf", now, "LIMIT", 0, limit)
+        found = await self._connection.ask("ZRANGEBYSCORE", self._keys.due, "-inf", now, "LIMIT", 0, limit)
         return [turn_id.decode() for turn_id in found]
 
-    async def recall(self, shard: int) -> None:
-        """Make every unfinished turn of a shard due now: the clock was set back, so all times seem far away."""
-        if ids := await self._connection.ask("ZRANGE", self._due(shard), 0, -1):
+    async def recall(self) -> None:
+        """Make every unfinished turn due now: the clock was set back, so all times seem far away."""
+        if ids := await self._connection.ask("ZRANGE", self._keys.due, 0, -1):
             now = int(await self.server_time() * 1000)
             words = [word for turn_id in ids for word in (now, turn_id)]
-            await self._connection.ask("ZADD", self._due(shard), "XX", "LT", *words)
+            await self._connection.ask("ZADD", self._keys.due, "XX", "LT", *words)
 
     async def put_aside(self, turn_id: str, error: ResponseError | ValueError) -> None:
         """Put off a turn whose record is damaged, so that it does not hold up others.
@@ -249,9 +247,9 @@ class Ledger:
         states = await asyncio.gather(*(self._connection.ask("HGET", key, "state") for key in keys))
         return [each for each, state in zip(places, states, strict=True) if state in {None, b"finished"}]
 
-    async def fold(self, shard: int) -> None:
-        """Add pending counters of a shard to its totals and buckets; see ``api_client.contract.counters``."""
-        while await self._exchange(self._changes.fold(shard), patient=False):
+    async def fold(self) -> None:
+        """Add pending counters to the totals and buckets; see ``api_client.contract.counters``."""
+        while await self._exchange(self._changes.fold(), patient=False):
             pass
 
     async def lost_task(self, turn_id: str) -> tuple[str, str]:
@@ -268,7 +266,7 @@ class Ledger:
 
     async def answer_probe(self, queue: str, nonce: str) -> None:
         """Record that this worker claimed a probe."""
-        key = Keys(self._settings.namespace).probe(nonce)
+        key = self._keys.probe(nonce)
         await self._connection.ask("HSETNX", key, queue, self.worker)
         await self._connection.ask("EXPIRE", key, 60)
 
@@ -279,9 +277,6 @@ class Ledger:
 
     def _record(self, turn_id: str) -> str:
         return keys_of(self._settings.namespace, turn_id).turn(turn_id)
-
-    def _due(self, shard: int) -> str:
-        return Keys(self._settings.namespace, shard).due
 
     async def _do(self, command: Command[T], *, patient: bool = False) -> T:
         """Send one command: until the store answers, or once."""

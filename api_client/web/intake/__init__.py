@@ -52,7 +52,7 @@ async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Su
     seconds = SUBMIT_SECONDS + (DISK_SECONDS if relay.settings.durability != "everysec" else 0.0)
     try:
         async with asyncio.timeout(seconds):
-            turn_id = relay.client.submitter.new_id(ask.request.session_id)
+            turn_id = relay.client.submitter.new_id()
             await require_room(relay, caller, ask.request.locale, [turn_id], size=size_of(request))
             found = await _joined(ask, relay, turn_id) if ask.question else None
             if found is None:

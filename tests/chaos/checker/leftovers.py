@@ -11,7 +11,7 @@ from tests.chaos.checker.facts import Facts, Problem
 #: log (cut by age), policies and templates and the folders phases were run in (`turns gc` removes those of no turn, and
 #: those that are gone), Celery's own.
 DECLARED = re.compile(
-    r"\{\d+\}:(metrics:(total|pending|folds)|due|finished|dead|audit|policies(:used)?|installation|phase_folders|session:.*)|celery:.*"
+    r"\{[^}]+\}:(metrics:(total|pending|folds)|due|finished|dead|audit|policies(:used)?|installation|phase_folders|session:.*)|celery:.*"
 )
 
 

@@ -49,17 +49,6 @@ async def test_each_lease_is_renewed_told_of_a_cancel_or_fenced_on_its_own(
     assert not store.exists(names[4]), "a record that is gone is not begun anew"
 
 
-async def test_leases_of_several_shards_are_renewed_together(
-    client: TurnsClient, settings: Settings, store: redis.Redis
-) -> None:
-    several = replace(settings, shards=3)
-    async with TurnsClient(several) as sharded:
-        claims = await held(sharded, several, 30)
-    found = Beats(several, store).renew(claims)
-    assert {said for said, _ in found.values()} == {"held"}
-    assert len({keys_of(several.namespace, claim.turn.turn_id) for claim in claims}) > 1
-
-
 async def test_three_hundred_leases_are_renewed_by_two_commands(
     client: TurnsClient, settings: Settings, store: redis.Redis
 ) -> None:

@@ -24,7 +24,7 @@ async def test_what_is_pending_counts_for_readers_and_is_folded_once(
     assert before == (pending, pending)
     assert not store.exists(keys.totals)
     for _ in range(2):
-        ledger.fold(0)
+        ledger.fold()
     assert store.llen(keys.pending) == 0
     assert (await FigureReader(now).totals(), await counters(now, at - 3600, at)) == before
     folded = {name: int(value) for name, value in store.hgetall(keys.totals).items()}
@@ -42,11 +42,11 @@ async def test_two_reapers_that_read_the_same_counters_fold_them_once(
 ) -> None:
     keys = Keys(client.settings.namespace)
     await client.submitter.submit(request())
-    slow = ledger._changes.fold(0)
+    slow = ledger._changes.fold()
     found = ledger._do(next(slow))
     late = slow.send(ledger._do(slow.send(found)))  # it has read, and was overtaken before it wrote
     await client.submitter.submit(request("2"))
-    ledger.fold(0)
+    ledger.fold()
     ledger._do(late)
     assert records.counters(store, keys)["turn.submitted"] == 2
     assert int(store.hget(keys.totals, "turn.submitted") or 0) == 2
@@ -59,5 +59,5 @@ async def test_a_fold_forgets_finished_turns_behind_their_retention(
     turn_id = await client.submitter.submit(request())
     ledger.commit(claimed(ledger, turn_id), PASSED)
     store.zadd(keys.finished, {"long-ago": 1})
-    ledger.fold(0)
+    ledger.fold()
     assert store.zrange(keys.finished, 0, -1) == [turn_id.encode()]

@@ -51,7 +51,7 @@ async def test_a_probe_that_is_cancelled_before_it_runs_leaves_its_place_to_anot
     assert reaped(ledger, a) == "announce"
     assert reaped(ledger, b) == "paused"
     await client.canceller.cancel(a)
-    assert b in ledger.due(0), "it is looked at at once"
+    assert b in ledger.due(), "it is looked at at once"
     claimed(ledger, b, session_id="d")
 
 
@@ -100,7 +100,7 @@ async def test_a_resumed_turn_is_announced_as_if_for_the_first_time(
 ) -> None:
     turn_id = await client.submitter.submit(request())
     for _ in range(4):
-        ledger.recall(0)
+        ledger.recall()
         assert reaped(ledger, turn_id) == "announce"
     name = Keys(client.settings.namespace).turn(turn_id)
     assert store.hget(name, "announced") == b"5"

@@ -72,7 +72,7 @@ class Line:
 @pytest.fixture
 async def line(client: TurnsClient, settings: Settings, store: redis.Redis) -> Line:
     ledger = Ledger(replace(settings, lease_seconds=60.0), "worker-1")
-    ledger.release(0)  # it knows the line
+    ledger.release()  # it knows the line
     return Line(client, ledger, store)
 
 
@@ -157,7 +157,7 @@ async def test_a_turn_whose_message_was_lost_is_not_kept_back_by_its_own_place(l
 async def test_a_turn_that_is_claimed_by_a_message_that_was_given_up_leaves_the_line(line: Line) -> None:
     ids = await line.submit("a", 4)
     held = [line.taken() for _ in range(2)]
-    line.ledger.release(0)  # the queue is full
+    line.ledger.release()  # the queue is full
     assert line.ledger.line_up(held[0], "s-0", FIRST) == "lined_up"
     assert line.waiting == 1
     line.claim(held[0])
@@ -232,23 +232,23 @@ async def test_the_next_turn_of_a_session_takes_its_owners_turn(line: Line) -> N
 async def test_what_was_lost_with_the_queue_is_let_go_again(line: Line, settings: Settings) -> None:
     await line.submit("a", 6)
     line.store.delete(line.queue)
-    found = line.ledger.release(0)
+    found = line.ledger.release()
     assert (found.left, line.store.llen(line.queue)) == ((), AHEAD)
     assert len(line.order()) == 4, "the two that were lost are announced when they are due"
 
 
 async def test_places_of_turns_that_are_gone_are_found(line: Line) -> None:
     await line.submit("a", 3, at_once=1)
-    stale = "a|t0-" + "0" * 32
+    stale = "a|turn-" + "0" * 32
     line.store.zadd(line.keys.at_work, {stale: 0})
     [held] = [line.taken()]
     claim = line.claim(held)
     line.ledger.commit(claim, PASSED)
     assert line.taken() == "", "the place that leaked is taken"
-    found = line.ledger.release(0)
+    found = line.ledger.release()
     assert found.places == (stale,)
     assert line.ledger.ended(found.places) == [stale]
-    line.ledger.release(0, "", [stale])
+    line.ledger.release("", [stale])
     assert line.owners[line.taken()] == "a"
 
 
@@ -268,7 +268,7 @@ async def test_a_claim_costs_the_same_with_many_owners(line: Line, owners: int) 
     await line.submit("a", 6)
     for number in range(owners):
         who = f"interactive|o{number:05}"
-        pipe.zadd(line.keys.waiting, {f"{who}|{number:015}|t0-{number:032x}": 0})
+        pipe.zadd(line.keys.waiting, {f"{who}|{number:015}|turn-{number:032x}": 0})
         pipe.zadd(line.keys.turns_of("interactive"), {who: 10.0 + number})
     pipe.execute()
     line.store.config_resetstat()
@@ -301,14 +301,14 @@ async def test_where_the_queues_are_elsewhere_the_caller_announces_what_may_go(
 
         monkeypatch.setattr(client.submitter._line._announcer, "announce", announce)
         ledger = Ledger(replace(elsewhere, lease_seconds=60.0), "w")
-        ledger.release(0)
+        ledger.release()
         ids = [await client.submitter.submit(request(session_id=f"s-{n}", owner="a")) for n in range(30)]
         assert announced == ids[:16], "so many may be on their way"
         assert isinstance(ledger.claim(ids[0], "s-0", FIRST), Claim)
-        assert [each[1] for each in ledger.release(0).left] == [ids[16]]
+        assert [each[1] for each in ledger.release().left] == [ids[16]]
         for number in range(1, 17):  # their messages are lost
             assert ledger.line_up(ids[number], f"s-{number}", FIRST) == "lined_up"
-        assert len(ledger.release(0).left) == 16, "they take no room any longer"
+        assert len(ledger.release().left) == 16, "they take no room any longer"
 
 
 async def test_beside_workers_of_an_earlier_version_alone_every_turn_is_announced(

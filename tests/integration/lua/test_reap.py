@@ -58,7 +58,7 @@ async def test_a_cancelled_holder_that_died_is_ended_by_a_reaper(client: TurnsCl
 async def test_a_turn_past_its_deadline_expires_wherever_it_waits(client: TurnsClient, ledger: Ledger) -> None:
     first = await client.submitter.submit(request("1"))
     second = await client.submitter.submit(request("2", deadline_seconds=0.3))
-    await wait_until(lambda: second in ledger.due(0))
+    await wait_until(lambda: second in ledger.due())
     assert ledger.reap(second, may_take=True).outcome == "expired"
     assert (await client.reader.get(first)).state is TurnState.QUEUED
 
@@ -154,8 +154,8 @@ async def test_after_the_clock_was_set_back_a_dead_holders_turn_is_taken_within_
     in_an_hour = (store.time()[0] + 3600) * 1000  # what the record says once the clock has gone back by an hour
     store.hset(keys.turn(turn_id), "lease_until", in_an_hour)
     store.zadd(keys.due, {turn_id: in_an_hour})
-    assert ledger.due(0) == []
-    ledger.recall(0)
-    assert ledger.due(0) == [turn_id]
+    assert ledger.due() == []
+    ledger.recall()
+    assert ledger.due() == [turn_id]
     assert ledger.reap(turn_id, may_take=True).what == "held"
     await wait_until(lambda: ledger.reap(turn_id, may_take=True).what == "announce")

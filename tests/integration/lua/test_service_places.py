@@ -46,9 +46,9 @@ async def test_no_more_agents_start_than_the_service_has_places_and_the_next_one
     assert ledger.claim(d, "d", FIRST) == Refusal("paused")
     assert (await client.reader.events(c))[-1].data["what"] == "limit"
     assert await client.pauses.in_force() == [], "nothing limits us but we ourselves"
-    assert ledger.due(0) == []
+    assert ledger.due() == []
     ledger.commit(first, PASSED)
-    assert ledger.due(0) == [c], "a reaper looks at once"
+    assert ledger.due() == [c], "a reaper looks at once"
     [e] = await submitted(client, "e")
     assert ledger.claim(e, "e", FIRST) == Refusal("paused"), "the place is given already"
     assert ledger.reap(c, may_take=True).what == "announce"
@@ -71,7 +71,7 @@ async def test_the_owners_of_waiting_turns_take_turns(client: TurnsClient, ledge
     order, claim = [], claims[0]
     for _ in sessions:
         ledger.commit(claim, PASSED)
-        [turn_id] = ledger.due(0)
+        [turn_id] = ledger.due()
         order.append(sessions[turn_id][0])
         claim = claimed(ledger, turn_id, session_id=sessions[turn_id])
     assert order == ["b", "c", "a", "b", "a", "a", "a"]
@@ -84,12 +84,12 @@ async def test_an_agent_that_ended_has_no_place_while_its_answer_is_judged(clien
     assert ledger.claim(c, "c", FIRST) == Refusal("paused")
     judging = ledger.advance(claim, ENDED, task="")
     assert isinstance(judging, Claim)
-    assert ledger.due(0) == [c]
+    assert ledger.due() == [c]
     again = Move(attempt=1, state=TurnState.QUEUED, next=Link(RETRY, 2))
     assert not isinstance(ledger.advance(judging, again), Claim), "its second run waits as well"
     assert (await told(client, a))[-1] == "turn.paused"
     ran(ledger, c, "c")
-    assert ledger.due(0) == [a]
+    assert ledger.due() == [a]
     assert claimed(ledger, a, Link(RETRY, 2), session_id="a").turn.attempt == 2
 
 
@@ -99,7 +99,7 @@ async def test_a_turn_that_waits_after_an_error_gives_its_place_back(client: Tur
     claimed(ledger, b, session_id="b")
     assert ledger.claim(c, "c", FIRST) == Refusal("paused")
     ledger.commit(claim, Move(attempt=1, state=TurnState.QUEUED, next=FIRST, delay_ms=60_000, run_ended=True))
-    assert ledger.due(0) == [c]
+    assert ledger.due() == [c]
 
 
 async def test_a_run_whose_worker_died_keeps_its_place_and_one_that_is_cancelled_gives_it_back(
@@ -112,30 +112,30 @@ async def test_a_run_whose_worker_died_keeps_its_place_and_one_that_is_cancelled
     await client.canceller.cancel(c)
     await wait_until(lambda: ledger.reap(a, may_take=True).what == "announce")
     claimed(ledger, a, session_id="a")
-    assert d not in ledger.due(0), "no place was free meanwhile"
+    assert d not in ledger.due(), "no place was free meanwhile"
     await client.canceller.cancel(b)
     ledger.commit(running, replace(PASSED, outcome=Outcome.CANCELLED))
-    assert d in ledger.due(0), "c waits no more"
+    assert d in ledger.due(), "c waits no more"
 
 
 async def test_a_place_that_leaked_is_found_and_goes_to_who_waits(
     client: TurnsClient, ledger: Ledger, store: redis.Redis
 ) -> None:
     at_work = Keys(client.settings.namespace).at_work
-    stale = [f"}}scripted|t0-{n:032}" for n in range(2)]
+    stale = [f"}}scripted|turn-{n:032}" for n in range(2)]
     store.zadd(at_work, dict.fromkeys(stale, 0))
     [a] = await submitted(client, "a")
     assert ledger.claim(a, "a", FIRST) == Refusal("paused")
-    found = ledger.release(0)
+    found = ledger.release()
     assert sorted(ledger.ended(found.places)) == stale
-    ledger.release(0, "", stale)
-    assert ledger.due(0) == [a]
+    ledger.release("", stale)
+    assert ledger.due() == [a]
 
 
-async def test_each_shard_has_its_share_and_a_service_the_smallest_number_of_its_models(settings: Settings) -> None:
+async def test_a_service_has_the_smallest_number_of_its_models(settings: Settings) -> None:
     asks = {"openai_url": "https://llm.example/v1"}
     models = {"x": asks | {"service_at_once": 9}, "y": asks | {"service_at_once": 6}, "z": asks}
-    used = replace(settings, models=dict.fromkeys(models, "openai_http:m"), model_settings=models, shards=2)
+    used = replace(settings, models=dict.fromkeys(models, "openai_http:m"), model_settings=models)
     assert used.at_once == {"llm.example/v1": 6}
     async with TurnsClient(replace(used, namespace=f"{settings.namespace}-2")) as client:
         ledger = Ledger(client.settings, "w")

@@ -191,7 +191,7 @@ async def test_a_reservation_that_two_relays_have_read_is_charged_by_the_first_o
 
 @pytest.mark.usefixtures("priced")
 async def test_a_repeated_submit_sets_aside_once_and_after_the_end_nothing(client: TurnsClient, ledger: Ledger) -> None:
-    turn_id = client.submitter.new_id("s-1")
+    turn_id = client.submitter.new_id()
     for _ in range(3):
         await client.submitter.submit(request(owner="alice", **ONE_RUN), turn_id=turn_id)
     assert (await spent(client))["owner:alice"] == 0.4

@@ -1,7 +1,6 @@
 """What submit.lua stores, joins and refuses."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 from unittest.mock import AsyncMock
@@ -12,9 +11,7 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, IdempotencyConflict, SessionBusy, StoreUnavailable
 from api_client.contract.keys import Keys
-from api_client.contract.settings import Settings
 from api_client.contract.turn import DoubleText, Outcome, TurnState, new_turn_id
-from api_client.turns.submitter import Submitter
 from tests import records
 from tests.integration.lua.by_hand import PASSED, claimed, request
 from tests.on_loop import Ledger
@@ -55,39 +52,29 @@ async def test_a_repeated_idempotency_key_answers_the_first_turn_and_another_bod
     assert await client.submitter.submit(request(owner="other"), idempotency_key="k") != first
 
 
-@pytest.fixture
-async def sharded(settings: Settings) -> AsyncIterator[TurnsClient]:
-    async with TurnsClient(replace(settings, shards=16)) as made:
-        yield made
-
-
-async def test_one_idempotency_key_is_one_turn_also_with_sessions_of_different_shards(sharded: TurnsClient) -> None:
+async def test_one_idempotency_key_is_one_turn_also_with_different_sessions(client: TurnsClient) -> None:
     asked = [request(session_id=f"s-{number}") for number in range(24)]
-    assert len({sharded.submitter.new_id(one.session_id).partition("-")[0] for one in asked}) > 8
     answers = await asyncio.gather(
-        *(sharded.submitter.submit(one, idempotency_key="k") for one in asked * 2), return_exceptions=True
+        *(client.submitter.submit(one, idempotency_key="k") for one in asked * 2), return_exceptions=True
     )
     [turn_id] = {answer for answer in answers if isinstance(answer, str)}
     assert len([answer for answer in answers if isinstance(answer, IdempotencyConflict)]) == 2 * len(asked) - 2
-    turn = await sharded.reader.get(turn_id)
-    assert await sharded.submitter.submit(turn.request, idempotency_key="k") == turn_id
-    assert await sharded.submitter.submit(request(owner="other"), idempotency_key="k") != turn_id
+    turn = await client.reader.get(turn_id)
+    assert await client.submitter.submit(turn.request, idempotency_key="k") == turn_id
 
 
 async def test_a_key_whose_turn_was_never_stored_is_good_for_the_repeat_and_interrupts_nothing_later(
-    sharded: TurnsClient, monkeypatch: pytest.MonkeyPatch
+    client: TurnsClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = request(double_text=DoubleText.INTERRUPT)
     with monkeypatch.context() as patched:
-        patched.setattr(sharded.store, "change", AsyncMock(side_effect=StoreUnavailable("down")))
-        patched.setattr(Submitter, "new_id", lambda *_: new_turn_id(7))
+        patched.setattr(client.store, "change", AsyncMock(side_effect=StoreUnavailable("down")))
         with pytest.raises(StoreUnavailable):
-            await sharded.submitter.submit(asked, idempotency_key="k")
-    turn_id = await sharded.submitter.submit(asked, idempotency_key="k")
-    assert turn_id.startswith("t7-")
-    later = await sharded.submitter.submit(request("Später"), turn_id=new_turn_id(7))
-    assert await sharded.submitter.submit(asked, idempotency_key="k") == turn_id
-    assert (await sharded.reader.get(later)).state is TurnState.QUEUED
+            await client.submitter.submit(asked, idempotency_key="k")
+    turn_id = await client.submitter.submit(asked, idempotency_key="k")
+    later = await client.submitter.submit(request("Später"))
+    assert await client.submitter.submit(asked, idempotency_key="k") == turn_id
+    assert (await client.reader.get(later)).state is TurnState.QUEUED
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from api_client.client import TurnsClient
 from api_client.contract.errors import StoreUnavailable
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import PREFERRED_QUEUE, RUN_QUEUE, VALIDATE, Link
-from api_client.contract.turn import Outcome, TurnRequest, shard_of
+from api_client.contract.turn import Outcome, TurnRequest
 from api_client.store.connection import OneConnection
 from api_client.store.store import heed_cancellation
 from api_client.turns.record.claim import Claim
@@ -161,7 +161,7 @@ class Pretended:
         judging = await self.ledger.advance(claim, _RAN)
         assert isinstance(judging, Claim)
         await self.ledger.commit(judging, _PASSED)
-        for due in (await self.ledger.release(shard_of(claim.turn.turn_id))).left:
+        for due in (await self.ledger.release()).left:
             self._fleet.due.put_nowait(due)
 
 

@@ -11,10 +11,10 @@ Line = dict[str, Any]
 BEGIN = 1_000_000.0
 ANSWER = "Die Antwort.\n\n<!-- STEP: done -->"
 SHOWN = "Die Antwort."
-CHAT, FIRST, SECOND, CANCELLED = "chat-a", "t0-1", "t0-2", "t0-3"
+CHAT, FIRST, SECOND, CANCELLED = "chat-a", "turn-1", "turn-2", "turn-3"
 VALIDATORS = ["step_marker"]
 ISSUE = {"code": "MISSING_STEP_MARKER", "validator": "step_marker", "severity": "error"}
-PHASE, PARKED, HANDED = "t0-4", "t0-5", "t0-6"
+PHASE, PARKED, HANDED = "turn-4", "turn-5", "turn-6"
 APPROVAL, BARE = "k6@12", "Ohne Marker."
 DECISION, DONE, OUTPUT = "k5@11", "Fertig.", {"result.json": '{"done": true}'}
 BROKEN = {"code": "JSON_SYNTAX", "validator": "syntax", "severity": "error"}
@@ -308,7 +308,7 @@ class History:
                 if at is not None:
                     told = {"turn": turn, "attempt": attempt, "delivery": delivery, "event": event}
                     self.add(at, "execution", event, **told)["at"] = BEGIN + at
-        self.add(4.5, "alive", marks=[f"{SECOND}.1.1", f"{CANCELLED}.1.1", "a stranger's", "t0-9.1.1"])
+        self.add(4.5, "alive", marks=[f"{SECOND}.1.1", f"{CANCELLED}.1.1", "a stranger's", "turn-9.1.1"])
         self.add(4.9, "backup", "invoke")
         self.add(5.0, "backup", began=int(4.9e9), wall_began=BEGIN + 4.9)
         found = {FIRST: "passed_after_retry", SECOND: "", CANCELLED: "cancelled"}
@@ -333,7 +333,7 @@ class History:
         """The lines as a run would have left them, with the store's content and the relays' answers at the end."""
         lines = list(self.lines)
         for turn in self.turns.values():
-            name = f"{{0}}:turn:{turn.turn}"
+            name = f"{{chaos}}:turn:{turn.turn}"
             lines.append(key_line(name, "hash", turn.record))
             lines.append(key_line(f"{name}:log", "stream", [json.dumps(event) for event in turn.log]))
             lines.append(key_line(f"{name}:attempts", "hash", turn.attempts))
@@ -341,7 +341,7 @@ class History:
             lines.append({"t": 20 * 10**9, "wall": BEGIN + 20, "pid": 1, "f": "final", "type": "ok", **told})
         for bucket, counters in self.counters.items():
             values = {name: str(value) for name, value in counters.items()}
-            lines.append(key_line(f"{{0}}:metrics:{bucket}", "hash", values, ttl=-1 if bucket == "total" else 1000))
+            lines.append(key_line(f"{{chaos}}:metrics:{bucket}", "hash", values, ttl=-1 if bucket == "total" else 1000))
         return sorted([*lines, *self.extra_keys], key=lambda line: line["t"])
 
 

@@ -236,7 +236,7 @@ BAD: dict[tuple[int, str], dict[str, Spoil]] = {
         "refused and stored": lambda h: h.find("submit", key="k3", type="ok").update(type="fail"),
     },
     (4, "doubled"): {
-        "one key, two turns": lambda h: h.lines.append({**h.find("submit", key="k1", type="ok"), "turn": "t0-9"}),
+        "one key, two turns": lambda h: h.lines.append({**h.find("submit", key="k1", type="ok"), "turn": "turn-9"}),
     },
     (5, "illegal_steps"): {
         "passes without being accepted": passes_without_being_accepted,
@@ -333,9 +333,9 @@ BAD: dict[tuple[int, str], dict[str, Spoil]] = {
         "a record differs from its log": lambda h: h.turns[FIRST].record.update(outcome="failed"),
     },
     (11, "left_waiting"): {
-        "still due after the end": lambda h: h.extra_keys.append(key_line("{0}:due", "zset", {FIRST: 1.0}, -1)),
+        "still due after the end": lambda h: h.extra_keys.append(key_line("{chaos}:due", "zset", {FIRST: 1.0}, -1)),
         "still in the inbox after the end": lambda h: h.extra_keys.append(
-            key_line("{0}:inbox", "zset", {PARKED: 1.0}, -1)
+            key_line("{chaos}:inbox", "zset", {PARKED: 1.0}, -1)
         ),
     },
     (12, "client_text_differs"): {
@@ -377,9 +377,9 @@ BAD: dict[tuple[int, str], dict[str, Spoil]] = {
         "a process left behind": lambda h: h.find("processes")["left"].append({"pid": 7, "command": "agent"}),
         "copies left behind": lambda h: h.find("processes").update(scratch=["helix-verify-x"]),
         "a key that never expires": lambda h: h.extra_keys.append(
-            key_line("{0}:idempotency:x", "string", "t0-1 hash", -1)
+            key_line("{chaos}:idempotency:x", "string", "turn-1 hash", -1)
         ),
-        "somebody still listens": lambda h: h.find("server")["channels"].append(f"chaos:{{0}}:turn:{FIRST}:bell"),
+        "somebody still listens": lambda h: h.find("server")["channels"].append(f"chaos:{{chaos}}:turn:{FIRST}:bell"),
     },
     (16, "over_budget"): {
         "too many attempts": lambda h: h.turns[CANCELLED].record.update(attempt="4"),

@@ -227,9 +227,9 @@ def test_runs_that_were_given_back_are_paid_for_and_wasted() -> None:
 def test_lines_are_read_back_in_the_order_of_time_with_the_agents_own(tmp_path: Path) -> None:
     with Recorder(tmp_path) as recorder:
         recorder.write("submit", "invoke", key="k1")
-        recorder.write("submit", "ok", key="k1", turn="t0-1")
+        recorder.write("submit", "ok", key="k1", turn="turn-1")
     first = read(tmp_path)[0]
-    executed = {"turn": "t0-1", "attempt": 1, "delivery": 1, "event": "start", "at": 1.0}
+    executed = {"turn": "turn-1", "attempt": 1, "delivery": 1, "event": "start", "at": 1.0}
     (tmp_path / WITNESS).write_text(json.dumps({**executed, "monotonic": first["t"] / 1e9 - 1}) + "\n")
     lines = read(tmp_path)
     assert [(line["f"], line["type"]) for line in lines] == [

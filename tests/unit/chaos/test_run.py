@@ -185,9 +185,9 @@ def test_a_good_history_is_exit_code_0(tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_violation_is_exit_code_1_and_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     history = History()
     meet_everything(history)
-    del history.turns["t0-3"]
+    del history.turns["turn-3"]
     assert judged(history, tmp_path) == 1
-    assert "lost: t0-3" in capsys.readouterr().out
+    assert "lost: turn-3" in capsys.readouterr().out
 
 
 def test_too_little_is_exit_code_3_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -215,7 +215,7 @@ def test_a_folder_without_a_history_is_exit_code_2(tmp_path: Path) -> None:
 
 def test_a_violation_in_a_run_that_proves_too_little_is_exit_code_1(tmp_path: Path) -> None:
     history = History()
-    del history.turns["t0-3"]
+    del history.turns["turn-3"]
     assert judged(history, tmp_path) == 1
 
 

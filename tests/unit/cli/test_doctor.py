@@ -258,7 +258,7 @@ def standing_of(reports: list[WorkerReport], **more: Any) -> InstallationState:
 def waits(reason: Reason, **more: Any) -> WaitingGroup:
     """A turn that has waited since -400.0 s."""
     wait = Wait(reason=reason, at=105.0, **more)
-    return WaitingGroup(wait=wait, turn_id="t0-1", queue="helix.run", since=-400.0)
+    return WaitingGroup(wait=wait, turn_id="turn-1", queue="helix.run", since=-400.0)
 
 
 def test_a_kind_of_work_without_a_living_worker_is_wrong() -> None:
@@ -293,7 +293,7 @@ def test_a_machine_that_cannot_work_is_named_with_why() -> None:
 def test_turns_that_wait_though_a_slot_is_free_are_wrong_and_those_that_wait_for_a_person_are_not() -> None:
     reports = [report_of("helix.run"), report_of("helix.check")]
     finding, *_ = workers.stuck(standing_of(reports, waits=(waits(Reason.STUCK),)))
-    assert (finding.check, finding.state, "t0-1" in finding.fix) == ("waiting", "wrong", True)
+    assert (finding.check, finding.state, "turn-1" in finding.fix) == ("waiting", "wrong", True)
     found = [*workers.stuck(standing_of(reports, waits=(waits(Reason.PERSON),)))]
     assert {each.state for each in found} == {"ok"}
     assert found[-1].message == "1 turn, the longest for 505 s: a person has to decide"

@@ -105,12 +105,12 @@ def test_wrong_use_is_one_line_on_stderr_and_exit_code_2(
 
 def test_every_wrong_setting_is_a_line(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIX_LOCALE", "fr")
-    monkeypatch.setenv("HELIX_SHARD", "1")
+    monkeypatch.setenv("HELIX_MAX_ATTEMPT", "1")
     monkeypatch.setenv("HELIX_LEASE_SECONDS", "soon")
     code, _, err = run(capsys, "config")
     assert code == 2
     assert err.splitlines() == [
-        "turns: HELIX_SHARD: no such setting; did you mean 'HELIX_SHARDS'? [invalid_settings]",
+        "turns: HELIX_MAX_ATTEMPT: no such setting; did you mean 'HELIX_MAX_ATTEMPTS'? [invalid_settings]",
         "turns: HELIX_LOCALE='fr': must be one of de, en [invalid_settings]",
         "turns: HELIX_LEASE_SECONDS='soon': must be a number from 0.5 to 600 [invalid_settings]",
     ]
@@ -120,7 +120,7 @@ def test_a_store_that_does_not_answer_is_told_within_seconds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("REDIS_URL", f"unix://{tmp_path}/nobody.sock")
-    code, _, err = run(capsys, "show", "t0-" + "0" * 32)
+    code, _, err = run(capsys, "show", "turn-" + "0" * 32)
     assert code == 2
     assert err.startswith("turns: the store does not answer")
     assert "`turns doctor` says more" in err

@@ -11,7 +11,7 @@ pytest.importorskip("mcp")
 from worker.plugins.mcp.mcp_tasks import extension
 from worker.plugins.mcp.mcp_tools import RelayAccess, RelayError, TurnTools
 
-GOOD = "t0-" + "5" * 32
+GOOD = "turn-" + "5" * 32
 HOSTILE = [
     *(
         "../workers/w@host:1/quiet?",
@@ -35,7 +35,7 @@ HOSTILE = [
         f"{GOOD}\n",
     ),
     *(f" {GOOD}", f"{GOOD}\\..", f"{GOOD}\0", "%2e%2e%2finbox", "..%2Fworkers", "http://evil.example/", GOOD.upper()),
-    *("t\u0660-" + "5" * 32, "t0-" + "\uff15" * 32, "t00000-" + "5" * 32, GOOD[:-1], GOOD + "5"),
+    *("t\u0660-" + "5" * 32, "turn-" + "\uff15" * 32, "t00000-" + "5" * 32, GOOD[:-1], GOOD + "5"),
 ]
 ROUTES = re.compile(rf"/v1/(turns/{GOOD}|turns/{GOOD}/cancel|inbox/{GOOD}/decision)")
 

@@ -107,8 +107,8 @@ def test_a_kill_amid_a_run_in_the_folder_leaves_every_file_whole(tmp_path: Path,
     for number in range(1, 400):
         folder = tmp_path / str(number) / "s"
         if answered_before:
-            run(folder, "alt", token="t0-old")
-        if not killed_at(number, lambda folder=folder: run(folder, "neu", token="t0-killed")):
+            run(folder, "alt", token="turn-old")
+        if not killed_at(number, lambda folder=folder: run(folder, "neu", token="turn-killed")):
             break
         for path in folder.rglob("*.json"):
             assert path.name.startswith(".") or json.loads(path.read_text())
@@ -117,7 +117,7 @@ def test_a_kill_amid_a_run_in_the_folder_leaves_every_file_whole(tmp_path: Path,
         assert told in ("", "neu", *(["alt"] if answered_before else []))
         if check_session_done(folder):
             assert read_status(folder)["turn_id"] == told
-        run(folder, "neu", token="t0-heir")  # who takes the turn over
+        run(folder, "neu", token="turn-heir")  # who takes the turn over
         assert check_session_done(folder, "neu")
         assert answer.read_text() == "neu"
         assert read_status(folder)["step"] == "what"
@@ -234,7 +234,7 @@ def settings(tmp_path: Path) -> Settings:
 def delivered(number: int = 1, delivery: int = 1) -> Turn:
     messages = tuple({"role": "user", "content": f"Frage {each}"} for each in range(number))
     request = TurnRequest(model="m", messages=messages, session_id="s")
-    return Turn(turn_id=f"t0-{number}", epoch="", state=TurnState.RUNNING, request=request, delivery=delivery)
+    return Turn(turn_id=f"turn-{number}", epoch="", state=TurnState.RUNNING, request=request, delivery=delivery)
 
 
 def begin(
@@ -268,12 +268,12 @@ def answered(settings: Settings, request: pytest.FixtureRequest) -> None:
         else place(session_folder(settings)) as here
     ):
         assert here is not None
-        publish(here, "Antwort", attempt_id="t0-1-1-1")
+        publish(here, "Antwort", attempt_id="turn-1-1-1")
 
 
 def test_without_need_nothing_is_made(settings: Settings) -> None:
     directory = begin(settings, delivered(), needed=False)
-    assert directory == session_folder(settings) / "attempts" / "t0-1-1-1"
+    assert directory == session_folder(settings) / "attempts" / "turn-1-1-1"
     assert not settings.sessions_dir.exists()
 
 

@@ -31,7 +31,7 @@ OLD_KEYS = {"session_id", "status", "step", "created_at", "updated_at", "origina
 
 def turn(*messages: dict[str, str], agent_session: str = "", **metadata: str) -> Turn:
     request = TurnRequest(model="m", messages=messages or ASKED, session_id="s", metadata=metadata)
-    return Turn(turn_id="t0-1", epoch="", state=TurnState.RUNNING, request=request, agent_session=agent_session)
+    return Turn(turn_id="turn-1", epoch="", state=TurnState.RUNNING, request=request, agent_session=agent_session)
 
 
 @pytest.fixture
@@ -123,7 +123,7 @@ def test_the_original_request_is_the_first_message_of_the_present_history(
     created, before = status(workdir)["created_at"], (workdir / "CLAUDE.md").read_text()
     if accepted:
         accept(workdir, turn(*spoken(*first)), ANSWER)
-    again = replace(turn(*spoken(*then)), turn_id="t0-2")
+    again = replace(turn(*spoken(*then)), turn_id="turn-2")
     for _ in range(2):  # a further attempt finds the same
         prepare(workdir, again, tmp_path)
         assert (workdir / "input/request.md").read_text(encoding="utf-8") == original
@@ -221,7 +221,7 @@ def test_accepting_twice_changes_nothing(workdir: Path) -> None:
 
 
 def test_an_accepted_answer_leaves_only_its_own_transcript(workdir: Path) -> None:
-    (workdir / "agent" / "t0-1-1-1" / ".claude").mkdir(parents=True)
+    (workdir / "agent" / "turn-1-1-1" / ".claude").mkdir(parents=True)
     for name in ("old", "new"):
         (workdir / "agent" / f"{name}.jsonl").touch()
     accept(workdir, replace(turn(), agent_session="new"), ANSWER)
@@ -235,14 +235,14 @@ def test_roles_keep_two_conversations_apart() -> None:
 def test_done_means_an_accepted_answer_and_no_run_since(tmp_path: Path) -> None:
     workdir = tmp_path / "s"
     with fenced_writes(workdir) as holder:
-        delivery_directory(holder, "t0-a", 1, 1)
+        delivery_directory(holder, "turn-a", 1, 1)
         assert not check_session_done(workdir)
-        publish(holder, "Antwort", attempt_id="t0-a-1-1")
+        publish(holder, "Antwort", attempt_id="turn-a-1-1")
     assert check_session_done(workdir)
-    assert check_session_done(workdir, "t0-a-1-1")
-    assert not check_session_done(workdir, "t0-a-2-2")
+    assert check_session_done(workdir, "turn-a-1-1")
+    assert not check_session_done(workdir, "turn-a-2-2")
     with fenced_writes(workdir) as holder:
-        delivery_directory(holder, "t0-a", 2, 2)
+        delivery_directory(holder, "turn-a", 2, 2)
     assert not check_session_done(workdir)
 
 
@@ -274,7 +274,7 @@ def test_a_models_own_template_stands_in_for_ours_and_a_broken_one_is_a_setting_
         for number, broken in enumerate(("{{ nobody_knows }}", "{% if %}"), 2):
             template.write_text(broken)
             with pytest.raises(SettingsError, match="prompt_template"):
-                session.prepare(holder, replace(turn(), turn_id=f"t0-{number}"), tmp_path, broken)
+                session.prepare(holder, replace(turn(), turn_id=f"turn-{number}"), tmp_path, broken)
             with pytest.raises(SettingsError, match="prompt_template"):
                 check(str(template))
 
@@ -300,10 +300,10 @@ def test_without_a_template_there_is_no_claude_md_and_an_old_one_goes(workdir: P
     assert (workdir / "CLAUDE.md").exists()
     with fenced_writes(workdir) as holder:
         for number in (2, 3):
-            session.prepare(holder, replace(turn(), turn_id=f"t0-{number}"), tmp_path, "")
+            session.prepare(holder, replace(turn(), turn_id=f"turn-{number}"), tmp_path, "")
             assert not (workdir / "CLAUDE.md").exists()
         (workdir / "context" / "messages.json").unlink()
-        session.prepare(holder, replace(turn(), turn_id="t0-3"), tmp_path, "")
+        session.prepare(holder, replace(turn(), turn_id="turn-3"), tmp_path, "")
         assert (workdir / "context" / "messages.json").exists()
 
 
@@ -327,7 +327,7 @@ def prepared(
 ) -> str:
     """The session's CLAUDE.md after an attempt of the session's turn of this number was prepared."""
     with fenced_writes(workdir) as holder:
-        session.prepare(holder, replace(turn(), turn_id=f"t0-{number}"), root, template, tools=tools)
+        session.prepare(holder, replace(turn(), turn_id=f"turn-{number}"), root, template, tools=tools)
     return (workdir / "CLAUDE.md").read_text(encoding="utf-8")
 
 
@@ -341,7 +341,7 @@ def test_claude_md_is_rendered_once_in_a_session_however_many_turns_and_attempts
     for number in (1, 2, 3):
         for _attempt in range(2):
             assert prepared(workdir, tmp_path, number) == first
-        accept(workdir, replace(turn(), turn_id=f"t0-{number}"), ANSWER)
+        accept(workdir, replace(turn(), turn_id=f"turn-{number}"), ANSWER)
     after = (workdir / "CLAUDE.md").stat()
     assert (after.st_ino, after.st_ctime_ns) == (before.st_ino, before.st_ctime_ns)
     assert rendered == [first]

@@ -29,14 +29,14 @@ def unwrap(notice: Notice, secret: str, with_secret: str, *, now: float = 0.0) -
 @pytest.mark.parametrize("secret", [SECRET, "any text at all"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_sdk_of_openai_accepts_every_kind(kind: str, secret: str) -> None:
-    notice = Notice(kind=kind, subject="t0-1", at=1_000.0, data={"id": "resp_t0-1"})
+    notice = Notice(kind=kind, subject="turn-1", at=1_000.0, data={"id": "resp_turn-1"})
     event = unwrap(notice, secret, secret)
     assert (event.type, event.id, event.created_at) == (kind, notice.notice_id, 1_000)  # type: ignore[attr-defined]
-    assert event.data.id == "resp_t0-1"  # type: ignore[attr-defined]
+    assert event.data.id == "resp_turn-1"  # type: ignore[attr-defined]
 
 
 def test_the_sdk_refuses_another_secret_and_an_old_delivery() -> None:
-    notice = Notice(kind="turn.failed", subject="t0-1", at=1_000.0)
+    notice = Notice(kind="turn.failed", subject="turn-1", at=1_000.0)
     with pytest.raises(openai.InvalidWebhookSignatureError):
         unwrap(notice, SECRET, "another")
     with pytest.raises(openai.InvalidWebhookSignatureError, match="too old"):
@@ -44,11 +44,11 @@ def test_the_sdk_refuses_another_secret_and_an_old_delivery() -> None:
 
 
 def test_the_same_kind_and_subject_are_the_same_notice() -> None:
-    one = Notice(kind="turn.failed", subject="t0-1", at=1.0, data={"a": 1})
-    assert one.notice_id == Notice(kind="turn.failed", subject="t0-1", at=2.0).notice_id
-    assert one.notice_id != Notice(kind="turn.dead", subject="t0-1", at=1.0).notice_id
+    one = Notice(kind="turn.failed", subject="turn-1", at=1.0, data={"a": 1})
+    assert one.notice_id == Notice(kind="turn.failed", subject="turn-1", at=2.0).notice_id
+    assert one.notice_id != Notice(kind="turn.dead", subject="turn-1", at=1.0).notice_id
     with pytest.raises(ValueError, match=r"no kind of notice 'turn\.fails'"):
-        Notice(kind="turn.fails", subject="t0-1", at=1.0)
+        Notice(kind="turn.fails", subject="turn-1", at=1.0)
 
 
 def test_the_pauses_between_tries_double_up_to_an_hour() -> None:

@@ -21,7 +21,7 @@ def order(tmp_path: Path) -> Callable[..., Order]:
             option = str(path)
         directory = tmp_path / "delivery"
         directory.mkdir(exist_ok=True)
-        asked = {"turn_id": "t0-1", "prompt": message, "messages": ({"role": "user", "content": message},)}
+        asked = {"turn_id": "turn-1", "prompt": message, "messages": ({"role": "user", "content": message},)}
         given = asked | {"directory": directory, "option": option, "deadline": time.monotonic() + 30} | values
         return order_in(tmp_path, given.pop("turn_id"), **given)
 

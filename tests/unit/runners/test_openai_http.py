@@ -26,7 +26,7 @@ from worker.runners.guard.processes import Processes
 from worker.runners.http.runner import OpenAiHttpRunner
 
 #: Marks are found on the whole machine: each run of these tests has its own.
-RUN = f"t0-{secrets.token_hex(4)}"
+RUN = f"turn-{secrets.token_hex(4)}"
 
 
 def piece(text: str = "", finish: str | None = None) -> str:

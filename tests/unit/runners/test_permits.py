@@ -18,7 +18,7 @@ from worker.runners.named_files import digests_of
 from worker.runners.permits import PermitKeeper, digest_of, tool_orders
 
 RULES = [{"arguments": {"command": "touch *"}}, {"arguments": {"command": "echo *"}, "do": "run"}]
-FOLDER = "/srv/root/projects/sessions/s/attempts/t0-a-1-1"
+FOLDER = "/srv/root/projects/sessions/s/attempts/turn-a-1-1"
 
 
 @pytest.fixture(params=AGENTS)
@@ -91,7 +91,7 @@ def test_no_file_that_a_call_names_can_hold_up_its_digest(tmp_path: Path) -> Non
 def test_a_keeper_goes_with_its_run_and_without_it_nothing_runs(tmp_path: Path) -> None:
     question = WaitingCall(call="c", tool="Bash", arguments={}, digest="d").question(1, [])
     keeper = PermitKeeper(question, tmp_path, None)
-    order = order_in(tmp_path, "t0-1", tools=ToolOrders(rules=(), root=tmp_path, keeper=keeper.path))
+    order = order_in(tmp_path, "turn-1", tools=ToolOrders(rules=(), root=tmp_path, keeper=keeper.path))
     told = tool_orders(order, boxed=False)["keeper"]
     assert permit_client.ask(told, "Bash", {}, asks=False) == permit_client.GO
     with pytest.raises(PermissionError, match="in the keeper's place"):

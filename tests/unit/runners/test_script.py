@@ -288,7 +288,7 @@ def test_a_call_back_is_made_and_its_answer_awaited(play: Play) -> None:
         thread.start()
         played = play({"call_back": f"http://127.0.0.1:{server.server_port}/here"}, {"say": "x"})
         thread.join()
-        assert seen == [("/here", "t0-1.1.1")]
+        assert seen == [("/here", "turn-1.1.1")]
         server.server_close()
         refused = play({"call_back": f"http://127.0.0.1:{server.server_port}/"}, {"say": "x"})
     assert played.verdict == refused.verdict == "complete"
@@ -328,8 +328,8 @@ def test_inline_records_what_it_executed(play: Play, tmp_path: Path) -> None:
     play({"say": "x"}, witness=str(tmp_path / "witness"))
     lines = [json.loads(line) for line in (tmp_path / "witness").read_text().splitlines()]
     assert [(line["event"], line["turn"], line["delivery"]) for line in lines] == [
-        ("start", "t0-1", 1),
-        ("end", "t0-1", 1),
+        ("start", "turn-1", 1),
+        ("end", "turn-1", 1),
     ]
 
 

@@ -11,7 +11,7 @@ from api_client.contract.tool_calls import Answerer, Reaction, ToolRule
 from worker.runners import tool_gate
 from worker.runners.claude.hooks import TOOL_HOOK
 
-ROOT, FOLDER = "/srv/root", "/srv/root/projects/sessions/s/attempts/t0-a-1-1"
+ROOT, FOLDER = "/srv/root", "/srv/root/projects/sessions/s/attempts/turn-a-1-1"
 
 
 def said(tool: str, arguments: dict[str, object], *rules: ToolRule) -> str:

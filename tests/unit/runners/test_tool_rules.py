@@ -33,7 +33,7 @@ from worker.runners.guard.processes import Processes
 from worker.runners.tool_rules.agent_tools import AGENTS
 from worker.runners.tool_rules.patterns import ANY, GLOB, Fit, fit
 
-ROOT, FOLDER = "/srv/root", "/srv/root/projects/sessions/s/attempts/t0-a-1-1"
+ROOT, FOLDER = "/srv/root", "/srv/root/projects/sessions/s/attempts/turn-a-1-1"
 CODEX_HOOK = Path(codex.__file__).with_name("blocking_hook.py")
 ASK_PUSH = {"tool": "Bash", "arguments": {"command": "git push*"}}
 DENY_RM = {"tool": "Bash", "arguments": {"command": "rm *"}, "do": "deny"}
@@ -316,7 +316,7 @@ def test_a_turn_whose_agent_never_asks_about_a_ruled_tool_is_not_run(
 ) -> None:
     runner, option = build_runner(agent)
     made = cast("Any", type(runner))(agents=Processes(), settings=Settings(root=tmp_path))
-    order = ordered(tmp_path, "t0-a", 1, "x", tools=ToolOrders(rules=(rule,), root=tmp_path), option=option)
+    order = ordered(tmp_path, "turn-a", 1, "x", tools=ToolOrders(rules=(rule,), root=tmp_path), option=option)
     found = made._run(order)
     said = getattr(getattr(found, "completion", None), "reason", "")
     assert ("without asking" in said) is refused, said

@@ -23,7 +23,7 @@ def published(session: Path, text: str, *, attempt_id: str, files: dict[str, str
 
 @pytest.fixture
 def delivery(tmp_path: Path) -> Path:
-    return begun(tmp_path, "s", "t0-a", 1, 1)
+    return begun(tmp_path, "s", "turn-a", 1, 1)
 
 
 def names(directory: Path) -> list[str]:
@@ -31,16 +31,16 @@ def names(directory: Path) -> list[str]:
 
 
 def test_a_delivery_gets_a_folder_of_its_own(tmp_path: Path) -> None:
-    directory = begun(tmp_path, "session-1", "t0-a", 2, 5)
-    assert directory == tmp_path / "session-1/attempts/t0-a-2-5"
+    directory = begun(tmp_path, "session-1", "turn-a", 2, 5)
+    assert directory == tmp_path / "session-1/attempts/turn-a-2-5"
     assert (directory / "output").is_dir()
 
 
 def test_a_delivery_can_be_started_once_only(tmp_path: Path, delivery: Path) -> None:
     with pytest.raises(DeliveryTaken) as caught:
-        begun(tmp_path, "s", "t0-a", 1, 1)
+        begun(tmp_path, "s", "turn-a", 1, 1)
     assert caught.value.directory == delivery
-    assert begun(tmp_path, "s", "t0-a", 1, 2).name == "t0-a-1-2"
+    assert begun(tmp_path, "s", "turn-a", 1, 2).name == "turn-a-1-2"
 
 
 @pytest.mark.parametrize(
@@ -48,13 +48,13 @@ def test_a_delivery_can_be_started_once_only(tmp_path: Path, delivery: Path) -> 
     ["..", ".", ".hidden", "", "a/b", "../../etc", "/etc", "a\0b", "x" * 101, "ä", "a b", "a\n", "\u202ertl", "\ud800"],
 )
 def test_a_session_id_never_leads_out_of_the_sessions(tmp_path: Path, session_id: str) -> None:
-    directory = begun(tmp_path, session_id, "t0-a", 1, 1)
+    directory = begun(tmp_path, session_id, "turn-a", 1, 1)
     assert directory.parent.parent.parent == tmp_path
     assert session_directory(tmp_path, session_id).name.startswith("session-")
 
 
 def test_two_turns_of_a_session_do_not_share_a_delivery(tmp_path: Path, delivery: Path) -> None:
-    assert begun(tmp_path, "s", "t0-b", 1, 1) != delivery
+    assert begun(tmp_path, "s", "turn-b", 1, 1) != delivery
 
 
 def test_a_turn_id_never_leads_out_of_the_session(tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_a_plain_session_id_is_kept(tmp_path: Path) -> None:
 
 def test_a_new_attempt_takes_the_done_mark_away_and_leaves_the_answer(tmp_path: Path, delivery: Path) -> None:
     published(tmp_path / "s", "Antwort", attempt_id="t.1.1")
-    begun(tmp_path, "s", "t0-a", 2, 2)
+    begun(tmp_path, "s", "turn-a", 2, 2)
     assert not (tmp_path / "s/output/.done").exists()
     assert (tmp_path / "s/output/response.md").read_text() == "Antwort"
 
@@ -80,7 +80,7 @@ def test_a_new_attempt_takes_the_done_mark_away_and_leaves_the_answer(tmp_path: 
 def test_an_attempt_refused_at_the_gate_leaves_the_done_mark(tmp_path: Path, delivery: Path) -> None:
     published(tmp_path / "s", "Antwort", attempt_id="t.1.1")
     with pytest.raises(DeliveryTaken):
-        begun(tmp_path, "s", "t0-a", 1, 1)
+        begun(tmp_path, "s", "turn-a", 1, 1)
     assert (tmp_path / "s/output/.done").exists()
 
 
@@ -114,7 +114,7 @@ def test_a_linked_attempts_folder_is_refused(tmp_path: Path, delivery: Path) -> 
     (tmp_path / "s/attempts").rename(tmp_path / "moved")
     (tmp_path / "s/attempts").symlink_to(tmp_path / "moved")
     with pytest.raises(OSError, match="attempts"):
-        begun(tmp_path, "s", "t0-a", 1, 2)
+        begun(tmp_path, "s", "turn-a", 1, 2)
 
 
 @pytest.mark.parametrize("name", ["../x", "status.json", ".done", "ADR-/x.md", "CLAUDE.md"])

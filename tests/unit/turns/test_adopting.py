@@ -32,7 +32,7 @@ def test_neither_the_run_that_asked_nor_one_that_left_a_yes_unused_is_adopted(
     asked_in: int, allowed: str, permit: str, looked_at: list[int], tmp_path: Path
 ) -> None:
     request = TurnRequest(model="m", messages=(), session_id="s")
-    turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request, delivery=5)
+    turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request, delivery=5)
     if asked_in:
         turn = replace(turn, question={**CALL.question(asked_in, []).to_dict(), "allowed": allowed}, permit=permit)
     seen: list[tuple[int, bool]] = []

@@ -57,7 +57,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def lease(clock: Clock, *, deadline: float = 3600.0) -> Lease:
     request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
-    turn = Turn(turn_id="t0-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
+    turn = Turn(turn_id="turn-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
     return Lease(Claim(turn, Link(RUN, 1), "token", clock.now, deadline), SECONDS, clock.now + deadline)
 
 
@@ -161,7 +161,7 @@ LINK = Link(RUN, 1)
 def after(stop: str, handed_over: int = 0, verdict: Verdict = Verdict.CANCELLED, **evidence: str) -> Move:
     request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
     turn = Turn(
-        turn_id="t0-1",
+        turn_id="turn-1",
         epoch="e",
         state=TurnState.RUNNING,
         request=request,
@@ -249,7 +249,7 @@ def test_what_was_charged_for_lost_runs_is_given_back_when_their_run_is_adopted(
         cost_budget_usd=0.003,
     )
     turn = Turn(
-        turn_id="t0-1",
+        turn_id="turn-1",
         epoch="e",
         state=TurnState.RUNNING,
         request=request,

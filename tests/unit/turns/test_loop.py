@@ -162,7 +162,7 @@ SETTINGS = Settings(
 
 def claimed() -> Claim:
     request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
-    turn = Turn(turn_id="t0-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
+    turn = Turn(turn_id="turn-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
     return Claim(turn, Link(RUN, 1), "token", time.monotonic(), 60.0)
 
 
@@ -326,8 +326,8 @@ async def test_its_result_and_its_error_come_back(threads: Threads) -> None:
 
 
 async def test_log_lines_of_it_name_its_turn(threads: Threads) -> None:
-    TURN.set("t0-a")
-    assert await threads.files(TURN.get) == "t0-a"
+    TURN.set("turn-a")
+    assert await threads.files(TURN.get) == "turn-a"
 
 
 async def test_four_are_at_work_at_once_and_a_fifth_waits(threads: Threads) -> None:

@@ -337,7 +337,7 @@ class ForgetfulStore:
 
 def test_a_holder_sends_again_what_the_store_forgot_and_then_goes_on() -> None:
     request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
-    turn = Turn(turn_id="t0-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
+    turn = Turn(turn_id="turn-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
     claim = Claim(turn, Link(RUN, 1), "token", 0.0, 60.0)
     changes, store = Changes(Settings(), "w"), ForgetfulStore()
     for text in ("one", "two", "three"):
@@ -380,7 +380,9 @@ def test_a_lost_session_is_begun_anew_at_once() -> None:
 
 def moved(completion: Completion, left: float, transients: int = 0) -> Move:
     request = TurnRequest(model="m", messages=({"role": "user", "content": "x"},), session_id="s")
-    turn = Turn(turn_id="t0-1", epoch="e", state=TurnState.RUNNING, request=request, delivery=1, transients=transients)
+    turn = Turn(
+        turn_id="turn-1", epoch="e", state=TurnState.RUNNING, request=request, delivery=1, transients=transients
+    )
     return after_run(
         turn,
         Link(RUN, 1),
@@ -411,7 +413,7 @@ _NAMED = {"task": VALIDATE, "options": {"task_id": "named-by-the-chain"}}
 
 
 def story() -> TaskStory:
-    task = Task(name=RUN, task_id="first", kwargs={"turn_id": "t0-1", "attempt": 1}, chain=[_NAMED])
+    task = Task(name=RUN, task_id="first", kwargs={"turn_id": "turn-1", "attempt": 1}, chain=[_NAMED])
     return TaskStory(TaskEvents(lambda: None), task)
 
 

@@ -45,7 +45,7 @@ class Log:
 
 def writer_of(log: Log) -> EventWriter:
     request = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
-    turn = Turn(turn_id="t0-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
+    turn = Turn(turn_id="turn-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=request)
     return EventWriter(log, Claim(turn, Link(RUN, 1), "token", time.monotonic(), 60.0))
 
 
@@ -368,7 +368,7 @@ RUN_ENDED = Move(
 
 
 def claim() -> Claim:
-    turn = Turn(turn_id=f"t0-{'a' * 32}", epoch="e", state=TurnState.RUNNING, request=REQUEST)
+    turn = Turn(turn_id=f"turn-{'a' * 32}", epoch="e", state=TurnState.RUNNING, request=REQUEST)
     return Claim(turn, Link(RUN, 1), "token", 0.0, 60.0, attempts={})
 
 
@@ -429,5 +429,5 @@ def test_what_was_accepted_is_read_again_as_it_was_written() -> None:
         outcome=Outcome.PASSED_BY_FALLBACK,
         answer=Answer(response="Grüße\n", step="done", step_source="inferred"),
     )
-    accepted = AcceptedAnswer(move=move, delivery="t0-a-2-3", mended={"ADR-001.md": "# ADR"})
+    accepted = AcceptedAnswer(move=move, delivery="turn-a-2-3", mended={"ADR-001.md": "# ADR"})
     assert AcceptedAnswer.from_json(accepted.to_json({}), lambda _: {}) == accepted

@@ -39,7 +39,7 @@ _REJECTED = VerificationResult(success=False, errors=["no docstring"], ground=Gr
 @pytest.fixture
 def turn() -> Turn:
     request = TurnRequest(model="m", messages=(), session_id="s", phase={"id": "build"}, max_attempts=3)
-    return Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.VALIDATING, request=request)
+    return Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.VALIDATING, request=request)
 
 
 def verified(turn: Turn, *results: VerificationResult) -> tuple[Turn, Move]:
@@ -94,7 +94,7 @@ def turn_to_escalate(escalation: Escalation | None = None) -> Turn:
         locale="en",
         escalation=escalation,
     )
-    return Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.VALIDATING, request=request)
+    return Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.VALIDATING, request=request)
 
 
 def verified_by_gates(escalation: Escalation | None) -> Move:
@@ -162,7 +162,7 @@ def test_runs_beyond_the_limits_are_refused_with_what_zero_means() -> None:
 
 SETTINGS = Settings(models={"scripted": "scripted:x.yaml"})
 REQUEST = TurnRequest(model="scripted", messages=({"role": "user", "content": "x"},), session_id="s")
-TURN = Turn(turn_id="t0-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=REQUEST)
+TURN = Turn(turn_id="turn-" + "a" * 32, epoch="e", state=TurnState.RUNNING, request=REQUEST)
 
 
 def builds(**runner: Any) -> Any:
@@ -213,7 +213,7 @@ def broke_off(
     text: str, *before: AttemptRecord, phase: dict[str, Any] | None = None, completion: Completion = DIED
 ) -> Move:
     request = TurnRequest(model="m", messages=({"role": "user", "content": "?"},), session_id="s", phase=phase)
-    turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request)
+    turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request)
     link = Link(PHASE_RUN if phase else RUN, len(before) + 1)
     result = RunResult(completion=completion, text=text)
     return after_run(
@@ -287,7 +287,7 @@ def end(completion: Completion, locale: str) -> str:
     """The message of a turn whose only run ended so."""
     messages = ({"role": "user", "content": "x"},)
     request = TurnRequest(model="m", messages=messages, session_id="s", locale=locale, max_attempts=1)
-    turn = Turn(turn_id="t0-1", epoch="e", state=TurnState.RUNNING, request=request, delivery=1)
+    turn = Turn(turn_id="turn-1", epoch="e", state=TurnState.RUNNING, request=request, delivery=1)
     ran = after_run(
         turn,
         Link("turn.run", 1),
@@ -355,7 +355,7 @@ DELAYS = Delays(first=1.0)
 @pytest.fixture
 def working() -> Turn:
     request = TurnRequest(model="m", messages=(), session_id="s", max_attempts=2)
-    return Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request, attempt=1, delivery=1)
+    return Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request, attempt=1, delivery=1)
 
 
 def ran(turn: Turn, result: RunResult, stop: str = "") -> Move:
@@ -490,7 +490,7 @@ def failed(
 
 def test_the_models_of_a_list_take_over_one_after_the_other_and_none_twice() -> None:
     asks = TurnRequest(model="a", messages=(), session_id="s")
-    turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
+    turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
     found = []
     for fault, kind in ((Fault.LIMIT, ErrorKind.TRANSIENT), (Fault.AUTH, ErrorKind.PERMANENT)):
         move = failed(turn, fault, kind=kind, busy=kind is ErrorKind.TRANSIENT)
@@ -504,7 +504,7 @@ def test_the_models_of_a_list_take_over_one_after_the_other_and_none_twice() -> 
 
 def test_models_that_name_each_other_do_not_pass_a_turn_round() -> None:
     asks = TurnRequest(model="a", messages=(), session_id="s")
-    turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
+    turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
     lists = {fault.value: ("a", "b", "c", "b", "a") for fault in Fault}
     asked = ["a"]
     for fault in [*Fault] * 5:
@@ -517,7 +517,7 @@ def test_models_that_name_each_other_do_not_pass_a_turn_round() -> None:
 
 def test_only_an_error_that_was_tried_again_and_has_a_list_goes_to_another_model() -> None:
     asks = TurnRequest(model="a", messages=(), session_id="s")
-    turn = Turn(turn_id="t0-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
+    turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=asks)
     passing = failed(turn, Fault.OVERLOADED, kind=ErrorKind.TRANSIENT)
     assert (passing.fields.values["transients"], "stage_model" in passing.fields.values) == (1, False)
     tried = failed(replace(turn, transients=2), Fault.OVERLOADED, kind=ErrorKind.TRANSIENT)

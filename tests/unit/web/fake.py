@@ -32,7 +32,7 @@ from api_client.turns.sessions import QueuePlace
 from api_client.web.app import create_app
 from api_client.workers.standing import InstallationState
 
-TURN_ID = "t0-" + "5" * 32
+TURN_ID = "turn-" + "5" * 32
 EPOCH = "abc123"
 
 
@@ -248,8 +248,8 @@ class FakeTurns:
         self.keys.append(idempotency_key)
         return TURN_ID
 
-    def new_id(self, session_id: str) -> str:
-        return f"t0-{len(self.submitted):032x}"
+    def new_id(self) -> str:
+        return f"turn-{len(self.submitted):032x}"
 
     async def get(self, turn_id: str, *, owner: str | None = None) -> Turn:
         if self.refusal:

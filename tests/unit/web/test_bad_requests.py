@@ -259,7 +259,7 @@ async def test_two_idempotency_keys_are_one_too_many(http: httpx2.AsyncClient) -
     [
         (StoreUnavailable("redis://:secret@10.0.0.1"), 503, None, "store_unavailable"),
         (IdempotencyConflict("key"), 409, "Idempotency-Key", "idempotency_key_reused"),
-        (SessionBusy("chat-1", "t0-other"), 409, None, "session_busy"),
+        (SessionBusy("chat-1", "turn-other"), 409, None, "session_busy"),
         (RuntimeError("secret at /srv/app"), 500, None, "internal_error"),
     ],
 )
@@ -270,7 +270,7 @@ async def test_a_refused_submit_says_why_and_nothing_internal(
     async with caller(app_with(turns)) as http:
         answer = await http.post(path, json=chat(stream=True) if "chat" in path else chat())
     message = assert_error(answer, status, param, code)
-    assert not any(word in message for word in ("secret", "redis", "/srv", "t0-other", "Traceback"))
+    assert not any(word in message for word in ("secret", "redis", "/srv", "turn-other", "Traceback"))
     assert ("retry-after" in answer.headers) == (status == 503)
 
 
@@ -406,11 +406,11 @@ async def test_a_byte_order_mark_and_ignored_parameters_are_fine(http: httpx2.As
         ("GET", "/v1/chat/completions", 405, "method_not_allowed"),
         ("PUT", "/v1/turns", 405, "method_not_allowed"),
         ("OPTIONS", "/v1/chat/completions", 405, "method_not_allowed"),
-        ("GET", f"/v1/turns/t0-{'0' * 32}", 404, "turn_not_found"),
-        ("GET", f"/v1/turns/t0-{'0' * 32}/events", 404, "turn_not_found"),
-        ("GET", f"/v1/turns/t0-{'0' * 32}/attempts", 404, "turn_not_found"),
-        ("POST", f"/v1/turns/t0-{'0' * 32}/cancel", 404, "turn_not_found"),
-        ("DELETE", f"/v1/turns/t0-{'0' * 32}", 404, "turn_not_found"),
+        ("GET", f"/v1/turns/turn-{'0' * 32}", 404, "turn_not_found"),
+        ("GET", f"/v1/turns/turn-{'0' * 32}/events", 404, "turn_not_found"),
+        ("GET", f"/v1/turns/turn-{'0' * 32}/attempts", 404, "turn_not_found"),
+        ("POST", f"/v1/turns/turn-{'0' * 32}/cancel", 404, "turn_not_found"),
+        ("DELETE", f"/v1/turns/turn-{'0' * 32}", 404, "turn_not_found"),
         ("GET", "/v1/turns/nonsense", 404, "turn_not_found"),
         ("GET", "/docs", 404, "not_found"),
     ],

@@ -8,7 +8,7 @@ from api_client.contract.turn import Outcome, Turn, TurnRequest, TurnState
 from api_client.web.openwebui.attached import detached, noted
 
 TURN = Turn(
-    turn_id="t0-" + "0" * 32,
+    turn_id="turn-" + "0" * 32,
     epoch="e",
     state=TurnState.FINISHED,
     outcome=Outcome.PASSED,

@@ -14,7 +14,7 @@ from api_client.web.streaming.reply_forms import PageReply, page_of
 from tests.unit.web.fake import event, finished
 from tests.unit.web.openwebui import Reader
 
-REPLY = Reply(turn_id="t0-1", model="scripted", created=1, locale="de", status=True)
+REPLY = Reply(turn_id="turn-1", model="scripted", created=1, locale="de", status=True)
 MARKER = {"code": "MISSING_STEP_MARKER", "severity": "error", "part": "step_marker", "file": ""}
 SECTION = {"code": "MISSING_ADR_SECTION", "severity": "error", "part": "## Kontext", "file": ""}
 WRONG_FILE = {"code": "FILE_NOT_FOUND", "severity": "error", "part": "", "file": ""}

@@ -19,7 +19,7 @@ from tests.unit.web.fake import TURN_ID, FakeTurns, app_with, event, finished
 from tests.unit.web.openwebui import Reader
 
 PAGE = {"x-owui-chat-id": "c", "x-owui-message-id": "m", "x-owui-task": "", "x-owui-user-message-id": "u"}
-REPLY = Reply(turn_id="t0-1", model="scripted", created=1, locale="de", status=True)
+REPLY = Reply(turn_id="turn-1", model="scripted", created=1, locale="de", status=True)
 STARTED = event(2, "attempt.started", attempt=1, delivery=1, max_attempts=3)
 OUTPUT = event(3, "attempt.output", attempt=1, text="Ein Entwurf")
 LOST = event(4, "attempt.lost", attempt=1, delivery=1, during="running")

@@ -32,8 +32,8 @@ from tests.unit.web.openwebui import Reader
 from worker.enforcement import strip_marker
 from worker.enforcement.documents.step import marker_spans
 
-PLAIN = Reply(turn_id="t0-1", model="scripted", created=1, locale="de")
-OPEN_WEBUI = Reply(turn_id="t0-1", model="scripted", created=1, locale="de", status=True)
+PLAIN = Reply(turn_id="turn-1", model="scripted", created=1, locale="de")
+OPEN_WEBUI = Reply(turn_id="turn-1", model="scripted", created=1, locale="de", status=True)
 
 LONG_WAY: list[Event | None] = [
     event(1, "turn.queued", position=2),
@@ -79,7 +79,7 @@ def test_only_the_accepted_text_is_sent_without_its_marker() -> None:
     assert "STEP" not in str(sent)
     assert not any("event" in payload for payload in sent)
     assert [payload["choices"][0]["finish_reason"] for payload in sent] == [None, None, "stop"]
-    assert {payload["id"] for payload in sent} == {"chatcmpl-t0-1"}
+    assert {payload["id"] for payload in sent} == {"chatcmpl-turn-1"}
 
 
 def test_open_webui_is_told_the_progress_in_german() -> None:
@@ -101,7 +101,7 @@ def test_open_webui_is_told_the_progress_in_german() -> None:
 
 
 def test_open_webui_is_told_the_progress_in_english() -> None:
-    english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True)
+    english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", status=True)
     lines = [line for line, _ in lines_of(payloads(LONG_WAY, english))]
     assert lines[0] == "2 of your questions are before this one"
     assert "Asking again 1/2: something is still missing in the ADR" in lines
@@ -110,11 +110,11 @@ def test_open_webui_is_told_the_progress_in_english() -> None:
 
 @pytest.mark.parametrize(
     ("pages", "where"),
-    [("", "turns inbox show t0-1"), ("https://turns.example", "https://turns.example/turns/t0-1")],
+    [("", "turns inbox show turn-1"), ("https://turns.example", "https://turns.example/turns/turn-1")],
 )
 def test_who_has_to_decide_is_told_where(pages: str, where: str) -> None:
-    english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True, pages=pages)
-    lines = lines_of(PageReply(english).render(event(1, "turn.parked", turn_id="t0-1")))
+    english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", status=True, pages=pages)
+    lines = lines_of(PageReply(english).render(event(1, "turn.parked", turn_id="turn-1")))
     assert lines == [(f"A person has to decide: {where}", False)]
 
 
@@ -126,15 +126,15 @@ def test_who_has_to_decide_is_told_where(pages: str, where: str) -> None:
         (
             "operator",
             "https://t.example",
-            "The agent asks whether it may do something. Yes or no: https://t.example/turns/t0-1",
+            "The agent asks whether it may do something. Yes or no: https://t.example/turns/turn-1",
         ),
-        ("owner", "", "The agent asks whether it may do something. Yes or no: turns inbox show t0-1"),
+        ("owner", "", "The agent asks whether it may do something. Yes or no: turns inbox show turn-1"),
     ],
 )
 def test_the_status_says_where_a_question_is_answered_and_nothing_of_its_call(who: str, pages: str, line: str) -> None:
-    english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True, pages=pages)
+    english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", status=True, pages=pages)
     question = {"call": "c", "tool": "Bash", "digest": "d", "who": who, "delivery": 1, "arguments": {"command": "x"}}
-    asked = event(1, "turn.parked", turn_id="t0-1", question=question)
+    asked = event(1, "turn.parked", turn_id="turn-1", question=question)
     assert lines_of(PageReply(english).render(asked)) == [(line, False)]
 
 
@@ -148,7 +148,7 @@ def test_the_status_says_where_a_question_is_answered_and_nothing_of_its_call(wh
     ],
 )
 def test_the_reason_told_is_the_one_that_says_most(codes: list[str], reason: str) -> None:
-    english = Reply(turn_id="t0-1", model="scripted", created=1, locale="en", status=True)
+    english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", status=True)
     data = {"attempt": 2, "max_attempts": 3, "reason": "rejected", "codes": codes}
     assert lines_of(PageReply(english).render(event(1, "turn.retrying", **data))) == [
         (f"Asking again 1/2: {reason}", False)
@@ -372,7 +372,9 @@ def test_the_relays_text_is_the_answer_but_for_its_own_marker_streamed_or_not(
 ) -> None:
     text = "".join(pieces)
     expected = strip_marker(text)  # the worker's word on it
-    plain, webui = (Reply(turn_id="t0-1", model="m", created=1, locale="de", status=status) for status in (False, True))
+    plain, webui = (
+        Reply(turn_id="turn-1", model="m", created=1, locale="de", status=status) for status in (False, True)
+    )
     assert finish(text, plain, mode, pieces).text == expected
     assert plain.completion(text, marker_spans(text))["choices"][0]["message"]["content"] == expected
     drawn = finish(text, webui, mode, pieces).text
@@ -474,7 +476,7 @@ def test_a_page_shows_the_block_while_it_streams_and_stores_it() -> None:
     events: list[Event] = [event(1, "attempt.started", attempt=1, delivery=1)]
     events += [event(2 + at, "attempt.output", attempt=1, text=letter) for at, letter in enumerate(ADR)]
     events.append(finished(900, "passed", response=f"{ADR}\n<!-- STEP: done -->"))
-    page = LivePage(Reply(turn_id="t0-1", model="m", created=1, locale="de", status=True))
+    page = LivePage(Reply(turn_id="turn-1", model="m", created=1, locale="de", status=True))
     reader = Reader().read([payload for item in events for payload in page.render(item)])
     stored = FENCED.rstrip()
     assert (reader.text, reader.completed) == (stored, [stored])
@@ -482,12 +484,12 @@ def test_a_page_shows_the_block_while_it_streams_and_stores_it() -> None:
 
 
 def test_programs_get_the_header_as_it_is() -> None:
-    sent: list[Any] = PageReply(Reply(turn_id="t0-1", model="m", created=1, locale="de")).render(
+    sent: list[Any] = PageReply(Reply(turn_id="turn-1", model="m", created=1, locale="de")).render(
         finished(1, "passed", response=ADR)
     )
     assert "".join(payload["choices"][0]["delta"].get("content", "") for payload in sent) == ADR
     events = [event(1, "attempt.started", attempt=1, delivery=1), event(2, "attempt.output", attempt=1, text=ADR)]
-    live = LivePage(Reply(turn_id="t0-1", model="m", created=1, locale="de"))
+    live = LivePage(Reply(turn_id="turn-1", model="m", created=1, locale="de"))
     reader = Reader().read([payload for item in events for payload in live.render(item)])
     assert reader.text.rstrip() == ADR.rstrip(), "also in a draft that streams"
 

@@ -123,7 +123,7 @@ async def test_a_query_that_means_nothing_is_refused(http: httpx2.AsyncClient, q
     assert answer.json()["error"]["param"] in {"stream", "starting_after"}
 
 
-@pytest.mark.parametrize("name", [TURN_ID, "resp_", "resp_t0-1", f"resp_{TURN_ID}x", "..%2f", f"resp_t0-{'6' * 32}"])
+@pytest.mark.parametrize("name", [TURN_ID, "resp_", "resp_t", f"resp_{TURN_ID}x", "..%2f", f"resp_turn-{'6' * 32}"])
 async def test_what_is_no_response_of_the_caller_is_not_found(http: httpx2.AsyncClient, name: str) -> None:
     for answer in (await http.get(f"/v1/responses/{name}"), await http.post(f"/v1/responses/{name}/cancel")):
         assert answer.status_code == 404

@@ -68,7 +68,7 @@ def examine() -> Iterator[Finding]:
     yield from object_store(settings)
     about_the_store = [*brokers(settings)]
     yield from about_the_store
-    if any(found.state == "wrong" and found.check in {"store", "shards", "submit"} for found in about_the_store):
+    if any(found.state == "wrong" and found.check in {"store", "restore", "submit"} for found in about_the_store):
         yield Finding("workers", "warning", "not looked at: they need the store", "repair the store first")
     else:
         yield from workers(settings)

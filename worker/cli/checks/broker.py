@@ -15,7 +15,7 @@ from api_client.contract.store_refusals import refusal_of
 from api_client.relay_state.allowances import OwnerLimits
 from api_client.store.cluster import slot_of
 from api_client.store.commands import CANCEL
-from api_client.store.shards import require_shards
+from api_client.store.half_restored import refuse_half_restored
 from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
 from worker.cli.store_access import asked
@@ -123,8 +123,7 @@ def submits(settings: Settings) -> Iterator[Finding]:
     """Yield whether the store carries out what a submit asks of it, by the same commands on keys of the same kinds."""
 
     async def tried(client: TurnsClient) -> dict[str, str]:
-        await client.store.require_shards()
-        cancel, of_none = client.store.command(CANCEL), client.submitter.new_id("doctor")
+        cancel, of_none = client.store.command(CANCEL), client.submitter.new_id()
         await client.store.change(cancel, of_none, "doctor", {"owner": "", "reason": "cancelled"})
         await client.allowances.take("doctor", OwnerLimits(per_minute=1, unfinished=1, stored_bytes=1), cost=0.001)
         await client.spending.settle()
@@ -133,10 +132,10 @@ def submits(settings: Settings) -> Iterator[Finding]:
         return client.store.troubles
 
     try:
-        require_shards(settings)
+        refuse_half_restored(settings)
         troubles = asked(settings, tried)
     except SettingsError as error:
-        yield Finding("shards", "wrong", error.problems[0], "see docs/settings.md")
+        yield Finding("restore", "wrong", error.problems[0], "see docs/operations.md, Back up and restore")
         return
     except HelixError as error:
         yield Finding("submit", "wrong", f"the store takes no turn: {error}", "see `turns explain store_unavailable`")

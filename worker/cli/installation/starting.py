@@ -26,21 +26,21 @@ _FOR_GOOD = {"NOAUTH", "WRONGPASS"}
 
 
 def require_store_of(settings: Settings, stopping: threading.Event | None = None) -> None:
-    """Wait for store and broker, then refuse to work with another number of shards than the store's.
+    """Wait for store and broker, then refuse a store that is half restored.
 
     Returns early once ``stopping`` is set.
 
     Raises:
-        SettingsError: as ``require_shards``. StoreUnavailable: as ``await_server``.
+        SettingsError: as ``refuse_half_restored``. StoreUnavailable: as ``await_server``.
     """
     stopping = stopping or threading.Event()
     await_server("store", settings, stopping)
     if settings.broker_url != settings.store_url:
         await_server("broker", replace(settings, store_url=settings.broker_url), stopping)
-    from api_client.store.shards import require_shards
+    from api_client.store.half_restored import refuse_half_restored
 
     if not stopping.is_set():
-        require_shards(settings)
+        refuse_half_restored(settings)
 
 
 def await_server(name: str, settings: Settings, stopping: threading.Event) -> None:

@@ -17,7 +17,7 @@ from worker.cli.installation.listening import PORTS, Address, CannotStart, free_
 def web(host: str, port: int) -> None:
     """Run the OpenAI-compatible relay in the foreground."""
     settings = require_store(load())
-    from api_client.store.shards import require_shards
+    from api_client.store.half_restored import refuse_half_restored
     from api_client.web.app import serve
     from worker.cli.turns.bundle import packed
     from worker.logs import configure_logging
@@ -29,7 +29,7 @@ def web(host: str, port: int) -> None:
         free_port(host, port)
     except CannotStart:
         configure_logging(replace(settings, log_level="error"))  # one line says why it does not start
-        require_shards(settings)
+        refuse_half_restored(settings)
         raise
-    require_shards(settings)
+    refuse_half_restored(settings)
     serve(settings, host, port, partial(packed, settings))

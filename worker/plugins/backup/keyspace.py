@@ -65,7 +65,7 @@ def fitting_server(settings: Settings, head: bytes) -> Server:
 def what_a_restore_lacks(settings: Settings, head: bytes) -> str:
     """Say why no server here could load a dump that begins with ``head`` for a server like the store's; or empty.
 
-    Reads one key of the store, and writes nothing.
+    Writes nothing but a mark that lives for a minute.
 
     Raises:
         RedisError: the store does not answer.

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 import anyio
 
-from api_client.contract.turn import shard_of
+from api_client.contract.turn import check_turn_id
 
 #: Turn states and outcomes -> the status words of MCP's tasks. An outcome that is not here is a failure.
 _STATUS = {
@@ -96,7 +96,7 @@ def _read(answer: Any) -> Any:
 def _checked(turn_id: str) -> str:
     """Return a turn id as part of a path. Raises ``RelayError``: not a turn id, so it could name another route."""
     try:
-        shard_of(turn_id)
+        check_turn_id(turn_id)
     except ValueError as error:
         raise RelayError(str(error)) from None
     return quote(turn_id, safe="")

@@ -9,19 +9,17 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import structlog
 from redis.exceptions import ResponseError
 
 from api_client.contract.failpoints import reach
-from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import FIRST_LINKS, Link
 from api_client.contract.turn import Turn
 from api_client.store.commands import TO_ANNOUNCE
 from api_client.store.connection import OneConnection
-from api_client.store.shards import stored_shards
 from api_client.turns.record.backlog import Backlog
 from api_client.turns.record.calm import Calm, Clocks
 from api_client.turns.record.claim import ReapResult
@@ -30,7 +28,7 @@ from worker.turns.loops.threads import Short
 
 log = structlog.get_logger()
 
-#: Due turns that are read at once, of each shard, and those of them that are taken, announced or ended.
+#: Due turns that are read at once, and those of them that are taken, announced or ended.
 _READ_AT_MOST, _REAP_AT_MOST = 1000, 100
 #: For so many looks it leaves the others alone: another takes over before the calm ends (``Calm``).
 _STEPS_BACK = 2.0
@@ -66,10 +64,9 @@ class Reaper:
         self._calm = Calm(settings, connection.redis, worker)
         self._backlog = Backlog(settings, connection.redis)
         self._clocks = Clocks(settings.lease_seconds)
-        self._known_shards = 0
         self._idle = self._left_out = self._another_looks = False
         self._released_at = self._steps_back_until = float("-inf")
-        self._behind: dict[int, str] = {}
+        self._behind = ""
 
     async def leave(self) -> None:
         """Nobody has to know: other reapers go on."""
@@ -87,11 +84,10 @@ class Reaper:
 
     async def recall(self) -> None:
         """Make every unfinished turn due now."""
-        for shard in range(await self._shards()):
-            await self._ledger.recall(shard)
+        await self._ledger.recall()
 
     async def look(self) -> None:
-        """Look once at everything that is due, unless another reaper does. With nothing to do, one command a shard.
+        """Look once at everything that is due, unless another reaper does. With nothing to do, one command.
 
         The calm time may begin again with the first turn: the leases of turns that were not there yet end after it.
 
@@ -104,12 +100,11 @@ class Reaper:
         if looked and not looked.for_all:
             return
         self._another_looks = False
-        shards = [Keys(self._settings.namespace, shard) for shard in range(await self._shards())]
-        self._idle = await self._backlog.empty(shards)
+        self._idle = await self._backlog.empty()
         if self._idle:
             self._clocks.rest()
             if time.monotonic() - self._released_at > _KNOWN_SECONDS:
-                await self._release_all(shards)
+                await self._release()
             return
         looked = looked or await self._calm.look()
         self._another_looks = not looked.for_all
@@ -119,21 +114,20 @@ class Reaper:
         steady = self._clocks.look(time.monotonic(), looked.now)
         may_take = steady and looked.calm >= self._settings.lease_seconds
         if time.monotonic() - self._released_at > self._settings.announce_seconds:
-            await self._release_all(shards)
-        for shard, keys in enumerate(shards):
-            if self._clocks.jumped_back or looked.set_back:
-                log.warning("reaper.clock_set_back", shard=shard)
-                await self._ledger.recall(shard)
-            # 100,000 turns may wait, and hundreds of workers die at once; but others must see that it looks.
-            until = time.monotonic() + self._settings.reap_seconds
-            while await self._look_at(keys, int(looked.now * 1000), may_take=may_take) and time.monotonic() < until:
-                pass
-            await self._ledger.fold(shard)
+            await self._release()
+        if self._clocks.jumped_back or looked.set_back:
+            log.warning("reaper.clock_set_back")
+            await self._ledger.recall()
+        # 100,000 turns may wait, and hundreds of workers die at once; but others must see that it looks.
+        until = time.monotonic() + self._settings.reap_seconds
+        while await self._look_at_due(int(looked.now * 1000), may_take=may_take) and time.monotonic() < until:
+            pass
+        await self._ledger.fold()
 
-    async def _look_at(self, keys: Keys, now: int, *, may_take: bool) -> bool:
-        """Look at what is due in a shard; True if more may be. Those whose announcements wait hold up no other."""
-        due = await self._backlog.due(keys, now, _READ_AT_MOST)
-        others = await self._backlog.put_off(keys, due, now)
+    async def _look_at_due(self, now: int, *, may_take: bool) -> bool:
+        """Look at what is due; True if more may be. Those whose announcements wait hold up no other."""
+        due = await self._backlog.due(now, _READ_AT_MOST)
+        others = await self._backlog.put_off(due, now)
         for turn_id in [turn_id for turn_id, _ in due if turn_id in others][:_REAP_AT_MOST]:
             try:
                 await self._handle(turn_id, await self._ledger.reap(turn_id, may_take=may_take))
@@ -141,29 +135,20 @@ class Reaper:
                 await self._ledger.put_aside(turn_id, error)
         return len(due) == _READ_AT_MOST or len(others) > _REAP_AT_MOST
 
-    async def _release_all(self, shards: Sequence[Keys]) -> None:
-        for keys in shards:
-            await self._release(keys.shard)
-        self._released_at = time.monotonic()
-
-    async def _release(self, shard: int) -> None:
+    async def _release(self) -> None:
         """Let turns go that wait in the line, should the commands that had to do so be lost; mend their owners' places.
 
         A worker of an earlier version, which ends a turn, does not give its place back.
         """
-        behind = self._behind.get(shard, "")
-        found = await self._ledger.release(shard, behind)
+        behind = self._behind
+        found = await self._ledger.release(behind)
         for link, turn_id, session_id in found.left:
             await self._published(self._first, link, turn_id, session_id)
-        self._behind[shard] = found.places[-1] if found.places else ""
+        self._behind = found.places[-1] if found.places else ""
         if ended := await self._ledger.ended(found.places):
-            log.info("reaper.places_mended", shard=shard, places=len(ended))
-            await self._ledger.release(shard, behind, ended)
-
-    async def _shards(self) -> int:
-        """Return how many shards the store has, whatever HELIX_SHARDS says: turns of each must be looked at."""
-        self._known_shards = self._known_shards or await stored_shards(self._settings)
-        return self._known_shards or self._settings.shards
+            log.info("reaper.places_mended", places=len(ended))
+            await self._ledger.release(behind, ended)
+        self._released_at = time.monotonic()
 
     async def _handle(self, turn_id: str, found: ReapResult) -> None:
         if found.what in {"announce", "finished"}:

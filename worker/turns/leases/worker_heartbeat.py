@@ -92,7 +92,7 @@ class Work:
 
 
 class WorkerHeartbeat:
-    """Looks every few seconds, in the second loop. ``recall`` has turns of every shard looked at."""
+    """Looks every few seconds, in the second loop. ``recall`` has all turns looked at."""
 
     def __init__(
         self,

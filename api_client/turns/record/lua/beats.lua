@@ -1,5 +1,5 @@
 #!lua
--- Keep the leases of many turns of a shard. Idempotent; also resumes a lease that ran out while nobody reaped it.
+-- Keep the leases of many turns. Idempotent; also resumes a lease that ran out while nobody reaped it.
 -- KEYS[1] due (zset)  KEYS[2...] turns (hashes)
 -- ARGV[1] lease in ms  ARGV[2...] of each turn, in the order of KEYS: id, token
 -- answers of each turn, in a row: held | fenced | damaged, then why it must stop, or ''

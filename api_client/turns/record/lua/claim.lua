@@ -9,7 +9,7 @@
 -- answers {'claimed', now, {field, text ...}} | {'refused', why} | {'refused', 'kept', keeper}
 
 -- Whatever becomes of it, its message is out of the queue: another one may follow.
-if COUNTED == 1 then share('ZREM', LET_GO, ID) end
+if QUEUED == 0 then share('ZREM', LET_GO, ID) end
 local begins = false -- it has never run, and does now
 after(function()
   if begins and not is_empty() then leave(ID) end -- it waited again: a reaper took this message for lost

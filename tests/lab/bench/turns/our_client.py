@@ -26,7 +26,7 @@ class Ours(System):
 
     def new_id(self) -> str:
         session = f"bench-{uuid4().hex}"
-        turn = self._client.submitter.new_id(session)
+        turn = self._client.submitter.new_id()
         self._sessions[turn] = session
         return turn
 

@@ -1,0 +1,31 @@
+"""A store that a backup is being restored into: nothing starts on it before the restore has ended."""
+
+from __future__ import annotations
+
+from redis.exceptions import RedisError
+
+from api_client.contract.errors import SettingsError
+from api_client.contract.keys import Keys
+from api_client.contract.settings import Settings
+from api_client.store.connecting import connect
+from api_client.store.module_log import ModuleLog
+
+log = ModuleLog(__name__)
+
+#: The field of ``Keys.installation`` that says which backup the store is being restored from (``worker.backup``).
+RESTORING = "restoring"
+
+
+def refuse_half_restored(settings: Settings) -> None:
+    """Refuse to start on a store whose restore did not end; a store that does not answer is not waited for.
+
+    Blocks. Raises ``SettingsError``: says what to do.
+    """
+    try:
+        with connect(settings, answer_seconds=2.0, resends=0) as store:
+            half = store.hexists(Keys(settings.namespace).installation, RESTORING)
+    except RedisError as error:
+        log.warning("store.not_looked_at", error=type(error).__name__)
+        return
+    if half:
+        raise SettingsError(["the store is half restored: run the same `turns restore` again, then start"])
