@@ -102,7 +102,7 @@ def settings(broker: EmbeddedBroker, store_cluster: ClusterSetUp | None, tmp_pat
     """Settings of this test's own, on the shared broker."""
     made = settings_on(broker, tmp_path / "root")
     if store_cluster:
-        return replace(made, store_url=store_cluster.url, namespace=f"{{{made.namespace}}}")
+        return replace(made, store_url=store_cluster.url)
     return made
 
 

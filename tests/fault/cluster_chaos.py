@@ -84,7 +84,7 @@ async def chaos(
                 broker,
                 directory / "root",
                 store_url=cluster.url,
-                namespace=f"{{chaos-{secrets.token_hex(4)}}}",
+                namespace=f"chaos-{secrets.token_hex(4)}",
                 durability=durability,
                 lease_seconds=10.0,
                 models={"scripted": f"scripted:{script}"},

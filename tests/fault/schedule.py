@@ -342,7 +342,7 @@ class Schedule:
         return self._turn_of(self._random.choice(due)) if due else None
 
     def _turn_of(self, turn_id: bytes) -> PretendTurn:
-        return self._turns[int(turn_id[3:], 16)]
+        return self._turns[int(turn_id[5:], 16)]
 
     def _reap(self, turn: PretendTurn, may_take: bool) -> Ask:
         reply = yield from self._do("reap", turn, int(may_take))

@@ -38,7 +38,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterSetUp]:
 @pytest.fixture
 def on_cluster(cluster: ClusterSetUp, settings: Settings) -> Settings:
     """Settings of a namespace whose slot is its own."""
-    return replace(settings, store_url=cluster.url, namespace=f"{{{settings.namespace}}}")
+    return replace(settings, store_url=cluster.url)
 
 
 @pytest.fixture

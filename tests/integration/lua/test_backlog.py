@@ -129,7 +129,7 @@ async def test_a_turn_that_was_claimed_meanwhile_keeps_the_look_at_its_lease(
         await wait_until(lambda: store.llen(queue_of(quick)) == 2 and overdue(store, quick) == 2)
     backlog = OnLoop(lambda: Backlog(quick, open_store(quick)))
     now = store.time()[0] * 1000 + 999
-    due = backlog.due(keys, now, 100)
+    due = backlog.due(now, 100)
     assert [turn_id for turn_id, _ in due] == ids
     heads = backlog.inner._heads
 
@@ -138,7 +138,7 @@ async def test_a_turn_that_was_claimed_meanwhile_keeps_the_look_at_its_lease(
         return await heads(queues)
 
     backlog.inner._heads = claimed_meanwhile
-    assert backlog.put_off(keys, due, now) == set(), "both were read before"
+    assert backlog.put_off(due, now) == set(), "both were read before"
     now = store.time()[0] * 1000 + 999
     assert (store.zscore(keys.due, ids[1]) or 0) > now + 1000 * quick.lease_seconds - 3000
     assert store.hget(keys.turn(ids[1]), "announced") == b"1"
