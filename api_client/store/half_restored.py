@@ -12,7 +12,7 @@ from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
 
-#: The field of ``Keys.installation`` that says which backup the store is being restored from (``worker.backup``).
+#: The field of ``Keys.installation`` that says which backup the store is being restored from (``turns restore``).
 RESTORING = "restoring"
 
 
