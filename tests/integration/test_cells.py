@@ -20,7 +20,7 @@ class Router:
     """A plain proxy: the hash of a connection's ``Authorization`` header names the cell that its bytes go to."""
 
     def __init__(self, cells: list[RelayProcess]) -> None:
-        self._ports = [cell.settings.web_port for cell in cells]
+        self._ports = [int(cell.url.rpartition(":")[2]) for cell in cells]
 
     def cell_of(self, authorization: str) -> int:
         return hashlib.sha256(authorization.encode()).digest()[0] % len(self._ports)
