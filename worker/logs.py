@@ -28,14 +28,18 @@ _NEEDS_QUOTES = re.compile(r"""[ \t=\r\n"']""")
 _OURS = ("structlog.", __name__)
 
 
-def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
+#: Least severe level written.
+LEVEL = "info"
+
+
+def configure_logging(settings: Settings, stream: TextIO | None = None, level: str = "") -> None:
     """Set up logging for this process by HELIX_LOG_FORMAT; calling it again replaces the set-up.
 
-    Lines go to ``stream``, standard error by default. In a process that has imported Celery, Celery's own set-up
-    (handlers, formats, redirected standard output) is kept off.
+    Lines go to ``stream``, standard error by default; those below ``level`` are left out. In a process that has
+    imported Celery, Celery's own set-up (handlers, formats, redirected standard output) is kept off.
     """
     stream = stream or sys.stderr
-    level = getattr(logging, settings.log_level.upper())
+    least = getattr(logging, (level or LEVEL).upper())
     if "celery" in sys.modules:
         from celery import signals
 
@@ -50,7 +54,7 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     # Our own lines do not pass through the standard library, which takes three times as long for one.
     structlog.configure(
         processors=[*shared, *rendering],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=structlog.make_filtering_bound_logger(least),
         logger_factory=functools.partial(_Lines, stream),
         cache_logger_on_first_use=False,  # a second call must reach loggers that were used before
     )
@@ -64,9 +68,9 @@ def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     logging.captureWarnings(True)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level)
+    root.setLevel(least)
     for name in _QUIET:
-        logging.getLogger(name).setLevel(max(level, logging.WARNING))
+        logging.getLogger(name).setLevel(max(least, logging.WARNING))
 
 
 class _Lines:

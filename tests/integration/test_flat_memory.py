@@ -2,7 +2,6 @@
 
 import gc
 import tracemalloc
-from dataclasses import replace
 
 from tests.installation import web
 from tests.integration.engine import GOOD, Bench, says
@@ -15,9 +14,8 @@ _MOST = 400.0
 
 
 async def test_engine_and_relay_keep_nothing_of_turns_that_ended(bench: Bench) -> None:
-    quiet = replace(bench.settings, log_level="error")  # what is logged is kept by pytest
-    configure_logging(quiet)
-    async with web(quiet) as http:
+    configure_logging(bench.settings, level="error")  # what is logged is kept by pytest
+    async with web(bench.settings) as http:
 
         async def carry_out(number: int) -> None:
             bench.runner.plays[:] = [says(GOOD)]

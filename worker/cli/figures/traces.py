@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -52,7 +51,7 @@ def traces(once: bool, since: str | None, as_json: bool) -> None:
         raise TracingOff(why)
     from api_client.tracing.otlp import Exporter
 
-    configure_logging(replace(settings, log_level="warning") if once else settings)
+    configure_logging(settings, level="warning" if once else "")
     exporter = Exporter(__version__)
 
     async def work() -> SentTurns:
