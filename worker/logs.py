@@ -28,18 +28,14 @@ _NEEDS_QUOTES = re.compile(r"""[ \t=\r\n"']""")
 _OURS = ("structlog.", __name__)
 
 
-#: Least severe level written.
-LEVEL = "info"
-
-
-def configure_logging(settings: Settings, stream: TextIO | None = None, level: str = "") -> None:
+def configure_logging(settings: Settings, stream: TextIO | None = None) -> None:
     """Set up logging for this process by HELIX_LOG_FORMAT; calling it again replaces the set-up.
 
-    Lines go to ``stream``, standard error by default; those below ``level`` are left out. In a process that has
-    imported Celery, Celery's own set-up (handlers, formats, redirected standard output) is kept off.
+    Lines go to ``stream``, standard error by default. In a process that has imported Celery, Celery's own set-up
+    (handlers, formats, redirected standard output) is kept off.
     """
     stream = stream or sys.stderr
-    least = getattr(logging, (level or LEVEL).upper())
+    level = getattr(logging, settings.log_level.upper())
     if "celery" in sys.modules:
         from celery import signals
 
@@ -54,7 +50,7 @@ def configure_logging(settings: Settings, stream: TextIO | None = None, level: s
     # Our own lines do not pass through the standard library, which takes three times as long for one.
     structlog.configure(
         processors=[*shared, *rendering],
-        wrapper_class=structlog.make_filtering_bound_logger(least),
+        wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=functools.partial(_Lines, stream),
         cache_logger_on_first_use=False,  # a second call must reach loggers that were used before
     )
@@ -68,9 +64,9 @@ def configure_logging(settings: Settings, stream: TextIO | None = None, level: s
     logging.captureWarnings(True)
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(least)
+    root.setLevel(level)
     for name in _QUIET:
-        logging.getLogger(name).setLevel(max(least, logging.WARNING))
+        logging.getLogger(name).setLevel(max(level, logging.WARNING))
 
 
 class _Lines:

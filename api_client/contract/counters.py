@@ -20,9 +20,6 @@ BEYOND = "inf"
 NONE = "none"
 OTHER = "other"
 
-#: How long each kind of metrics bucket is kept, in seconds; then the next larger one answers.
-BUCKET_LIVES = {"minute": 2 * 86_400.0, "hour": 40 * 86_400.0, "day": 400 * 86_400.0}
-
 _LONGEST_LABEL = 64
 
 

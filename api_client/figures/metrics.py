@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from api_client.contract.counters import BUCKET_LIVES, NONE, parse, read_pending
+from api_client.contract.counters import NONE, parse, read_pending
 from api_client.contract.keys import BUCKETS
 from api_client.contract.owners import shown_owner
 from api_client.figures import BREAKDOWNS, RETRY_BREAKDOWNS, RetryRate, RuleRow, Share, Slice, Stats, TurnRow
@@ -96,7 +96,7 @@ async def _read(store: Store, names: Sequence[str]) -> tuple[list[Counter[str]],
 async def counters(store: Store, since: float, until: float) -> Counter[str]:
     """All counters between two times (seconds since the epoch)."""
     total: Counter[str] = Counter()
-    wanted = buckets_between(since, until, time.time(), BUCKET_LIVES)
+    wanted = buckets_between(since, until, time.time(), store.settings.bucket_lives)
     for found in await read_buckets(store, wanted):
         total.update(found)
     return total
@@ -210,7 +210,7 @@ class FigureReader:
                 raise ValueError(f"every must be one of {', '.join(BUCKETS)}, not {every[:80]!r}")
             if by == "session":
                 raise ValueError("every does not go with by session: sessions have no counters")
-            if since_seconds > (life := BUCKET_LIVES[every]):
+            if since_seconds > (life := self._store.settings.bucket_lives[every]):
                 raise ValueError(f"what happened by the {every} is kept for {life:.0f} s only")
             if since_seconds > MOST_PIECES * BUCKETS[every]:
                 raise ValueError(f"more than {MOST_PIECES} pieces: take a larger one than the {every}")

@@ -16,8 +16,6 @@ from api_client.snapshots.objects import FilesLost, Objects, StoredObject, snaps
 from api_client.store import Store
 
 #: Unless it is at work, or was since.
-#: How long objects that no session needs are left alone.
-GRACE_SECONDS = 86_400.0
 _FORGET = """
 if redis.call('EXISTS', KEYS[2]) == 0 and redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
   redis.call('HDEL', KEYS[1], ARGV[1])
@@ -53,7 +51,7 @@ async def clear_objects(
     the store does.
     """
     cleared = ClearedObjects(0, 0, [])
-    grace = GRACE_SECONDS
+    grace = store.settings.files_grace_seconds
     found: dict[str, list[StoredObject]] = defaultdict(list)
     # Listed before the pointers are read: what becomes current meanwhile is not in the list, or within its grace.
     for each in await asyncio.to_thread(lambda: list(objects.all())):

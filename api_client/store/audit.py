@@ -17,8 +17,6 @@ from api_client.store import Store
 
 #: Who answers by the signed link of a chat: nobody knows which person that was.
 HOLDER = "anyone who has the link"
-#: How long a line is kept.
-_KEPT_SECONDS = 400 * 86_400.0
 #: Lines one question reads at most.
 _MOST = 10_000
 #: This many turns of a bulk action are named.
@@ -93,9 +91,10 @@ class Audit:
     def __init__(self, store: Store) -> None:
         self._redis, self._ask = store.redis, store.ask
         self._key = Keys(store.namespace).audit
+        self._keep = store.settings.audit_seconds
 
     async def note(self, action: str, *, by: str, turn_id: str = "", bulk: str = "", detail: str = "") -> str:
-        """Write a line, and let those go that are older than ``_KEPT_SECONDS``; returns the line's id."""
+        """Write a line, and let those go that are older than ``audit_seconds``; returns the line's id."""
         return await self._write({"action": action, "by": by, "turn_id": turn_id, "bulk": bulk, "detail": detail[:500]})
 
     @asynccontextmanager
@@ -120,7 +119,7 @@ class Audit:
         await self._write({"of": line, "refused": f"{name}{why}"[:500]})
 
     async def _write(self, line: dict[Any, Any]) -> str:
-        oldest = f"{int((time.time() - _KEPT_SECONDS) * 1000)}-0"
+        oldest = f"{int((time.time() - self._keep) * 1000)}-0"
         written: bytes = await self._ask(self._redis.xadd(self._key, line, minid=oldest, approximate=True))
         return written.decode()
 

@@ -24,8 +24,6 @@ from api_client.store.connection import Connection, Listener, OneConnection, Sub
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
-#: Replicas that have a turn before it is acknowledged, and its end before it is shown, with ``replicated``.
-REPLICAS = 1
 
 #: A caller learns within two seconds that the store is down; repeats are harmless, see ``Submitter.submit``.
 _CONNECT_SECONDS, _ANSWER_SECONDS, _RESENDS = 0.8, 0.8, 1
@@ -206,12 +204,12 @@ class Store:
         Raises:
             StoreUnavailable: it was not confirmed in time, or the store lost it.
         """
-        durability = self.settings.durability
+        durability, copies = self.settings.durability, self.settings.replicas
         if durability == "everysec":
             await self.require_taken(at_ms)
             return
         power = durability == "power"
-        wait = ("WAITAOF", 1, 0, _CONFIRM_MS) if power else ("WAIT", REPLICAS, _CONFIRM_MS)
+        wait = ("WAITAOF", 1, 0, _CONFIRM_MS) if power else ("WAIT", copies, _CONFIRM_MS)
         # A write, the question for the turn and the wait go out together. On a new connection, which has written
         # nothing, a wait alone would be answered at once; and a server that took over may never have had the turn.
         keys = keys_of(self.namespace, turn_id)
@@ -227,7 +225,7 @@ class Store:
                 raise unavailable(failed) from failed
             if int(known or 0) < seq:
                 raise StoreUnavailable("the store lost it before it was confirmed")
-            if int(done[0] if isinstance(done, list) else done) >= (1 if power else REPLICAS):
+            if int(done[0] if isinstance(done, list) else done) >= (1 if power else copies):
                 return
         raise StoreUnavailable(_UNCONFIRMED[durability])
 

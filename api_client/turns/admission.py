@@ -23,7 +23,13 @@ _LONGEST_ID = 255
 
 def escalation_of(settings: Settings) -> Escalation:
     """The escalation of a turn that asks for one and says no more."""
-    return Escalation(model=settings.escalation_model, human=settings.escalation_human == "yes")
+    return Escalation(
+        model=settings.escalation_model,
+        runs=settings.escalation_runs,
+        human=settings.escalation_human == "yes",
+        timeout_seconds=settings.escalation_timeout_seconds,
+        default=settings.escalation_default,
+    )
 
 
 def completed(request: TurnRequest, settings: Settings) -> TurnRequest:

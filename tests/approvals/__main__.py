@@ -33,7 +33,7 @@ def played(agent: str, every: int = 1) -> Iterator[tuple[Case, int]]:
 
 def main() -> None:
     """Print a table for each agent, and what ran."""
-    configure_logging(Settings(), level="critical")  # standard output is the table's
+    configure_logging(Settings(log_level="critical"))  # standard output is the table's
     bad = 0
     for agent in AGENTS:
         tries: Counter[str] = Counter()

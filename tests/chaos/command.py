@@ -77,7 +77,7 @@ def chaos(
     """
     if ctx.invoked_subcommand:
         return GOOD
-    configure_logging(Settings(), level="error")
+    configure_logging(Settings(log_level="error"))
     kept = history or Path(tempfile.mkdtemp(prefix="chaos-history-"))
     kept.mkdir(parents=True, exist_ok=history is None)
     begun = time.monotonic()

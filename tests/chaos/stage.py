@@ -16,7 +16,6 @@ from tests.chaos.traffic.escalations import escalating_rules
 from tests.chaos.traffic.phase_repertoire import phase_rules
 from tests.chaos.traffic.repertoire import script
 from tests.chaos.traffic.rules import POLICY
-from tests.constants import set_constants
 from tests.ports import free_port
 from worker.processes import programs
 from worker.processes.broker import EmbeddedBroker
@@ -63,6 +62,7 @@ def settings_for(directory: Path, history: Path) -> Settings:
         models={"scripted": f"scripted:{played}", "expert": f"scripted:{played}"},
         policy=str(policy),
         witness=str(history / WITNESS),
+        idle_seconds=3.0,
         kill_grace_seconds=1.0,
         shutdown_seconds=2.0,
         ping_seconds=2.0,
@@ -79,8 +79,7 @@ def build(settings: Settings, directory: Path, environ: Mapping[str, str]) -> St
     settings = _reaching(settings, broker.url)
     temporary = directory / TEMPORARY
     temporary.mkdir()
-    environ = {"PYTHONPATH": os.environ.get("PYTHONPATH", ""), **environ, "TMPDIR": str(temporary)}
-    set_constants(environ, "worker.turns.agent_run", IDLE_SECONDS=3.0)
+    environ = {**environ, "TMPDIR": str(temporary)}
     sockets = directory / "s"
     sockets.mkdir(mode=0o700)
     hold, control = directory / "hold", str(sockets / "control")

@@ -30,7 +30,6 @@ from api_client.contract.settings import Settings
 from tests.chaos.stage import relay_program, worker_program
 from tests.claude.running import VERSION, cli
 from tests.claude.stub import Reply, Stub, calls, says, told
-from tests.constants import set_constants
 from tests.lab.bench.sweeper import swept
 from tests.lab.bench.turns.costs import family
 from tests.ports import free_port
@@ -184,6 +183,7 @@ class House:
             claude_api_url=service.url,
             claude_api_key="sk-stub",
             lease_seconds=5.0,
+            idle_seconds=20.0,
             kill_grace_seconds=1.0,
             shutdown_seconds=2.0,
             log_format="json",
@@ -192,9 +192,7 @@ class House:
         ports = {name: free_port() for name in _RELAYS}
         self.relays = [f"http://127.0.0.1:{port}" for port in ports.values()]
         programs = [broker.program()]
-        environ: dict[str, str] = {}
-        set_constants(environ, "worker.turns.agent_run", IDLE_SECONDS=20.0)
-        programs += [worker_program(name, self.settings, folder, environ) for name in _WORKERS]
+        programs += [worker_program(name, self.settings, folder, {}) for name in _WORKERS]
         programs += [relay_program(name, self.settings, port, {}) for name, port in ports.items()]
         logs = folder / "logs"
         logs.mkdir()
@@ -499,7 +497,7 @@ def main() -> None:
     if (program := cli()) is None:
         sys.exit("the Claude CLI is not installed here: `make chaos-claude` installs it")
     begun = time.monotonic()
-    configure_logging(Settings(), level="error")
+    configure_logging(Settings(log_level="error"))
     with tempfile.TemporaryDirectory(prefix="chats-", ignore_cleanup_errors=True) as name, swept(Path(name)):
         judgement = carry_out(keep or Path(name), program.resolve(), plan)
     print(f"Claude CLI {VERSION}, seed {plan.seed}, {plan.chats} chats, {time.monotonic() - begun:.0f} s\n")

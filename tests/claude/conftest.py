@@ -7,7 +7,6 @@ import pytest
 from api_client.contract.settings import Settings
 from tests.claude.running import Agent, cli
 from tests.claude.stub import Stub
-from tests.constants import Constants
 from worker.runners.guard.processes import Processes
 
 
@@ -39,12 +38,6 @@ def stub() -> Iterator[Stub]:
         yield stub
 
 
-@pytest.fixture(autouse=True)
-def _no_spares(constants: Constants) -> None:
-    """A test knows all processes."""
-    constants("worker.runners.agent_life", SPARES=0)
-
-
 @pytest.fixture
 def claude_settings(settings: Settings, program: Path, stub: Stub) -> Settings:
     return replace(
@@ -53,5 +46,6 @@ def claude_settings(settings: Settings, program: Path, stub: Stub) -> Settings:
         claude_path=str(program),
         claude_api_url=stub.url,
         claude_api_key="sk-stub",
+        claude_spares=0,  # a test knows all processes
         transient_delay_seconds=0.1,
     )

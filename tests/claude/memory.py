@@ -16,7 +16,7 @@ from typing import cast
 
 from tests.claude.running import VERSION, Agent, Ran, cli
 from tests.claude.stub import Stub, says
-from worker.runners import agent_life, idle_agents
+from worker.runners import idle_agents
 from worker.runners.claude.living import ClaudeLiving
 from worker.runners.guard.footprint import Process, _own_memory
 from worker.runners.guard.processes import Processes
@@ -67,8 +67,8 @@ class Scales:
 def carry_out(folder: Path, program: Path, sessions: int, mb: int, *, say: bool = False) -> Weighed:
     """Hold all sessions, one message after the other."""
     agents, before, began = Processes(), list[tuple[Agent, Ran]](), list[str]()
-    settings = {"claude_warm_seconds": 600.0}
-    agent_life.PROCESSES, agent_life.PER_OWNER, agent_life.MEMORY_MB, agent_life.SPARES = sessions, sessions, mb, 0
+    settings = {"claude_warm_seconds": 600.0, "claude_warm_mb": mb}
+    settings |= {"claude_warm_processes": sessions, "claude_warm_per_owner": sessions}
     try:
         with Stub([says("Gut.")]) as stub, Scales() as scales:
             for number in range(sessions):

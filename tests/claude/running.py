@@ -94,7 +94,7 @@ class Agent:
     def effective(self) -> Settings:
         """The settings its runs are under."""
         given = {"claude_api_url": self.stub.url, "claude_api_key": "sk-stub", "box": "off"}
-        given |= self.settings
+        given |= {"claude_spares": 0, **self.settings}  # a test knows all processes
         return Settings(root=self.root, claude_path=str(self.program), **given)
 
 

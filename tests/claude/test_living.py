@@ -21,7 +21,6 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn, TurnRequest
 from tests.claude.stub import Reply, Stub, fails, says, told
 from tests.claude.tap import Tap, Tapped, Tell
-from tests.constants import Constants
 from tests.installation import WorkerProcess
 from tests.support import processes_with, wait_until
 
@@ -146,11 +145,7 @@ SITUATIONS = (
 @pytest.mark.parametrize("mode", ["cold", "warm"])
 @pytest.mark.parametrize("situation", SITUATIONS, ids=lambda each: each.name)
 async def test_each_message_gets_its_own_answer_and_is_heard_once(
-    situation: Situation,
-    mode: str,
-    claude_settings: Settings,
-    worker_process: Callable[..., WorkerProcess],
-    constants: Constants,
+    situation: Situation, mode: str, claude_settings: Settings, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     if mode == "cold" and not situation.within and not situation.first:
         pytest.skip("happens to a kept process only")
@@ -158,12 +153,11 @@ async def test_each_message_gets_its_own_answer_and_is_heard_once(
         model = Model()
         model.first = situation.first
         stack.enter_context(model)
-        settings = replace(claude_settings, claude_api_url=model.url, box="off")
+        settings = replace(claude_settings, claude_api_url=model.url, box="off", idle_seconds=15.0)
         settings = replace(settings, **(WARM if mode == "warm" else COLD))
         if situation.tell:
             tap = stack.enter_context(Tap(settings.root, Path(settings.claude_path), situation.tell))
             settings = replace(settings, claude_path=str(tap.program))
-        constants("worker.turns.agent_run", IDLE_SECONDS=15.0)
         worker_process(settings=settings)
         async with TurnsClient(settings) as client:
             chat = Chat(client, model)

@@ -22,7 +22,6 @@ from tests.claude.endings import ENDINGS, Ending, mistakes
 from tests.claude.running import Agent, at_first_output
 from tests.claude.stub import Stub, calls, says
 from tests.claude.test_adoption import Stage
-from tests.constants import Constants
 from tests.installation import WorkerProcess
 from tests.runs import Ran, ordered
 from tests.support import alive, processes_with, wait_for, wait_until
@@ -36,13 +35,9 @@ from worker.runners.guard import box, doors
 _OK = says("Guten ", "Tag.")
 
 
-LIFE = "worker.runners.agent_life"
-
-
 @pytest.fixture
-def spare(agent: Agent, constants: Constants) -> Iterator[Agent]:
-    constants(LIFE, SPARES=1)
-    agent.settings |= {"claude_warm_seconds": 60.0}
+def spare(agent: Agent) -> Iterator[Agent]:
+    agent.settings |= {"claude_warm_seconds": 60.0, "claude_spares": 1}
     agent.stub.replies = [_OK]
     yield agent
     idle_agents.shared().close()
@@ -242,9 +237,7 @@ def test_with_a_cli_that_has_no_such_spares_sessions_start_cold_and_none_is_trie
 @pytest.mark.parametrize(
     "change", ["model", "key", "limit", "entry of the project", "conversation goes on", "phase", "tools", "off"]
 )
-def test_a_spare_that_is_not_exactly_of_an_orders_kind_is_left_alone(
-    spare: Agent, change: str, constants: Constants
-) -> None:
+def test_a_spare_that_is_not_exactly_of_an_orders_kind_is_left_alone(spare: Agent, change: str) -> None:
     there, mine, more, before = prepare(spare), chat(spare, "a"), dict[str, Any](), None
     match change:
         case "model":
@@ -256,16 +249,16 @@ def test_a_spare_that_is_not_exactly_of_an_orders_kind_is_left_alone(
         case "entry of the project":
             (spare.root / "new.py").touch()
         case "conversation goes on":
-            constants(LIFE, SPARES=0)
+            spare.settings["claude_spares"] = 0
             before = ask(mine, "vorher")
             idle_agents.shared().end(("o", "a"))
-            constants(LIFE, SPARES=1)
+            spare.settings["claude_spares"] = 1
         case "phase":
             more["read_only"] = True
         case "tools":
             spare.settings["claude_tools"] = ("Read", "Bash")
         case "off":
-            constants(LIFE, SPARES=0)
+            spare.settings["claude_spares"] = 0
     ran = ask(mine, "Hallo", before, **more)
     assert (ran.verdict, ran.evidence.get("start", "cold")) == ("complete", "cold")
     assert all(alive(pid) for pid in there)
@@ -273,11 +266,10 @@ def test_a_spare_that_is_not_exactly_of_an_orders_kind_is_left_alone(
 
 
 async def test_a_worker_that_starts_has_one_for_a_kind_that_was_wanted_lately(
-    claude_settings: Settings, stub: Stub, worker_process: Callable[..., WorkerProcess], constants: Constants
+    claude_settings: Settings, stub: Stub, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     stub.replies = [says("Fertig.\n\n<!-- STEP: done -->")]
-    constants(LIFE, SPARES=1)
-    settings = replace(claude_settings, box="off")
+    settings = replace(claude_settings, box="off", claude_spares=1)
     noted = settings.sessions_dir / ".spare-kinds" / "kind"
     noted.parent.mkdir(parents=True)
     noted.write_text(json.dumps(["helix-consultant", "", True]))
@@ -316,15 +308,10 @@ def test_what_killed_workers_left_of_theirs_is_removed(spare: Agent) -> None:
 
 
 async def test_a_worker_starts_one_for_the_next_new_session_and_what_it_finished_is_adopted(
-    claude_settings: Settings,
-    stub: Stub,
-    tmp_path: Path,
-    worker_process: Callable[..., WorkerProcess],
-    constants: Constants,
+    claude_settings: Settings, stub: Stub, tmp_path: Path, worker_process: Callable[..., WorkerProcess]
 ) -> None:
     stub.replies = [says("Fertig.\n\n<!-- STEP: done -->")]
-    constants(LIFE, SPARES=1)
-    stage = Stage(replace(claude_settings, box="off"), tmp_path / "points", worker_process, stub)
+    stage = Stage(replace(claude_settings, box="off", claude_spares=1), tmp_path / "points", worker_process, stub)
     stage.arm("agent.ended", "kill@3")
     worker_process(settings=stage.settings)
     async with TurnsClient(stage.settings) as client:

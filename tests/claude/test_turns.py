@@ -16,7 +16,6 @@ from api_client.contract.turn import Outcome, TurnRequest
 from tests.claude.endings import CUT_STDOUT, SLOW
 from tests.claude.running import inside
 from tests.claude.stub import Stub, says, told
-from tests.constants import Constants
 from tests.installation import WorkerProcess
 from tests.support import processes_with, wait_until
 from worker.files.workspace import check_session_done
@@ -108,11 +107,10 @@ async def test_an_answer_whose_stream_broke_is_passed_whole_to_every_reader(
     assert (claude_settings.sessions_dir / "s/output/response.md").read_text() == turn.response
 
 
-@pytest.mark.parametrize("kept", [{}, {"claude_warm_seconds": 60.0}], ids=["cold", "kept"])
+@pytest.mark.parametrize("kept", [{}, {"claude_warm_seconds": 60.0, "claude_spares": 1}], ids=["cold", "kept"])
 async def test_a_first_message_that_was_edited_is_in_no_later_request_to_the_model(
-    kept: dict[str, Any], claude_settings: Settings, worker_process: Workers, stub: Stub, constants: Constants
+    kept: dict[str, Any], claude_settings: Settings, worker_process: Workers, stub: Stub
 ) -> None:
-    constants("worker.runners.agent_life", SPARES=1)
     settings = replace(claude_settings, **kept)
     stub.replies = [says(GOOD)] * 5
     worker_process(settings=settings)

@@ -226,7 +226,7 @@ def test_a_message_that_goes_on_from_elsewhere_gets_a_process_of_its_own(warm: A
 
 
 @pytest.mark.parametrize(
-    "changed", [{"claude_api_key": "sk-other"}, {"claude_tools": ("Read",)}, {"limit_memory_mb": 2000}]
+    "changed", [{"claude_api_key": "sk-other"}, {"claude_permission_mode": "plan"}, {"limit_memory_mb": 2000}]
 )
 def test_what_a_process_is_started_with_never_changes_in_it(warm: Agent, changed: dict[str, Any]) -> None:
     warm.stub.replies = [_OK]

@@ -185,7 +185,7 @@ async def _look_up(client: TurnsClient, found: Outcome) -> None:
 
 def main() -> int:
     """Print a line for each durability. Exit code 1: ``replicated`` lost a turn."""
-    configure_logging(Settings(), level="error")
+    configure_logging(Settings(log_level="error"))
     turns, pause = int(os.environ.get("TURNS", "150")), float(os.environ.get("PAUSE", "20"))
     red = False
     for durability in sys.argv[1:] or ("replicated", "everysec"):

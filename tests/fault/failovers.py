@@ -133,7 +133,7 @@ async def _fault(servers: SentinelSetUp, number: int) -> bool:
 def main() -> None:
     """Print a line for each durability."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
-    configure_logging(Settings(), level="error")
+    configure_logging(Settings(log_level="error"))
     for durability in ("everysec", "replicated"):
         with tempfile.TemporaryDirectory() as directory:
             seen = asyncio.run(fail_over(durability, rounds, Path(directory)))

@@ -19,7 +19,6 @@ from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.settings.sentinels import Sentinels
 from api_client.contract.turn import Outcome
-from tests.constants import Constants
 from tests.fault.conftest import Meeting, judged
 from tests.fault.sentinels import SentinelSetUp
 from tests.installation import Installation, asked
@@ -118,11 +117,8 @@ async def test_who_acknowledges_may_not_be_promoted_again_and_replicas_may_once_
         watch.close()
 
 
-async def test_as_many_replicas_as_are_asked_for_confirm(
-    set_up: SentinelSetUp, replicated: Settings, constants: Constants
-) -> None:
-    constants("api_client.store.store", REPLICAS=2)
-    async with TurnsClient(replicated) as client:
+async def test_as_many_replicas_as_are_asked_for_confirm(set_up: SentinelSetUp, replicated: Settings) -> None:
+    async with TurnsClient(replace(replicated, replicas=2)) as client:
         with pytest.raises(StoreUnavailable, match="too few replicas"):
             await client.submitter.submit(asked("quick"))
 

@@ -25,7 +25,6 @@ from api_client.contract.notices import Notice
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.pauses.pause import Pause
-from tests.constants import Constants
 from tests.fault.staged.disk_full import small_disk
 from tests.installation import Installation, RelayProcess, WorkerProcess
 from tests.on_loop import outbox_of
@@ -240,7 +239,7 @@ async def loses_the_relay(site: Site) -> None:
     site.relay.kill()
 
 
-_AWAY = {"transient_retries": 100, "transient_delay_seconds": 0.05}
+_AWAY = {"breaker_errors": 3, "transient_retries": 100, "transient_delay_seconds": 0.05}
 _DEAD = frozenset({"HelixDeadLetters", "HelixWorkersDie", "HelixTurnsFailing", "HelixNoWorker"})
 TROUBLES = {
     "HelixRetryRateHigh": Trouble(make=rejects, before=("again", "one")),
@@ -297,7 +296,6 @@ async def test_a_trouble_raises_its_own_alert(
     alert: str,
     private_settings: Settings,
     installation: Installation,
-    constants: Constants,
     tmp_path: Path,
     request: pytest.FixtureRequest,
     capsys: pytest.CaptureFixture[str],
@@ -306,7 +304,6 @@ async def test_a_trouble_raises_its_own_alert(
     if alert == "HelixDiskFilling":
         request.getfixturevalue("small_root")
     installation.settings = private_settings
-    constants("api_client.turns.record.changes", BREAKER_ERRORS=3)
     installation.play(SCRIPT, locale="en", **trouble.changes)
     worker = installation.worker() if trouble.worker else None
     site = Site(installation, installation.relay(), worker)

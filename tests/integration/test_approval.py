@@ -26,7 +26,6 @@ from api_client.web.openwebui.attached import detached
 from api_client.web.streaming.chat_stream import stream
 from api_client.web.streaming.reply import Reply
 from api_client.web.streaming.reply_forms import page_of
-from tests.constants import Constants
 from tests.html import Document
 from tests.installation import environ_of, web
 from tests.integration.engine import GOOD, Bench, asks, says
@@ -140,14 +139,9 @@ PUBLIC = "https://turns.example"
 _LINK = re.compile(re.escape(PUBLIC) + r"(/answer/[^)\s]+)")
 
 
-@pytest.fixture(autouse=True)
-def _callers_wait_shortly(constants: Constants) -> None:
-    constants("api_client.web.streaming.following", PARKED_SECONDS=0.1)
-
-
 async def chat(settings: Settings, turn: Turn, mode: StreamMode = StreamMode.VALIDATED) -> Reader:
     """What Open WebUI shows of the turn while it waits."""
-    app = create_app(replace(settings, public_url=PUBLIC, ping_seconds=0.1))
+    app = create_app(replace(settings, public_url=PUBLIC, parked_seconds=0.1, ping_seconds=0.1))
     async with app.router.lifespan_context(app):
         asked = {"model": "scripted", "created": 1, "locale": "de", "status": True, "page": True, "pages": PUBLIC}
         page = page_of(Reply(turn_id=turn.turn_id, owner=turn.request.owner, **asked), mode)

@@ -11,7 +11,6 @@ import httpx2
 import pytest
 
 from api_client.contract.settings import Settings
-from tests.constants import Constants
 from tests.installation import Installation, RelayProcess, environ_of, run
 from tests.support import wait_until
 from worker.processes.program import Program, spawn
@@ -21,9 +20,8 @@ ROOM = 64
 
 
 @pytest.fixture
-def relay(installation: Installation, constants: Constants) -> RelayProcess:
-    constants("api_client.web.app.middleware", MOST_CONNECTIONS=ROOM)
-    return installation.relay(api_keys=(KEY,))
+def relay(installation: Installation) -> RelayProcess:
+    return installation.relay(api_keys=(KEY,), max_connections=ROOM)
 
 
 async def test_a_crowd_of_idle_connections_keeps_neither_health_checks_nor_callers_out(relay: RelayProcess) -> None:

@@ -10,7 +10,6 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from tests.constants import Constants
 from tests.hooks import HookReceiver
 from tests.installation import Installation, asked
 from tests.support import wait_for, wait_until
@@ -34,17 +33,14 @@ def receiver() -> Iterator[HookReceiver]:
         yield receiver
 
 
-CHANGES = "api_client.turns.record.changes"
-
-
 @pytest.fixture
-def called(installation: Installation, receiver: HookReceiver, constants: Constants) -> Installation:
-    constants(CHANGES, BREAKER_ERRORS=3)
+def called(installation: Installation, receiver: HookReceiver) -> Installation:
     installation.play(
         SCRIPT,
         webhook_urls=(receiver.url,),
         webhook_internal="allowed",
         public_url="https://turns.example",
+        breaker_errors=3,
         transient_retries=100,
         transient_delay_seconds=0.05,
         locale="en",
@@ -67,10 +63,8 @@ async def ask(client: TurnsClient, text: str) -> str:
 async def test_an_open_breaker_calls_once_however_often_its_probes_fail(
     called: Installation,
     receiver: HookReceiver,
-    constants: Constants,
 ) -> None:
-    constants(CHANGES, BREAKER_SECONDS=1.0)
-    used = called.settings
+    used = called.change(breaker_seconds=1.0)
     called.worker()
     called.relay()
     client = called.client

@@ -2,6 +2,7 @@
 
 import gc
 import tracemalloc
+from dataclasses import replace
 
 from tests.installation import web
 from tests.integration.engine import GOOD, Bench, says
@@ -14,8 +15,9 @@ _MOST = 400.0
 
 
 async def test_engine_and_relay_keep_nothing_of_turns_that_ended(bench: Bench) -> None:
-    configure_logging(bench.settings, level="error")  # what is logged is kept by pytest
-    async with web(bench.settings) as http:
+    quiet = replace(bench.settings, log_level="error")  # what is logged is kept by pytest
+    configure_logging(quiet)
+    async with web(quiet) as http:
 
         async def carry_out(number: int) -> None:
             bench.runner.plays[:] = [says(GOOD)]

@@ -12,7 +12,6 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import own_queue
 from api_client.contract.turn import Turn, TurnRequest
 from api_client.contract.worker_order import WorkerOrder
-from tests.constants import Constants
 from tests.installation import Installation, WorkerProcess
 from tests.support import alive, wait_for, wait_until
 
@@ -232,11 +231,8 @@ async def test_a_keeper_that_was_killed_and_started_again_loses_no_turn(installa
         assert ((await chat.starts())[-1][0], turn.delivery, turn.strikes) == ("cold", 1, 0)
 
 
-async def test_nobody_is_the_keeper_of_an_agent_that_made_room_for_another(
-    installation: Installation, constants: Constants
-) -> None:
-    constants("worker.runners.agent_life", PER_OWNER=1)
-    warm(installation)
+async def test_nobody_is_the_keeper_of_an_agent_that_made_room_for_another(installation: Installation) -> None:
+    warm(installation, claude_warm_per_owner=1)
     installation.worker()
     first, second = Chat(installation, "a"), Chat(installation, "b")
     await first.say()

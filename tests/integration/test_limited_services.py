@@ -16,7 +16,6 @@ from api_client.contract.settings import Settings
 from api_client.contract.settings.load import load
 from api_client.contract.turn import Turn
 from api_client.workers.reason import Reason
-from tests.constants import Constants
 from tests.http_service import Asked, HttpService, Reply
 from tests.installation import Installation, asked, environ_of, run
 from tests.integration.engine import GOOD
@@ -107,7 +106,7 @@ def _frame(**error: object) -> bytes:
 
 
 async def test_what_a_caller_did_wrong_opens_no_breaker_and_a_limit_in_the_stream_is_one_whatever_its_form(
-    installation: Installation, constants: Constants
+    installation: Installation,
 ) -> None:
     """LiteLLM writes the status of an error in the stream as a text (look4-reports M3)."""
     stream = {"content-type": "text/event-stream"}
@@ -121,7 +120,7 @@ async def test_what_a_caller_did_wrong_opens_no_breaker_and_a_limit_in_the_strea
     with contextlib.ExitStack() as stack:
         urls = {name: stack.enter_context(service).url for name, service in answers.items()}
         configure(installation, urls)
-        constants("api_client.turns.record.changes", BREAKER_ERRORS=1)
+        installation.settings = replace(installation.settings, breaker_errors=1)
         installation.worker()
         client = installation.client
         for name, code in (("bad", "permanent"), ("long", "limit"), ("http", "permanent")):

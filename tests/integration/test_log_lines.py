@@ -10,7 +10,6 @@ import httpx2
 import pytest
 import redis
 
-from tests.constants import Constants
 from tests.installation import Installation
 from tests.ports import free_port
 from tests.support import wait_for
@@ -36,7 +35,7 @@ SCRIPT = f"""
 
 
 @pytest.fixture
-def guarded(installation: Installation, tmp_path: Path, constants: Constants) -> Iterator[Installation]:
+def guarded(installation: Installation, tmp_path: Path) -> Iterator[Installation]:
     """Settings of an installation whose broker asks for a password, at the finest level of its logs."""
     port = free_port()
     command = [
@@ -54,8 +53,7 @@ def guarded(installation: Installation, tmp_path: Path, constants: Constants) ->
     url = f"redis://:{PASSWORD}@127.0.0.1:{port}/0"
     wait_for(lambda: _pings(url))
     installation.play(SCRIPT, "big", broker_url=url, store_url=url, api_keys=(KEY,))
-    installation.change(max_attempts=2, log_format="json")
-    constants("worker.logs", LEVEL="debug")
+    installation.change(max_attempts=2, log_format="json", log_level="debug")
     yield installation
     process.kill()
     process.wait(60)

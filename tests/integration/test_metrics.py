@@ -8,7 +8,6 @@ import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from api_client.client import TurnsClient
-from api_client.contract.counters import BUCKET_LIVES
 from api_client.contract.keys import BUCKETS, Keys
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnRequest
@@ -104,7 +103,7 @@ async def test_after_whole_turns_every_figure_everywhere_is_what_the_logs_say(
     for size, seconds in BUCKETS.items():
         found = bucket_keys(scripted, size)
         assert stored(scripted, list(found)) == told, size
-        life = BUCKET_LIVES[size]
+        life = scripted.bucket_lives[size]
         assert all(life - seconds <= ttl <= life for ttl in found.values()), f"a bucket by the {size} has another life"
 
     await the_command_says_so(scripted, told)

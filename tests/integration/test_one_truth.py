@@ -21,7 +21,6 @@ from api_client.contract.phase import Phase
 from api_client.contract.settings import Settings
 from api_client.index.search import Search
 from api_client.pauses.pause import BREAKER
-from tests.constants import Constants
 from tests.fault.staged.disk_full import fill
 from tests.fault.test_broker_disk import small_disk
 from tests.html import Document
@@ -107,7 +106,8 @@ def staged(name: str) -> Callable[[Staged], Staged]:
 
 @staged("an open breaker")
 async def _breaker(installation: Installation, *_: object) -> Trouble:
-    installation.play(SCRIPT, transient_delay_seconds=0.05, transient_retries=9)
+    away: dict[str, Any] = {"breaker_errors": 2, "breaker_seconds": 900.0, "transient_retries": 9}
+    installation.play(SCRIPT, transient_delay_seconds=0.05, **away)
     installation.worker()
     await installation.ask("away", "a")
 
@@ -294,9 +294,8 @@ def test_every_row_of_the_document_is_shown_here() -> None:
 
 @pytest.mark.parametrize("name", TROUBLES)
 async def test_every_place_gives_the_same_reason(
-    name: str, installation: Installation, request: pytest.FixtureRequest, tmp_path: Path, constants: Constants
+    name: str, installation: Installation, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    constants("api_client.turns.record.changes", BREAKER_ERRORS=2, BREAKER_SECONDS=900.0)
     disk = request.getfixturevalue("small_disk") if name == "a full disk of the store" else tmp_path
     installation.change(locale="en")
     with contextlib.ExitStack() as until_judged:

@@ -16,7 +16,6 @@ from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
 from api_client.pauses.pause import Pause
 from api_client.web.app import create_app
-from tests.constants import Constants
 from tests.installation import Installation, asked, command, web
 from tests.integration.conftest import async_client
 from tests.integration.engine import GOOD
@@ -88,13 +87,14 @@ async def test_turns_of_a_paused_model_wait_while_others_run_and_go_on_when_it_i
 
 
 async def test_a_model_whose_service_fails_is_left_alone_until_one_turn_finds_it_well(
-    installation: Installation, constants: Constants
+    installation: Installation,
 ) -> None:
-    constants("api_client.turns.record.changes", BREAKER_ERRORS=3, BREAKER_SECONDS=1.0)
     script = installation.settings.root / "script.yaml"
     used = playing(
         installation.settings,
         SERVICE_OUT,
+        breaker_errors=3,
+        breaker_seconds=1.0,
         transient_retries=100,
         transient_delay_seconds=0.05,
     )

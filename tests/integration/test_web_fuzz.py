@@ -29,7 +29,7 @@ ASKED = {"model": "scripted", "messages": [{"role": "user", "content": "Hallo"}]
 @pytest.fixture(scope="module")
 def relay(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RelayProcess]:
     """One relay and one worker for all requests, and an agent that answers at once."""
-    used = settings_on(broker, tmp_path_factory.mktemp("fuzzed") / "root", api_keys=("key",))
+    used = settings_on(broker, tmp_path_factory.mktemp("fuzzed") / "root", api_keys=("key",), log_level="error")
     with pytest.MonkeyPatch.context() as patch, installed(used) as site:
         Constants(patch)("api_client.web.identity.access", TURNS_PER_MINUTE=0)
         site.play(GOOD, runner="inline")

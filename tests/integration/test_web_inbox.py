@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx2
@@ -17,7 +18,6 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
 from api_client.store.audit import by_key
 from api_client.turns.submitter import Submitter
-from tests.constants import Constants
 from tests.installation import Installation, web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, says
 from tests.integration.served import PAGE, serving
@@ -39,10 +39,9 @@ def bench(bench: Bench) -> Bench:
 
 
 @pytest.fixture
-async def http(settings: Settings, constants: Constants) -> AsyncIterator[httpx2.AsyncClient]:
+async def http(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
     token = make_token(settings.token_path)
-    constants("api_client.web.streaming.following", PARKED_SECONDS=0.2)
-    async with web(settings, authorization=f"Bearer {token}") as client:
+    async with web(replace(settings, parked_seconds=0.2), authorization=f"Bearer {token}") as client:
         yield client
 
 

@@ -152,8 +152,7 @@ async def test_requests_at_once_all_see_that_turns_have_ended(settings: Settings
 def process(installation: Installation, constants: Constants) -> RelayProcess:
     """A real relay of a few requests and connections."""
     constants(ACCESS, REQUESTS=3)
-    constants("api_client.web.app.middleware", MOST_CONNECTIONS=12)
-    return installation.relay(api_keys=("one", "other"))
+    return installation.relay(api_keys=("one", "other"), max_connections=12, log_level="error")
 
 
 async def test_an_owner_has_so_many_streams_and_gets_them_back(process: RelayProcess) -> None:
@@ -244,7 +243,7 @@ async def _equal(said: Any, wanted: tuple[int, str]) -> bool:
 
 
 async def test_the_connections_of_closed_streams_are_given_back(installation: Installation) -> None:
-    settings, used = installation.settings, installation.relay()
+    settings, used = installation.settings, installation.relay(log_level="error")
     name = f"{settings.namespace}-probe"
     with redis.Redis.from_url(settings.redis_url) as store:
         before = len(store.client_list())

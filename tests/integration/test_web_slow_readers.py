@@ -10,7 +10,6 @@ import httpx2
 from api_client.client import TurnsClient
 from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
-from tests.constants import Constants
 from tests.installation import Installation, RelayProcess, asked
 from tests.support import wait_until
 
@@ -60,10 +59,9 @@ def rest_of(connection: socket.socket) -> bytes:
 
 
 async def test_a_reader_that_stops_reading_is_dropped_costs_little_and_can_come_back(
-    installation: Installation, constants: Constants
+    installation: Installation,
 ) -> None:
-    constants("api_client.web.app", STUCK_READER_SECONDS=4.0)
-    relay, client = installation.relay(), installation.client
+    relay, client = installation.relay(stuck_reader_seconds=4.0), installation.client
     turn_id = await long_log(client)
     assert relay.process
     before = memory(relay.process.pid)

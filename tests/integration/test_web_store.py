@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -20,7 +21,6 @@ from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
 from api_client.store import store
 from api_client.web.app import create_app
-from tests.constants import Constants
 from tests.installation import asked, environ_of, relay_answers, web
 from tests.ports import free_port
 from tests.support import wait_for, wait_until
@@ -236,12 +236,9 @@ DOORS = [
 ]
 
 
-async def test_a_relay_before_a_long_queue_takes_in_no_more_until_a_turn_has_ended(
-    settings: Settings, constants: Constants
-) -> None:
-    constants("api_client.web.intake", UNFINISHED_TURNS=2)
+async def test_a_relay_before_a_long_queue_takes_in_no_more_until_a_turn_has_ended(settings: Settings) -> None:
     (settings.root / "work").mkdir()
-    async with web(settings) as http:
+    async with web(replace(settings, max_unfinished=2)) as http:
         first, _ = [(await http.post("/v1/turns", json=BODY)).json()["turn_id"] for _ in range(2)]
         for path, body in DOORS:
             refused = await http.post(f"/v1/{path}", json=body)

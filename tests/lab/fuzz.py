@@ -226,6 +226,7 @@ def main(seconds: float) -> int:
             api_keys=("key",),
             phase_directories=("work=HELIX_API_KEYS",),
             retention_seconds=60.0,
+            log_level="error",
         )
         (used.root / "work").mkdir()
         with installed(used) as site:

@@ -87,6 +87,7 @@ class Apart(chats.House):
             files=server.files,
             files_endpoint=server.url,
             lease_seconds=5.0,
+            idle_seconds=20.0,
             kill_grace_seconds=1.0,
             shutdown_seconds=2.0,
             log_format="json",
@@ -97,7 +98,6 @@ class Apart(chats.House):
         self.relays = [f"http://127.0.0.1:{port}" for port in ports.values()]
         environ = dict(server.environment)
         set_constants(environ, "api_client.web.identity.access", TURNS_PER_MINUTE=0)
-        set_constants(environ, "worker.turns.agent_run", IDLE_SECONDS=20.0)
         programs = [self._broker(broker)]
         programs += [
             self._worker(worker_program(name, replace(self.settings, root=roots[name]), folder / name, environ))
@@ -323,7 +323,7 @@ def main() -> None:
     options = vars(parser.parse_args())
     keep, real, on_hosts = options.pop("keep"), options.pop("claude"), options.pop("hosts")
     plan, begun = Plan(**options), time.monotonic()
-    configure_logging(Settings(), level="error")
+    configure_logging(Settings(log_level="error"))
     if on_hosts and (why := lacking() if real else "--hosts asks for --claude"):
         sys.exit(why)
     if real and (program := cli()) is None:

@@ -24,9 +24,8 @@ from api_client.contract.session_paths import session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Outcome, Turn
-from api_client.snapshots.object_clearing import GRACE_SECONDS, clear_objects
+from api_client.snapshots.object_clearing import clear_objects
 from api_client.snapshots.objects import FilesUnavailable, Objects, snapshot_at
-from tests.constants import Constants
 from tests.installation import web
 from tests.integration.engine import GOOD, NO_MARKER, Bench, Play, says
 from tests.objects.seaweedfs import READER
@@ -394,7 +393,7 @@ async def test_gc_removes_what_nobody_needs_and_no_snapshot_that_somebody_reads(
     before = list(objects.all())
     kept = await clear_objects(client.store, objects, now=time.time(), session_seconds=0, dry_run=False)
     assert (kept.objects, kept.problems) == (0, []), "all of it is within the grace"
-    later = time.time() + GRACE_SECONDS + 60
+    later = time.time() + away.files_grace_seconds + 60
     cleared = await clear_objects(client.store, objects, now=later, session_seconds=0, dry_run=False)
     left = {each.name for each in objects.all()}
     assert cleared.objects == len(before) - len(left) > 10
@@ -404,11 +403,8 @@ async def test_gc_removes_what_nobody_needs_and_no_snapshot_that_somebody_reads(
     assert seen == [f"w{each}" for each in range(1, 13)]
 
 
-async def test_a_session_that_is_too_large_fails_with_a_word_and_does_not_spoil_the_next_message(
-    hosts: Hosts, constants: Constants
-) -> None:
-    constants("worker.turns.session_files", MOST_BYTES=2**20)
-    small = hosts("a")
+async def test_a_session_that_is_too_large_fails_with_a_word_and_does_not_spoil_the_next_message(hosts: Hosts) -> None:
+    small = hosts("a", files_max_bytes=2**20)
 
     def large(order: Order, emit: Emit, stop: Stop) -> RunResult:
         (order.workdir / "large").write_bytes(os.urandom(2**20 + 1))

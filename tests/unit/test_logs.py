@@ -40,8 +40,8 @@ def stream() -> Iterator[io.StringIO]:
     structlog.reset_defaults()
 
 
-def json_settings() -> Settings:
-    return replace(load({}), log_format="json")
+def json_settings(level: str = "info") -> Settings:
+    return replace(load({}), log_format="json", log_level=level)
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
@@ -98,7 +98,7 @@ def test_a_line_that_cannot_be_written_hurts_nobody(
 
 
 def test_less_severe_lines_are_left_out(stream: io.StringIO) -> None:
-    configure_logging(json_settings(), stream, "warning")
+    configure_logging(json_settings("warning"), stream)
     for logger in (structlog.get_logger("x"), logging.getLogger("y")):
         logger.info("quiet")
         logger.warning("loud")

@@ -405,8 +405,8 @@ def test_the_environment_wins_over_the_file_and_a_models_block_over_both(root: P
 def test_the_settings_of_a_model_are_made_once_and_anew_for_changed_settings(root: Path) -> None:
     settings = load(here(root))
     assert settings.of_model("fast") is settings.of_model("fast")
-    changed = replace(settings, reap_seconds=settings.reap_seconds + 1)
-    assert changed.of_model("fast").reap_seconds == settings.of_model("fast").reap_seconds + 1
+    changed = replace(settings, idle_seconds=settings.idle_seconds + 1)
+    assert changed.of_model("fast").idle_seconds == settings.of_model("fast").idle_seconds + 1
 
 
 def test_helix_models_says_which_models_there_are_and_their_blocks_still_hold(root: Path) -> None:

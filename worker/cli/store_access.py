@@ -5,6 +5,7 @@ from __future__ import annotations
 import getpass
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -22,7 +23,7 @@ Result = TypeVar("Result")
 def with_client(action: Callable[[TurnsClient], Awaitable[Result]], settings: Settings | None = None) -> Result:
     """Run a coroutine with a client, of the settings in the environment where none are given."""
     settings = settings or require_store(load())
-    configure_logging(settings, level="warning")
+    configure_logging(replace(settings, log_level="warning"))
 
     return asked(settings, action)
 

@@ -15,7 +15,7 @@ from api_client.contract.marker import marker
 from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.documents import header_lines
 from worker.enforcement.documents.adr import Adr, Section
-from worker.enforcement.documents.content import has_content, leaves_out
+from worker.enforcement.documents.content import has_content
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.header_lines import blocks
 from worker.enforcement.documents.part import (
@@ -28,6 +28,7 @@ from worker.enforcement.documents.part import (
     section_part,
     section_title,
 )
+from worker.enforcement.documents.placeholders import leaves_out
 from worker.enforcement.documents.splice import Part, is_own, only_adr, put_header, put_key, put_marker, put_section
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.documents.titles import key, plain, required

@@ -10,6 +10,8 @@ from typing import Any
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.attempt import Attempt, best, latest_set
 from worker.enforcement.content_guard import GUARD, TakenAnswer, lost, still_lost, take
+from worker.enforcement.documents.normaliser import NormalisedText, describe_edit, normalise
+from worker.enforcement.documents.repetition import repeated_percent
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.examination import examine
 from worker.enforcement.faults import JudgingFaults
@@ -50,10 +52,17 @@ def judge(
     faults = JudgingFaults(str(context.get("locale", DEFAULT_LOCALE)))
     before = weighed(history, policy or Policy())
     answer, edits = text if assembled is None else assembled, tuple[str, ...]()
+    said = NormalisedText(text)
+    if assembled is None:
+        said = faults.run(partial(normalise, text), said)
+        answer, edits = said.text, tuple(describe_edit(name, faults.locale) for name in said.edits)
     if assembled is None and not fresh and (kept := best(latest_set(before))) and kept.errors:
-        taking = partial(take, kept.answer, kept.errors, text, _documents(context), feedback)
+        taking = partial(take, kept.answer, kept.errors, said.text, _documents(context), feedback)
         now = faults.run(taking, TakenAnswer(kept.answer))
-        answer, edits = now.answer, faults.run(partial(_edits, now, text, faults.locale), edits)
+        answer, edits = (
+            now.answer,
+            (*edits, *faults.run(partial(_edits, now, said.text, faults.locale), tuple[str, ...]())),
+        )
     repaired: RepairResult | None = None
     with SpendingCount() as counted:
         if policy and (repairing := [validator for validator in validators if policy.repairs(validator.name)]):
@@ -62,9 +71,10 @@ def judge(
         issues = faults.run(partial(examine, answer, validators, context), list[ValidationIssue]())
         if before:
             issues += faults.run(partial(_lost, before, answer, context, fresh=fresh), list[ValidationIssue]())
+        issues += faults.run(partial(_repetition, answer, issues, faults.locale), list[ValidationIssue]())
         if faults.run(partial(is_refusal, answer, str(context.get("prompt", ""))), False):
-            said = " ".join(strip_marker(answer).split())
-            issues.append(replace(issue(REFUSED, faults.locale, said=said), validator=GUARD))
+            words_of = " ".join(strip_marker(answer).split())
+            issues.append(replace(issue(REFUSED, faults.locale, said=words_of), validator=GUARD))
     return Attempt(
         number=number,
         text=text,
@@ -93,6 +103,14 @@ def _lost(history: Sequence[Attempt], answer: str, context: Mapping[str, Any], *
         return [*found, *still_lost(kept.errors, earlier, answer, locale, files)]
     drafts = [attempt.text for attempt in latest_set(history) if attempt.text.strip()]
     return lost(drafts[-1], (), answer, locale, files) if drafts else []
+
+
+def _repetition(answer: str, issues: Sequence[ValidationIssue], locale: str) -> list[ValidationIssue]:
+    """Warn of an answer that repeats itself, where no rule of the policy judges that."""
+    percent = repeated_percent(answer)
+    if not percent or "ANSWER_REPEATS" in {one.code for one in issues}:
+        return []
+    return [replace(issue("REPEATED_TEXT", locale, percent=percent), validator=GUARD)]
 
 
 def _edits(taken: TakenAnswer, reply: str, locale: str) -> tuple[str, ...]:

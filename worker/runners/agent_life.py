@@ -8,10 +8,6 @@ from typing import Protocol, runtime_checkable
 from api_client.contract.settings import Settings
 from worker.runners.base import Emit, Order, RunResult, Stop
 
-#: Idle processes that one worker process keeps, and how many of one owner; the MiB they may hold together (the oldest
-#: end first, 0: any amount); how many of each kind are started ahead, outside a box, while new sessions come.
-PROCESSES, PER_OWNER, MEMORY_MB, SPARES = 16, 2, 1024, 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
@@ -31,10 +27,10 @@ class Limits:
         """The limits of an installation."""
         return cls(
             seconds=settings.claude_warm_seconds,
-            processes=PROCESSES,
-            per_owner=PER_OWNER,
-            memory_mb=MEMORY_MB,
-            spares=SPARES,
+            processes=settings.claude_warm_processes,
+            per_owner=settings.claude_warm_per_owner,
+            memory_mb=settings.claude_warm_mb,
+            spares=settings.claude_spares,
         )
 
 

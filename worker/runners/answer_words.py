@@ -1,4 +1,4 @@
-"""Digests of word sequences: with them the text of a model call is found in an answer; they hold no text. Pure."""
+"""Digests of word sequences: they tell whether a model call's text is in an answer, and hold no text. Pure."""
 
 from __future__ import annotations
 

@@ -50,8 +50,6 @@ from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 
 log = structlog.get_logger()
-#: An agent that is silent for this long is stopped.
-IDLE_SECONDS = 600.0
 
 
 class AgentRun:
@@ -302,7 +300,7 @@ class AgentRun:
             option=option,
             locale=turn.request.locale,
             deadline=self._lease.deadline,
-            idle_seconds=IDLE_SECONDS,
+            idle_seconds=settings.idle_seconds,
             kill_grace_seconds=settings.kill_grace_seconds,
             inputs=() if turn.request.phase is None else phase_folders.own_inputs(turn, settings.root),
             witness=settings.witness,

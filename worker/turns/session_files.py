@@ -22,7 +22,6 @@ from api_client.contract.keys import session_digest
 from api_client.contract.session_paths import session_directory
 from api_client.contract.settings import Settings
 from api_client.snapshots import Snapshot
-from api_client.snapshots.object_clearing import GRACE_SECONDS
 from api_client.snapshots.objects import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects, snapshot_at
 from api_client.turns.record.ledger import Ledger
 from worker.files.recent import Recent
@@ -33,8 +32,6 @@ from worker.turns.leases.lease import Lease
 from worker.turns.loops.threads import Threads
 
 log = structlog.get_logger()
-#: Largest session in the object store, in bytes; a turn beyond it fails.
-MOST_BYTES = 256 * 2**20
 
 #: A late holder may take away files that were just brought: so often it is tried again.
 _TRIES = 3
@@ -129,7 +126,7 @@ class SnapshotStore:
         """Upload what changed. Raises as ``SessionFiles``."""
         if lease.snapshot is None:  # a phase, or what lies here is not the session
             return ""
-        most_bytes = MOST_BYTES if bounded else 0
+        most_bytes = self._settings.files_max_bytes if bounded else 0
         while True:
             if bounded:
                 await self._await_store(lease)
@@ -173,7 +170,7 @@ class SnapshotStore:
         turn, token = lease.claim.turn, hashlib.sha256(lease.claim.token.encode()).hexdigest()[:16]
         folder = session_directory(self._settings.sessions_dir, turn.request.session_id)
         name = f"{session_digest(turn.request.session_id)}/{turn.turn_id}.{token}.{secrets.token_hex(4)}"
-        grace = GRACE_SECONDS
+        grace = self._settings.files_grace_seconds
         try:
             with opened(folder) as session:
                 made = packed(folder, session, name, base, most_bytes=most_bytes, grace=grace)

@@ -141,6 +141,7 @@ class _Runs:
             model=self._model,
             option=self._option,
             deadline=time.monotonic() + self._settings.deadline_seconds,
+            idle_seconds=self._settings.idle_seconds,
             kill_grace_seconds=self._settings.kill_grace_seconds,
             witness=self._settings.witness,
         )

@@ -9,6 +9,7 @@ from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.settings.declaration import constant, setting
 from api_client.contract.settings.setting_values import (
+    ROLES,
     bucket,
     choice,
     day_budgets,
@@ -22,6 +23,7 @@ from api_client.contract.settings.setting_values import (
     integer,
     key_list,
     key_prefix,
+    message_roles,
     model_runners,
     names,
     networks,
@@ -100,6 +102,8 @@ class Agents:
     claude_warm_patience: float = constant(
         0.2, number(0, 60), "A message waits so long for the worker that keeps its session's CLI; then any runs it."
     )
+    claude_warm_processes: int = constant(16, integer(1, 1000), "How many are kept in each worker process.")
+    claude_warm_per_owner: int = constant(2, integer(1, 1000), "How many of these for one owner.")
     agent_path: str = setting(
         "",
         str,
@@ -211,6 +215,9 @@ class Constants:
     reap_seconds: float = constant(1.0, number(0.05, 60), "How often each worker looks for turns that need attention.")
     announce_seconds: float = constant(5.0, number(0.2, 600), "An unclaimed turn is announced again; doubles.")
     transient_delay_seconds: float = constant(1.0, number(0, 3600), "First delay after a passing error; doubles.")
+    files_grace_seconds: float = constant(
+        86_400.0, number(0, 10**9), "How long `turns gc` leaves what no session needs in the object store."
+    )
     transient_retries: int = constant(4, integer(0, 100), "Passing errors (429, 5xx, network) forgiven per attempt.")
     kill_grace_seconds: float = constant(5.0, number(0, 600), "Time between SIGTERM and SIGKILL for an agent.")
     stalled_seconds: float = constant(
@@ -218,15 +225,106 @@ class Constants:
         number(0, 86_400),
         "A worker that takes no message for this long, though it could, is restarted; 0: never.",
     )
+    minute_metrics_seconds: float = constant(
+        2 * 86_400.0, number(3600, 10**9), "How long counters by the minute are kept; then hours answer."
+    )
+    hour_metrics_seconds: float = constant(
+        40 * 86_400.0, number(86_400, 10**9), "How long counters by the hour are kept; then days answer."
+    )
+    day_metrics_seconds: float = constant(
+        400 * 86_400.0, number(86_400, 10**9), "How long counters by the day are kept."
+    )
     ping_seconds: float = constant(10.0, number(0.05, 300), "Longest silence on a stream before a keep-alive.")
+    stuck_reader_seconds: float = constant(
+        60.0, number(0, 86_400), "A reader of the relay that takes nothing for this long is dropped (Linux); 0: never."
+    )
+    rejoin_seconds: float = constant(
+        900.0, number(0, 86_400), "A finished answer nobody received is given to a Regenerate for this long."
+    )
+    parked_seconds: float = constant(
+        300.0, number(0, 86_400), "How long a caller waits for a parked turn; then it gets the error turn_parked."
+    )
     strikes: int = constant(5, integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
     validation_seconds: float = constant(10.0, number(0.1, 3600), "A validator that takes longer has failed.")
     verifier_seconds: float = constant(300.0, number(1, 3600), "A verifier that takes longer has not verified.")
+    max_connections: int = constant(
+        4_096, integer(1, 10**6), "Connections a relay serves at once; one more gets 503 and is closed."
+    )
+    max_unfinished: int = constant(
+        10_000, integer(0, 10**7), "Unfinished turns with which the relay takes in no more: 429 queue_full."
+    )
+    max_messages: int = constant(2_000, integer(1, 10**5), "Messages a conversation may have.")
+    max_message_chars: int = constant(2**20, integer(1, 2**24), "Characters one message may have.")
     stop_grace_seconds: float = constant(
         20.0, number(0, 86_400), "A turn whose Open WebUI reader left is cancelled after this long; 0: never."
     )
     witness: str = constant("", str, "File in which the scripted agent records what it really executed (tests).")
     failpoint: str = constant("", str, "Where this process dies or freezes on purpose (tests); see failpoints.py.")
+    audit_seconds: float = constant(400 * 86_400.0, number(3600, 10**9), "How long lines of the audit log are kept.")
+    escalation_runs: int = constant(1, integer(0, 10), "How often that model is run at most; 0: no stage 1.")
+    escalation_default: str = constant(
+        "reject",
+        choice("reject", "approve"),
+        "What is decided on a parked turn when nobody does in time.",
+    )
+    breaker_errors: int = constant(
+        10,
+        integer(0, 10**6),
+        "Errors of a model's service in a row (5xx, network) after which its turns wait.",
+    )
+    breaker_seconds: float = constant(
+        60.0, number(0.1, 86_400), "An open breaker lets one turn try after this long; doubles up to 10 minutes."
+    )
+    replicas: int = constant(
+        1,
+        integer(1, 100),
+        "With replicated: how many replicas have a turn before it is acknowledged, its end before it is shown.",
+    )
+    idle_seconds: float = constant(600.0, number(0.1, 86_400), "An agent silent for this long is stopped.")
+    escalation_timeout_seconds: float = constant(
+        86_400.0, number(1, 2_592_000), "How long a turn waits in the inbox before the default is decided."
+    )
+    roles: tuple[str, ...] = constant(ROLES, message_roles, "Roles a message may have.")
+    limit_open_files: int = constant(
+        4096, integer(0, 10**6), "Files each process of an agent may have open; 0: as many as the worker."
+    )
+    limit_tmp_mb: int = constant(
+        1024,
+        integer(0, 10**7),
+        "Size of a box's /tmp, and of its /dev/shm, in MiB of memory; 0: half the machine's.",
+    )
+    limit_processes: int = constant(
+        1024, integer(0, 10**6), "Processes and threads an agent may have, all together; 0: no limit."
+    )
+    limit_folder_mb: int = constant(
+        2048,
+        integer(0, 10**7),
+        "What one run of an agent may write into its folder and its HOME, in MiB; 0: no limit.",
+    )
+    claude_permission_mode: str = constant(
+        "acceptEdits",
+        choice("acceptEdits", "auto", "bypassPermissions", "dontAsk", "manual", "plan"),
+        "What the CLI may do without asking; nobody is there to ask, so the rest is denied.",
+    )
+    log_level: str = constant("info", choice("debug", "info", "warning", "error"), "Least severe level written.")
+    claude_warm_mb: int = constant(
+        1024,
+        integer(0, 10**7),
+        "MiB that kept CLIs of a worker process may hold together (the oldest end first); 0: any amount.",
+    )
+    claude_spares: int = constant(
+        1,
+        integer(0, 64),
+        "How many CLIs a worker process starts ahead, outside a box, while new sessions come; 0: none.",
+    )
+    link_seconds: float = constant(
+        604_800.0, number(60, 31_536_000), "How long a link to a turn's file holds, for whoever has it."
+    )
+    files_max_bytes: int = constant(
+        256 * 2**20,
+        integer(2**20, 2**36),
+        "Largest session in the object store, in bytes; a turn beyond it fails.",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

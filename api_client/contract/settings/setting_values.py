@@ -18,6 +18,8 @@ from api_client.contract.settings.sentinels import Sentinels
 
 #: How a streamed answer is shown before it is accepted (docs/http-api.md).
 STREAM_MODES = ("live", "draft", "validated")
+#: Every role a message can have.
+ROLES = ("system", "developer", "user", "assistant", "tool")
 _HOST = re.compile(r"(\*\.)?[a-z0-9_-]+(\.[a-z0-9_-]+)*|\[[0-9a-f:.]+\]", re.ASCII)
 
 
@@ -220,6 +222,14 @@ def key_list(value: str) -> tuple[str, ...]:
     if any(not key.isprintable() or not set(' "{}[]').isdisjoint(key) for key in keys):
         raise ValueError("must look like key1,key2 on one line; what `turns keys` writes is HELIX_KEYS_FILE's")
     return keys
+
+
+def message_roles(value: str) -> tuple[str, ...]:
+    """Some of ``ROLES``, user among them."""
+    roles = names(value)
+    if "user" not in roles or not set(roles) <= set(ROLES):
+        raise ValueError(f"must name user, and otherwise any of {', '.join(ROLES)}")
+    return roles
 
 
 def folders(value: str) -> tuple[str, ...]:

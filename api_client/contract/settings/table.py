@@ -151,6 +151,15 @@ class Settings(Constants, Agents, NotificationSettings, RelaySettings, WorkerSet
         return self.root / "projects" / "sessions"
 
     @property
+    def bucket_lives(self) -> dict[str, float]:
+        """Return how long each kind of metrics bucket is kept, in seconds."""
+        return {
+            "minute": self.minute_metrics_seconds,
+            "hour": self.hour_metrics_seconds,
+            "day": self.day_metrics_seconds,
+        }
+
+    @property
     def celery_url(self) -> str:
         """The broker's address in Celery's spelling."""
         if sentinels := Sentinels.parse(self.broker_url):

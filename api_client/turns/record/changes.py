@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.counters import BUCKET_LIVES, read_pending
+from api_client.contract.counters import read_pending
 from api_client.contract.events import Body
 from api_client.contract.keys import BUCKETS, Keys, keys_of
 from api_client.contract.record import attempt_of, decode_turn, is_apart, read_facts, with_changes
@@ -46,9 +46,6 @@ from api_client.turns.record.moves import Move, flat
 from api_client.turns.record.store_command import Command, Exchange, T, hash_of
 
 log = ModuleLog(__name__)
-#: Errors of a model's service in a row (5xx, network) after which its turns wait; 0: never. One turn tries again after
-#: this many seconds; the time doubles up to 10 minutes.
-BREAKER_ERRORS, BREAKER_SECONDS = 10, 60.0
 
 
 _LUA = Path(__file__).with_name("lua")
@@ -227,7 +224,8 @@ class Changes:
         return replace(command, ahead=("HSET", self._attempts(claim), *texts))
 
     def _breaker_of(self, model: str) -> dict[str, Word]:
-        return {"service_errors": BREAKER_ERRORS, "service_ms": int(BREAKER_SECONDS * 1000)}
+        settings = self._settings.of_model(model)
+        return {"service_errors": settings.breaker_errors, "service_ms": int(settings.breaker_seconds * 1000)}
 
     def _numbered(self, claim: Claim, command: Command[Any]) -> Exchange[Any]:
         """Send a numbered command, and again what the store has forgotten of those before it."""
@@ -321,7 +319,7 @@ class Changes:
             of_minute = minutes.setdefault(at // _MINUTE * _MINUTE, {})
             for name, by in counted.items():
                 of_minute[name] = of_minute.get(name, 0) + by
-        lives = BUCKET_LIVES
+        lives = self._settings.bucket_lives
         added: dict[tuple[str, int], Counter[str]] = defaultdict(Counter)
         for at, counted in minutes.items():
             added[keys.totals, 0].update(counted)

@@ -27,7 +27,6 @@ from api_client.contract.errors import HelixError, SettingsError, StoreUnavailab
 from api_client.contract.settings import Settings
 from api_client.contract.settings.store_addresses import is_loopback
 from api_client.watcher import TroubleWatcher
-from api_client.web.app import middleware
 from api_client.web.app.client_connection import HEAD_BYTES, ClientConnection
 from api_client.web.app.middleware import ForwardedHeaders, RequestId
 from api_client.web.errors import ApiError, bad_request, from_contract, internal_error, shown_text
@@ -185,12 +184,15 @@ def _api_error(error: Exception, method: str, locale: str) -> ApiError:
     return internal_error(locale)
 
 
-#: A reader that takes nothing for this long is dropped (Linux).
-STUCK_READER_SECONDS = 60.0
-
-
 class _Server(uvicorn.Server):
-    """uvicorn, which tells our log where it listens (with port 0 only it knows) and our streams when to end."""
+    """uvicorn, which tells our log where it listens (with port 0 only it knows) and our streams when to end.
+
+    A reader that takes nothing for ``stuck_seconds`` is dropped; 0: never.
+    """
+
+    def __init__(self, config: uvicorn.Config, stuck_seconds: float) -> None:
+        super().__init__(config)
+        self._stuck_seconds = stuck_seconds
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         """Start listening."""
@@ -201,7 +203,7 @@ class _Server(uvicorn.Server):
                 if hasattr(socket_options, "TCP_USER_TIMEOUT"):
                     # Accepted connections inherit it. The kernel resets one that nobody has read for this long;
                     # until then at most its buffers are full, because a stream waits for its reader.
-                    stuck = int(STUCK_READER_SECONDS * 1000)
+                    stuck = int(self._stuck_seconds * 1000)
                     listener.setsockopt(socket_options.IPPROTO_TCP, socket_options.TCP_USER_TIMEOUT, stuck)
                 log.info("relay.listening", address=str(listener.getsockname()))
 
@@ -236,7 +238,7 @@ def serve(settings: Settings, host: str, port: int, pack: Pack | None = None) ->
     trusted = ForwardedHeaders(app, list(settings.trusted_proxies)).trusted_hosts  # type: ignore[arg-type]
     config = uvicorn.Config(
         app,
-        http=ClientConnection.at_most(middleware.MOST_CONNECTIONS, trusted),
+        http=ClientConnection.at_most(settings.max_connections, trusted),
         h11_max_incomplete_event_size=HEAD_BYTES,
         host=host,
         port=port,
@@ -253,4 +255,4 @@ def serve(settings: Settings, host: str, port: int, pack: Pack | None = None) ->
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     sys.setswitchinterval(SWITCH_SECONDS)
     gc.freeze()  # what is there now stays: the collector need not go through it again and again
-    _Server(config).run()
+    _Server(config, settings.stuck_reader_seconds).run()

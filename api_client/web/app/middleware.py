@@ -24,9 +24,6 @@ from api_client.web.relay.network import network_of
 from api_client.web.relay.relay import Relay
 from api_client.web.wire import JSON
 
-#: Connections a relay serves at once; one more gets 503 and is closed.
-MOST_CONNECTIONS = 4_096
-
 log = structlog.get_logger(__name__)
 
 _STREAM = b"text/event-stream"
@@ -87,7 +84,7 @@ class RequestId:
         relay: Relay = scope["app"].state.relay
         traffic, settings = relay.traffic, relay.settings
         # A proxy keeps its connections for all its clients: each of them has a share.
-        share = MOST_CONNECTIONS // 2 if settings.trusted_proxies else 0
+        share = settings.max_connections // 2 if settings.trusted_proxies else 0
         address = network_of(scope["client"][0] if scope.get("client") else "")
 
         async def send_with_id(message: Message) -> None:

@@ -165,6 +165,9 @@ def ask_for(
 
 def _rules(wished: Wishes, settings: Settings, model: str, locale: str, page: bool) -> ConversationRules:
     return ConversationRules(
+        settings.roles,
+        settings.max_messages,
+        settings.max_message_chars,
         text=wished.PARTS,
         vision=not model or settings.of_model(model).vision,  # without a model nobody knows
         locale=locale,

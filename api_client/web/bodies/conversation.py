@@ -27,21 +27,19 @@ _TEXT_FILE = re.compile(
 )
 
 
-#: Every role a message can have; messages of a conversation, and characters of one message, at most.
-ROLES = ("system", "developer", "user", "assistant", "tool")
-MOST_MESSAGES = 2_000
-MOST_MESSAGE_CHARS = 2**20
-
-
 @dataclass(frozen=True, slots=True)
 class ConversationRules:
     """What a conversation may be.
 
     Attributes:
+        roles, messages, chars: the roles in it, how many messages at most, characters of each.
         text: types of its parts that are texts. vision: the model reads images. locale: the language of our words.
         go_on: what the user says after the assistant's last text (Open WebUI's Continue); empty: none may end with it.
     """
 
+    roles: tuple[str, ...]
+    messages: int
+    chars: int
     text: tuple[str, ...] = ("text",)
     vision: bool = False
     locale: str = "en"
@@ -138,8 +136,8 @@ def read_conversation(
         code = "missing_required_parameter" if raw is None else "invalid_value"
         problems.add(bad_request(f"{field}: must be a list of at least one; got {shown(raw)}", param=field, code=code))
         return (), ()
-    if len(raw) > MOST_MESSAGES:
-        message = f"{field}: at most {MOST_MESSAGES} are allowed; got {len(raw)}"
+    if len(raw) > rules.messages:
+        message = f"{field}: at most {rules.messages} are allowed; got {len(raw)}"
         problems.add(bad_request(message, param=field, code="too_many_messages"))
         return (), ()
     messages: list[dict[str, str]] = []
@@ -165,8 +163,8 @@ def _message(
     if not isinstance(raw, dict):
         raise bad_request(f"{name}: must be an object; got {shown(raw)}", param=name, code="invalid_type")
     role, given = raw.get("role"), raw.get("content")
-    if not isinstance(role, str) or role not in ROLES:
-        message = f"{name}.role: must be one of {', '.join(ROLES)}; got {shown(role)}"
+    if not isinstance(role, str) or role not in rules.roles:
+        message = f"{name}.role: must be one of {', '.join(rules.roles)}; got {shown(role)}"
         problems.add(bad_request(message, param=f"{name}.role"))
         role = "user"
     if given is None and role == "assistant" and isinstance(raw.get("tool_calls"), list):
@@ -175,7 +173,7 @@ def _message(
     if not isinstance(given, str):
         given, images = _content(given, f"{name}.content", rules, problems, new=last)
     # An answer that was delivered may come back in the history, so only the whole conversation bounds it.
-    most = MAX_TEXT_CHARS if role == "assistant" else MOST_MESSAGE_CHARS
+    most = MAX_TEXT_CHARS if role == "assistant" else rules.chars
     if len(given) > most:
         raise _too_long(f"{name}.content", len(given), most)
     if last and role != "user" and not (rules.go_on and role == "assistant"):

@@ -14,7 +14,6 @@ from starlette.datastructures import Headers
 
 from api_client.contract.settings import Settings
 from api_client.policies import CallersPolicy
-from api_client.web.bodies import conversation
 from api_client.web.bodies.ask import Ask, AskedBy, ask_for
 from api_client.web.bodies.models import ResponseBody, read
 from api_client.web.errors import ApiError, bad_request, shown
@@ -53,7 +52,7 @@ def read_response_ask(
         problems.add(bad_request(message, param="text.format", code="invalid_type"))
     elif chosen and chosen.get("type") != "text":
         problems.add(_unsupported("text.format", "only the type text is supported"))
-    if wished.instructions and len(wished.instructions) > (most := conversation.MOST_MESSAGE_CHARS):
+    if wished.instructions and len(wished.instructions) > (most := settings.max_message_chars):
         message = f"instructions: {len(wished.instructions)} characters, but at most {most} are allowed"
         problems.add(bad_request(message, param="instructions", code="content_too_long"))
     said = [{"role": "user", "content": wished.input}] if isinstance(wished.input, str) else wished.input

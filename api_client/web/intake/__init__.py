@@ -25,10 +25,6 @@ from api_client.web.identity.access import Caller
 from api_client.web.relay.relay import Relay
 
 log = structlog.get_logger(__name__)
-#: Unfinished turns with which the relay takes in no more: 429 ``queue_full``.
-UNFINISHED_TURNS = 10_000
-#: A finished answer that nobody received is given to a Regenerate for this long.
-_REJOIN_SECONDS = 900.0
 
 #: A caller hears within so long that the store is away; the disk, or a replica, may take longer (``HELIX_DURABILITY``).
 SUBMIT_SECONDS, DISK_SECONDS = 1.8, 2.5
@@ -84,7 +80,8 @@ async def require_room(
     ``queue_full``, ``rate_limited``, ``too_many_unfinished`` or ``storage_full``, with Retry-After.
     ``StoreUnavailable``: the store does not answer.
     """
-    if await relay.client.workers.unfinished() >= UNFINISHED_TURNS:
+    most = relay.settings.max_unfinished
+    if most and await relay.client.workers.unfinished() >= most:
         headers = {"retry-after": str(QUEUE_RETRY_SECONDS)}
         raise ApiError(429, sentence("queue_full", locale), code="queue_full", headers=headers)
     limits = caller.limits
@@ -133,7 +130,7 @@ async def delivered(relay: Relay, owner: str, question: str, turn_id: str) -> No
 async def _joined(ask: Ask, relay: Relay, turn_id: str) -> SubmittedTurn | None:
     """The earlier turn that answers the same question; None: this one is to be stored, and will."""
     request, repeats = ask.request, relay.client.open_questions
-    keep = request.deadline_seconds + _REJOIN_SECONDS
+    keep = request.deadline_seconds + relay.settings.rejoin_seconds
     earlier = turn_id
     if ask.first:
         await repeats.replace(request.owner, ask.question, turn_id, keep_seconds=keep)
@@ -157,7 +154,7 @@ async def _joinable(ask: Ask, relay: Relay, turn_id: str) -> Turn | None:
     except TurnNotFound:
         return None  # its relay died before it could store it
     if turn.state is TurnState.FINISHED:
-        return turn if turn.success and time.time() - turn.finished_at <= _REJOIN_SECONDS else None
+        return turn if turn.success and time.time() - turn.finished_at <= relay.settings.rejoin_seconds else None
     if turn.stop:
         return None
     # Open WebUI can ask one model twice at a time; a client that counts its retries has given the first one up.

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from api_client.actions import Change, Done, act
 from api_client.contract.turn import replay_id
-from api_client.web.bodies import conversation
 from api_client.web.bodies.models import known_model
 from api_client.web.errors import bad_request
 from api_client.web.identity.access import Caller
@@ -38,7 +37,7 @@ async def replay(
     change = Change(
         model="" if change.model == turn.request.model else change.model, prompt="" if same_text else change.prompt
     )
-    longest = conversation.MOST_MESSAGE_CHARS
+    longest = relay.settings.max_message_chars
     if len(change.prompt) > longest:
         raise bad_request(f"message: must have {longest} characters at most", param="message")
     new_id = replay_id(turn_id, change.model, change.prompt)

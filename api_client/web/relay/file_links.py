@@ -12,8 +12,6 @@ from api_client.web.relay.relay import Relay
 
 #: The kind of link: a signature of one kind of link opens no other.
 _FILE = "file"
-#: How long a link holds, for whoever has it.
-_LINK_SECONDS = 7 * 86_400
 
 
 async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[LinkedFile]:
@@ -23,7 +21,7 @@ async def linked_files(relay: Relay, turn_id: str, owner: str | None) -> list[Li
         return []
     attempts = await relay.client.reader.attempts(turn_id, owner=owner)
     kept = await kept_files(relay.client.snapshots, turn)
-    until = int(time.time() + _LINK_SECONDS)
+    until = int(time.time() + relay.settings.link_seconds)
     found = []
     for file in await asyncio.to_thread(files_of, relay.settings, turn, attempts, kept):
         signature = await relay.client.links.sign(_FILE, turn_id, file.path, until=until)

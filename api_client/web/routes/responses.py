@@ -27,7 +27,6 @@ from api_client.web.openwebui.background import answer_task
 from api_client.web.relay.relay import Relay, RelayOf
 from api_client.web.routes.completions import ask_of
 from api_client.web.routes.response_objects import PREFIX, ResponseEvents, last_number, response_of
-from api_client.web.streaming import following
 from api_client.web.streaming.chat_stream import page_stream, reply_to, task_answer
 from api_client.web.streaming.following import WaitsForPerson, broken, follow, in_one_piece, spent
 from api_client.web.streaming.reply import Reply
@@ -129,7 +128,7 @@ async def stream(
     turn_id, events, whole = turn.turn_id, ResponseEvents(turn), False
     try:
         with relay.readers.reading(turn_id):
-            async with aclosing(follow(relay, turn_id, owner, patience=following.PARKED_SECONDS)) as log:
+            async with aclosing(follow(relay, turn_id, owner, patience=relay.settings.parked_seconds)) as log:
                 async for event in log:
                     for payload in events.render(event) if event else ():
                         if payload["sequence_number"] > after:

@@ -23,7 +23,6 @@ from api_client.web.openwebui.failure import lost_text
 from api_client.web.relay.file_links import linked_files
 from api_client.web.relay.question_links import question_link
 from api_client.web.relay.relay import Relay
-from api_client.web.streaming import following
 from api_client.web.streaming.following import broken, follow
 from api_client.web.streaming.payload import Payload
 from api_client.web.streaming.reply import Reply, opening, pieces
@@ -81,7 +80,7 @@ async def stream(relay: Relay, page: PageReply, turn: SubmittedTurn) -> AsyncIte
         with relay.readers.reading(reply.turn_id):
             for payload in opening(reply):
                 yield data_frame(payload)
-            patience = following.PARKED_SECONDS
+            patience = relay.settings.parked_seconds
             try:
                 async with aclosing(
                     follow(relay, reply.turn_id, reply.owner, patience=patience, new=turn.new)

@@ -27,8 +27,6 @@ from api_client.web.streaming.token_usage import TurnUsage
 from api_client.web.wire import JSON
 
 log = structlog.get_logger(__name__)
-#: How long a caller waits for a parked turn; then it gets the error ``turn_parked``.
-PARKED_SECONDS = 300.0
 _END = object()
 #: Waits that nobody needs any more, until they have really ended.
 _ending: set[asyncio.Task[None]] = set()
@@ -86,7 +84,7 @@ def broken(error: Exception, turn_id: str, locale: str) -> ApiError:
 async def spent(relay: Relay, turn_id: str, owner: str | None) -> TurnUsage:
     """Return what a turn used, from its log; ends with the turn."""
     used = TurnUsage()
-    async with aclosing(follow(relay, turn_id, owner, patience=PARKED_SECONDS)) as events:
+    async with aclosing(follow(relay, turn_id, owner, patience=relay.settings.parked_seconds)) as events:
         async for event in events:
             if event is not None:
                 used.take(event)

@@ -14,7 +14,6 @@ from pathlib import Path
 
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.store import store
 from tests.fault.failovers import Load, guards
 from tests.fault.sentinels import SentinelSetUp
 from tests.fault.staged import Seen
@@ -60,8 +59,9 @@ async def endure(folder: Path, number: int, copies: int, rounds: int, *, guarded
     servers = SentinelSetUp(folder, replicas=number - 1, options=options)
     root = folder / "root"
     root.mkdir()
-    store.REPLICAS = copies
-    settings = Settings(root=root, store_url=servers.url, broker_url=servers.url, durability="replicated")
+    settings = Settings(
+        root=root, store_url=servers.url, broker_url=servers.url, durability="replicated", replicas=copies
+    )
     watch, replaced = Watch([ReplicaWatch(settings)]), 0
     try:
         if guarded:
@@ -85,7 +85,7 @@ async def endure(folder: Path, number: int, copies: int, rounds: int, *, guarded
 def stage(long: bool) -> Seen:
     """Three servers, and in the long run five."""
     logging.getLogger("asyncio").setLevel(logging.ERROR)
-    configure_logging(Settings(), level="error")  # the watch tells of each fault
+    configure_logging(Settings(log_level="error"))  # the watch tells of each fault
     tried = wrong = 0
     beside = []
     for number, copies, rounds in ((3, 1, 3), (5, 2, 2)) if long else ((3, 1, 1),):

@@ -19,21 +19,18 @@ from api_client.turns.record.claim import Claim, CommitResult, Refusal
 from api_client.turns.record.moves import Move
 from tests import records
 from tests.accounts import disagreements
-from tests.constants import Constants
 from tests.integration.lua.by_hand import FIRST, PASSED, claimed, request
 from tests.on_loop import Ledger
 from tests.support import wait_until
 
 MODEL = Pause(what="model", name="scripted", reason="provider outage", by="ops")
 FAILED = Move(attempt=1, state=TurnState.QUEUED, next=FIRST, service="failed", service_reason="HTTP 503")
-CHANGES = "api_client.turns.record.changes"
 ANSWERED = replace(PASSED, service="answered")
 
 
 @pytest.fixture
-def settings(settings: Settings, constants: Constants) -> Settings:
-    constants(CHANGES, BREAKER_ERRORS=2, BREAKER_SECONDS=100.0)
-    return settings
+def settings(settings: Settings) -> Settings:
+    return replace(settings, breaker_errors=2, breaker_seconds=100.0)
 
 
 async def kinds_of(client: TurnsClient, turn_id: str) -> list[str]:
@@ -347,10 +344,10 @@ async def test_a_commit_that_is_repeated_counts_its_error_once(client: TurnsClie
 
 
 async def test_a_turn_behind_an_open_breaker_expires_at_its_deadline(
-    client: TurnsClient, ledger: Ledger, constants: Constants
+    settings: Settings, client: TurnsClient, ledger: Ledger
 ) -> None:
-    constants(CHANGES, BREAKER_SECONDS=600.0)
-    await opened(client, ledger)
+    slow = Ledger(replace(settings, breaker_seconds=600.0), "w")
+    await opened(client, slow)
     turn_id = await client.submitter.submit(request(deadline_seconds=0.3))
     await wait_until(lambda: turn_id in ledger.due())
     assert reaped(ledger, turn_id) == "finished"
@@ -364,10 +361,8 @@ async def test_resuming_a_model_closes_its_breaker(client: TurnsClient, ledger: 
     claimed(ledger, a, session_id="a")
 
 
-async def test_a_breaker_that_is_switched_off_never_opens(
-    client: TurnsClient, ledger: Ledger, constants: Constants
-) -> None:
-    constants(CHANGES, BREAKER_ERRORS=0)
+async def test_a_breaker_that_is_switched_off_never_opens(settings: Settings, client: TurnsClient) -> None:
+    ledger = Ledger(replace(settings, breaker_errors=0), "w")
     for session in "abcde":
         await failed(client, ledger, session)
     assert await client.pauses.in_force() == []

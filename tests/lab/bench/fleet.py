@@ -17,6 +17,7 @@ import statistics
 import tempfile
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,6 @@ from api_client.store.store import heed_cancellation
 from api_client.turns.record.claim import Claim
 from api_client.turns.record.ledger import Ledger
 from api_client.turns.record.moves import Answer, Move, attempt_facts
-from api_client.web import intake
 from tests.lab.bench.turns.costs import store_costs
 from worker.agents.ability import Ability
 from worker.processes.broker import EmbeddedBroker
@@ -288,7 +288,7 @@ def main() -> None:
     lift_open_files()
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as broker:
         settings = Settings(root=Path(folder), broker_url=broker.url, store_url=broker.url)
-        intake.UNFINISHED_TURNS = 2 * asked.turns
+        settings = replace(settings, max_unfinished=0)
         print(f"{asked.workers:,} pretended workers, {asked.turns:,} turns, default settings\n\n| | |\n|---|---|")
         asyncio.run(measure(settings, asked.workers, asked.turns, asked.seconds))
 

@@ -51,7 +51,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, EmbeddedBroker(Path(folder) / "broker") as broker:
         root = Path(folder) / "root"
         root.mkdir()
-        settings = Settings(root=root, broker_url=broker.url, store_url=broker.url)
+        settings = Settings(root=root, broker_url=broker.url, store_url=broker.url, log_level="error")
         relay = Watched(settings)
         relay.start()
         try:

@@ -86,6 +86,7 @@ def serving(folder: Path) -> Iterator[RelayProcess]:
             store_url=broker.url,
             models={"bench": "scripted"},
             lease_seconds=600.0,
+            log_level="error",
         )
         configure_logging(settings)
         relay = RelayProcess(settings)

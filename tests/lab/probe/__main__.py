@@ -15,7 +15,7 @@ from worker.runners.guard import box
 
 def main() -> None:
     """Print each way of docs/security.md, as it is on this machine and for this user."""
-    configure_logging(Settings(), level="error")  # standard output is the table's
+    configure_logging(Settings(log_level="error"))  # standard output is the table's
     problem = box.network_obstacle()
     levels = {"no box": "off"} if problem else {"no box": "off", "box": "required"}
     found = {}

@@ -198,6 +198,7 @@ def test_a_run_that_may_only_read_has_no_other_tool_whatever_the_settings_allow(
     given = Settings(
         root=tmp_path,
         claude_tools=("default",),
+        claude_permission_mode="bypassPermissions",
         claude_allowed_tools=("Bash(*)", "WebFetch"),
     )
     reading = replace(order(), read_only=True)

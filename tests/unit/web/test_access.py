@@ -15,7 +15,6 @@ from api_client.contract.settings import Settings
 from api_client.web.app import serve
 from api_client.web.pages.visitor import COOKIE
 from api_client.web.relay.guesses import Guesses
-from tests.constants import Constants
 from tests.html import Document
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
@@ -446,11 +445,8 @@ async def test_the_cookie_is_for_https_only_where_a_trusted_proxy_says_so(
     assert ("secure" in answer.headers["set-cookie"].lower()) is secure
 
 
-async def test_one_forwarded_address_has_half_of_the_connections_at_most(
-    turns: FakeTurns, constants: Constants
-) -> None:
-    constants("api_client.web.app.middleware", MOST_CONNECTIONS=4)
-    app = app_with(turns, api_keys=(KEY,), trusted_proxies=(PROXY,))
+async def test_one_forwarded_address_has_half_of_the_connections_at_most(turns: FakeTurns) -> None:
+    app = app_with(turns, api_keys=(KEY,), trusted_proxies=(PROXY,), max_connections=4)
     busy = app.state.relay.busy
     with busy.request("address 203.0.113.1", 0), busy.request("address 203.0.113.1", 0):
         async with caller(app, host=PROXY, authorization=f"Bearer {KEY}") as http:

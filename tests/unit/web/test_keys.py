@@ -18,7 +18,6 @@ from api_client.api_keys import ApiKey, add, read_keys, revoke
 from api_client.contract.errors import KeyNotFound, SettingsError
 from api_client.contract.owners import owner_of_name, owner_of_user
 from api_client.web.identity.signed_user import signed_user
-from tests.constants import Constants
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import TURN_ID, FakeTurns, app_with
 from worker.cli.keys import keys as command
@@ -188,14 +187,14 @@ def test_a_token_that_is_not_right_names_nobody(bad: str) -> None:
     assert signed_user(token(), SECRET) == "u1"
 
 
-async def test_a_conversation_has_limits(turns: FakeTurns, constants: Constants) -> None:
-    constants("api_client.web.bodies.conversation", MOST_MESSAGES=2, MOST_MESSAGE_CHARS=5)
+async def test_limits_of_a_conversation_are_settings(turns: FakeTurns) -> None:
+    strict: dict[str, Any] = {"max_messages": 2, "max_message_chars": 5, "roles": ("user", "assistant", "system")}
     bad = {
         "too_many_messages": [{"role": "user", "content": "a"}] * 3,
         "content_too_long": [{"role": "user", "content": "123456"}],
-        "invalid_value": [{"role": "nobody", "content": "a"}, {"role": "user", "content": "a"}],
+        "invalid_value": [{"role": "tool", "content": "a"}, {"role": "user", "content": "a"}],
     }
-    async with caller(app_with(turns)) as http:
+    async with caller(app_with(turns, **strict)) as http:
         for code, messages in bad.items():
             answer = await http.post("/v1/turns", json={"model": "scripted", "messages": messages})
             assert (answer.status_code, answer.json()["error"]["code"]) == (400, code)

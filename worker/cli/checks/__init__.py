@@ -30,7 +30,7 @@ def doctor(with_settings: bool, as_json: bool) -> None:
     Sends a probe through broker and workers, writes a file into the session folder and removes it, and starts the
     Claude CLI once, without any model call. Exit codes: 0 nothing wrong, 1 something is.
     """
-    configure_logging(Settings(), level="error")  # the findings say it, and standard output is theirs
+    configure_logging(Settings(log_level="error"))  # the findings say it, and standard output is theirs
     if with_settings and not as_json:
         for row in _settings():
             click.echo(f"{row['name']}={one_line(row['value'])}   ({row['origin']})")

@@ -16,7 +16,6 @@ from api_client.relay_state.allowances import OwnerLimits
 from api_client.store.cluster import slot_of
 from api_client.store.commands import CANCEL
 from api_client.store.half_restored import refuse_half_restored
-from api_client.store.store import REPLICAS
 from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
 from worker.cli.store_access import asked
@@ -93,7 +92,7 @@ def server(name: str, settings: Settings) -> Iterator[Finding]:
         return
     yield from mode(name, info, settings)
     yield version(name, info)
-    yield from replication(name, info, settings.durability, least, copies=REPLICAS, priority=priority)
+    yield from replication(name, info, settings.durability, least, copies=settings.replicas, priority=priority)
     yield persistence(name, info)
     yield from append_only_files(name, directory, info)
     yield from power(name, synced, settings)

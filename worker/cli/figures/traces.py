@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -51,7 +52,7 @@ def traces(once: bool, since: str | None, as_json: bool) -> None:
         raise TracingOff(why)
     from api_client.tracing.otlp import Exporter
 
-    configure_logging(settings, level="warning" if once else "")
+    configure_logging(replace(settings, log_level="warning") if once else settings)
     exporter = Exporter(__version__)
 
     async def work() -> SentTurns:

@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -61,8 +62,9 @@ def demo(locale: str, as_json: bool) -> None:
         reap_seconds=0.3,
         shutdown_seconds=0.5,
         kill_grace_seconds=0.5,
+        log_level="warning",
     )
-    configure_logging(settings, level="error")  # the timeline shows everything
+    configure_logging(replace(settings, log_level="error"))  # the timeline shows everything
     logs = directory / "logs"
     logs.mkdir()
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import click
@@ -27,7 +28,7 @@ def web(host: str, port: int) -> None:
     try:
         free_port(host, port)
     except CannotStart:
-        configure_logging(settings, level="error")  # one line says why it does not start
+        configure_logging(replace(settings, log_level="error"))  # one line says why it does not start
         refuse_half_restored(settings)
         raise
     refuse_half_restored(settings)

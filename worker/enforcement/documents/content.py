@@ -9,27 +9,9 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from worker.enforcement.documents.outline import Outline, lines_of
+from worker.enforcement.documents.placeholders import is_placeholder
 
 _COMMENT = re.compile(r"<!--.*?-->")
-#: A longer line means nothing but itself.
-_MAX_PLACE = 500
-#: A line that represents text somewhere else: "(unverändert)", "[rest as before]", "...", "TODO".
-_PLACEHOLDER = re.compile(
-    r"[\s(\[{<*_`~.\u2026>!-]{0,20}(?:"
-    r"(?:(?:der |die |das |the )?(?:rest|inhalt|content|text|section|abschnitt|alles|all)\b.{0,60})?"
-    r"\b(?:unverändert|unchanged|wie (?:oben|bisher|gehabt|zuvor|vorher)|as (?:above|before)|same as (?:above|before)"
-    r"|siehe oben|see above|bleibt(?: so| gleich)?|omitted|ausgelassen|gekürzt|truncated)\b.{0,40}"
-    r"|todo\b.{0,60}|tbd|tba|folgt|wird ergänzt|to be added|n/?a|xxx|platzhalter|placeholder"
-    r")?[\s)\]}>*_`~.\u2026!-]{0,20}$",
-    re.IGNORECASE,
-)
-#: A line that says that text was left out here: "(unverändert)", "[… rest as before …]", "<!-- unchanged -->".
-_LEFT_OUT = re.compile(
-    r"[ \t*_>-]{0,8}(?:[(\[{\u2026]|\.{3}|<!--|\*|_).{0,100}"
-    r"\b(?:unverändert|unchanged|wie (?:oben|bisher|gehabt|zuvor|vorher)|as (?:above|before)|siehe oben|see above"
-    r"|omitted|ausgelassen|gekürzt|truncated)\b.{0,60}(?:[)\]}\u2026*_]|\.{3}|-->)[ \t\r]{0,8}$",
-    re.IGNORECASE,
-)
 _ANY_COMMENT = re.compile(r"<!--.*?(?:-->|\Z)", re.DOTALL)
 _INVISIBLE = re.compile(r"[\u200b-\u200f\u2060\ufeff\u00ad]")
 
@@ -55,6 +37,11 @@ def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
             continue
         if line.isascii() or "".join(c for c in line if unicodedata.category(c) != "Cf").strip():
             yield number, line
+
+
+def is_filled(out: Outline, start: int, end: int) -> bool:
+    """True when these lines show more than what stands for text that nobody has written (``placeholders``)."""
+    return any(not is_placeholder(line) for _, line in content(out, start, end))
 
 
 class _Comments:
@@ -89,16 +76,11 @@ def has_content(text: str) -> bool:
         bare = _INVISIBLE.sub("", line).strip()
         if bare.startswith("#") and bare.lstrip("#")[:1] in ("", " ", "\t"):
             continue
-        if bare and len(bare) <= _MAX_PLACE and _PLACEHOLDER.match(bare):
+        if is_placeholder(bare):
             continue
         if bare and any(char.isalnum() for char in bare):
             return True
     return False
-
-
-def leaves_out(text: str) -> bool:
-    """True when a line of a section's text says that the rest of it is as before."""
-    return any(_LEFT_OUT.match(line) for line in text.split("\n") if len(line) <= _MAX_PLACE)
 
 
 def is_json(text: str) -> bool:

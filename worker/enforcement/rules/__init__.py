@@ -15,6 +15,7 @@ from worker.enforcement.rules.llm_judge import LlmJudge as LlmJudge
 from worker.enforcement.rules.program_rule import CommandRule as CommandRule
 from worker.enforcement.rules.pydantic_model import PydanticModel as PydanticModel
 from worker.enforcement.rules.regex import Regex as Regex
+from worker.enforcement.rules.repetition import RepetitionRule as RepetitionRule
 from worker.enforcement.rules.rule import Rule as Rule
 from worker.enforcement.rules.rule import option as option
 from worker.enforcement.rules.structure import Structure as Structure
@@ -35,6 +36,7 @@ RULES: dict[str, type[Rule]] = {
         LlmJudge,
         PydanticModel,
         Regex,
+        RepetitionRule,
         Structure,
     )
 }

@@ -15,6 +15,8 @@ from worker.enforcement.rules.secret_forms import SECRETS, decoded, key_material
 from worker.enforcement.validators.codes import words
 
 REMOVED = "[removed]"
+#: What may stand between two words of a phrase: blanks of any kind, line ends also in a quote, marks without a width.
+_BLANKS = r"(?:[\s\u00ad\u200b-\u200d\u2060*_]|&nbsp;|<br\s?/?>|(?<=\n)[>#*+-])+"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +70,8 @@ class ForbiddenRule(Rule):
 
     def _said(self, text: str) -> Iterator[tuple[str, int]]:
         for word in self.words:
-            if found := re.search(rf"(?<!\w){re.escape(word)}(?!\w)", text, re.IGNORECASE):
+            phrase = _BLANKS.join(map(re.escape, word.split()))
+            if found := re.search(rf"(?<!\w){phrase}(?!\w)", text, re.IGNORECASE):
                 yield word, found.start()
 
     def _shown(self, text: str) -> Iterator[tuple[str, int]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
+from worker.enforcement.documents.placeholders import without_placeholders
 from worker.enforcement.documents.step import strip_marker
 from worker.enforcement.rules.codes import rule_issue
 from worker.enforcement.rules.rule import Rule, option
@@ -15,7 +16,7 @@ from worker.enforcement.validators.codes import words
 
 @dataclass(frozen=True, kw_only=True)
 class Length(Rule):
-    """Counts characters and words of the answer without its step marker."""
+    """Counts characters and words of the answer without its step marker. Placeholders do not count as written."""
 
     kind: ClassVar[str] = "length"
     bounded: ClassVar[bool] = True
@@ -37,14 +38,15 @@ class Length(Rule):
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
         """ANSWER_TOO_SHORT or ANSWER_OVER_LENGTH, by characters and by words."""
         locale, text = self.words_in(context), strip_marker(response).strip()
+        filled = text if not (self.min_chars or self.min_words) else without_placeholders(text)
         characters, said = words(locale, "Zeichen", "characters"), words(locale, "Wörter", "words")
-        counts = [(len(text), self.min_chars, self.max_chars, characters)]
+        counts = [(len(filled), len(text), self.min_chars, self.max_chars, characters)]
         if self.min_words or self.max_words:
-            counts.append((len(text.split()), self.min_words, self.max_words, said))
+            counts.append((len(filled.split()), len(text.split()), self.min_words, self.max_words, said))
         issues = []
-        for count, least, most, unit in counts:
-            if count < least:
-                issues.append(rule_issue("ANSWER_TOO_SHORT", locale, count=count, bound=least, unit=unit))
+        for written, count, least, most, unit in counts:
+            if written < least:
+                issues.append(rule_issue("ANSWER_TOO_SHORT", locale, count=written, bound=least, unit=unit))
             elif most and count > most:
                 issues.append(rule_issue("ANSWER_OVER_LENGTH", locale, count=count, bound=most, unit=unit))
         return issues

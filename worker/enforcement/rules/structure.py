@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.documents.content import content
+from worker.enforcement.documents.content import is_filled
 from worker.enforcement.documents.document import parse
 from worker.enforcement.documents.outline import Heading
 from worker.enforcement.documents.part import section_part
@@ -73,7 +73,7 @@ class Structure(Rule):
                 continue
             first = found[0][0]
             places.append(first)
-            if self.filled and not any(any(True for _ in content(out, one.line + 1, end)) for one, end in found):
+            if self.filled and not any(is_filled(out, one.line + 1, end) for one, end in found):
                 issues.append(rule_issue("EMPTY_SECTION", locale, line=first.line + 1, part=part, section=shown))
         if self.ordered:
             issues += self._order(places, locale)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
 from worker.enforcement.documents.adr import MAX_ADRS, Adr, Section
-from worker.enforcement.documents.content import content
+from worker.enforcement.documents.content import content, is_filled
 from worker.enforcement.documents.document import Text, texts_of
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
 from worker.enforcement.documents.outline import lines_of
@@ -109,7 +109,7 @@ class _Judge:
             if not found:
                 title = asked_as(name, [one.title for one in adr.sections], adr.prose, self.locale)
                 yield self._issue("MISSING_ADR_SECTION", adr.line_of(adr.start), section_part(title), section=title)
-            elif not any(any(True for _ in content(adr.out, section.line + 1, section.end)) for section in found):
+            elif not any(is_filled(adr.out, section.line + 1, section.end) for section in found):
                 line, title = adr.line_of(found[0].line), plain(found[0].title)
                 yield self._issue("EMPTY_ADR_SECTION", line, section_part(title), section=title)
             elif name == CRITERIA:

@@ -42,7 +42,7 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
     from worker.plugins.certification.trial import SITUATIONS, tried
     from worker.runners.guard import processes
 
-    configure_logging(Settings(), level="error")  # the table says it
+    configure_logging(Settings(log_level="error"))  # the table says it
     os.environ.update({key: value for key, value in _NEEDED.items() if not os.environ.get(key)})
     models = load().models
     runner, option = build_runner(models.get(name, name))

@@ -29,8 +29,6 @@ from worker.runners.guard.launch import Launch, own_environment
 from worker.runners.guard.outbound import Outbound, Upstream
 from worker.runners.permits import tool_orders, waiting
 
-#: What the CLI may do without asking; nobody is there to ask, so the rest is denied.
-_PERMISSION_MODE = "acceptEdits"
 #: The tools of a run that may only read.
 READING_TOOLS = ("Read", "Glob", "Grep")
 #: Where the CLI finds the Messages API when nobody says otherwise, and all it asks for there.
@@ -96,7 +94,8 @@ def arguments(settings: Settings, order: Order, settings_file: Path, session: st
     found = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
     # Settings of the user, here our empty HOME, and ours: what an agent writes into its folder is not honoured.
     found += ["--setting-sources", "user", "--settings", str(settings_file), "--strict-mcp-config"]
-    mode = "dontAsk" if order.read_only else _PERMISSION_MODE
+    # What is not allowed outright is denied: nobody is there to ask.
+    mode = "dontAsk" if order.read_only else settings.claude_permission_mode
     tools = READING_TOOLS if order.read_only else settings.claude_tools
     found += ["--permission-mode", mode, "--tools", ",".join(tools)]
     if order.option:

@@ -59,10 +59,10 @@ class Bounds:
         """The bounds of an installation."""
         return cls(
             memory_mb=settings.limit_memory_mb,
-            processes=1024,
-            open_files=4096,
-            tmp_mb=1024,
-            folder_mb=2048,
+            processes=settings.limit_processes,
+            open_files=settings.limit_open_files,
+            tmp_mb=settings.limit_tmp_mb,
+            folder_mb=settings.limit_folder_mb,
         )
 
 

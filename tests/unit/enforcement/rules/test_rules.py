@@ -67,6 +67,23 @@ WITHOUT_SCHEME = (
         (ForbiddenRule(words=("cat",)), "concatenate", []),
         (ForbiddenRule(words=("cat",)), "the Cat.", ["FORBIDDEN_WORD"]),
         (ForbiddenRule(words=("c++",)), "in C++ only", ["FORBIDDEN_WORD"]),
+        *[
+            (ForbiddenRule(words=("Projekt Adler",)), f"Das {said} beginnt.", ["FORBIDDEN_WORD"])
+            for said in (
+                "Projekt Adler",
+                "Projekt\nAdler",
+                "projekt  adler",
+                "Projekt\u00a0Adler",
+                "Projekt\u202fAdler",
+                "Projekt&nbsp;Adler",
+                "Projekt<br>Adler",
+                "*Projekt* **Adler**",
+                "Projekt\n> Adler",
+                "Projekt \u200bAdler",
+                "Projekt\r\n  Adler",
+            )
+        ],
+        (ForbiddenRule(words=("Projekt Adler",)), "Projekt und Adler, ProjektAdler, Projekt-Adler", []),
         (ForbiddenRule(), "AKIA is how such keys begin", []),
         (LinksRule(), "`https://a.example/x` and <https://b.example>", []),
         (LinksRule(), "```\nhttp://a.example\n```", []),

@@ -1,0 +1,207 @@
+"""Declared edits of an answer before it is judged: what models put around or into it without meaning it.
+
+Each edit is named, recorded on the attempt and shown on the turn's page (docs/enforcement.md, "Before an answer is
+judged"). Nothing else changes a byte.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from api_client.contract.word_tables import table_beside
+from worker.enforcement.documents import header_lines
+from worker.enforcement.documents.outline import lines_of, outline
+from worker.enforcement.documents.step import strip_marker
+
+_WORDS = table_beside(__file__)
+_TAGS = "think|thinking|reasoning|thought|reflection"
+_OPENING = re.compile(rf"\s*<({_TAGS})>", re.IGNORECASE)
+_CLOSING = re.compile(rf"(?<!`)</({_TAGS})>(?!`)[ \t]*\n*", re.IGNORECASE)
+_OPENS = re.compile(rf"(?<!`)<(?:{_TAGS})>", re.IGNORECASE)
+_FENCE = re.compile(r"\A\s*(`{3,}|~{3,})[ \t]*([\w+-]{0,20})[ \t]*\r?\n")
+_DOCUMENT = re.compile(r"\A(?:---[ \t]*\r?\n|#{1,2}[ \t]+\S)")
+#: Words behind a fence whose inside may be the document itself.
+_DOCUMENT_INFOS = frozenset(("", "markdown", "md", "text", "txt", "yaml", "yml", "plaintext"))
+_HEADER_INFOS = frozenset(("", "yaml", "yml", "markdown", "md", "frontmatter"))
+_HEADING_BLANK = re.compile(r"^(#{1,6})[\xa0\u2007\u202f]+(?=\S)", re.MULTILINE)
+#: A value of a header that YAML reads as something else, or not at all, unless it is quoted.
+_BARE_VALUE = re.compile(
+    r"^(?P<key>[A-Za-z_][\w.-]{0,60}:[ \t]+)(?P<value>[^\s\"'|>#&*!\-][^\n]*?|[*&!%@`-][^\n]*?)[ \t]*$"
+)
+_HEADER_RULE = "---"
+#: More lines are not a header, and what is around it.
+_MAX_HEADER = 400
+
+
+@dataclass(frozen=True, slots=True)
+class NormalisedText:
+    """A text after the edits, and their names in order: ``reasoning``, ``fence``, ``header_fence``, ``twice``, ..."""
+
+    text: str
+    edits: tuple[str, ...] = ()
+
+
+def describe_edit(name: str, locale: str) -> str:
+    """Return what an edit did, in words for a person."""
+    return str(_WORDS[name]["de" if locale.lower().startswith("de") else "en"])
+
+
+def normalise(text: str) -> NormalisedText:
+    """Return the text with every edit that applies; the text itself where none does."""
+    done: list[str] = []
+    for name, edit in _EDITS.items():
+        after = edit(text)
+        if after != text:
+            done.append(name)
+            text = after
+    return NormalisedText(text, tuple(done))
+
+
+def without_reasoning(text: str) -> str:
+    """Return the text without the model's thoughts at its beginning; their tag may lack its opening or its end."""
+    while opening := _OPENING.match(text):
+        closing = re.compile(rf"</{opening[1]}>\s*", re.IGNORECASE).search(text, opening.end())
+        text = text[closing.end() :] if closing else ""
+    closing = _CLOSING.search(text)
+    if closing and not _OPENS.search(text, 0, closing.start()) and text.count("```", 0, closing.start()) % 2 == 0:
+        return text[closing.end() :]
+    return text
+
+
+def _without_fence(text: str) -> str:
+    """Return the document that is, but for its step marker, the inside of one fence."""
+    body = strip_marker(text)
+    opening = _FENCE.match(body)
+    if not opening or opening[2].lower() not in _DOCUMENT_INFOS:
+        return text
+    inside = body[opening.end() :].rstrip()
+    last = inside.rpartition("\n")[2].strip()
+    if last != opening[1] or not _DOCUMENT.match(inside):
+        return text
+    inside = inside[: -len(last)].rstrip()
+    # Where another fence of this kind is open at the end, the last line was its own.
+    return text if outline(inside).fences and not outline(inside).fences[-1].closed else inside + text[len(body) :]
+
+
+def _with_bare_header(text: str) -> str:
+    """Return the document whose header stood in a fence, with a bare one."""
+    opening = _FENCE.match(text)
+    if not opening or opening[2].lower() not in _HEADER_INFOS:
+        return text
+    end = re.compile(rf"^{re.escape(opening[1])}[ \t]*(?:\r?\n|\Z)", re.MULTILINE).search(text, opening.end())
+    if end is None or not re.match(r"\s*#{1,2}[ \t]+\S", text[end.end() :]):
+        return text
+    lines = text[opening.end() : end.start()].strip().splitlines()
+    lines = lines[1:] if lines and lines[0].rstrip() == _HEADER_RULE else lines
+    lines = lines[:-1] if lines and lines[-1].rstrip() == _HEADER_RULE else lines
+    yaml_text = "\n".join(lines)
+    if "adr_id" not in header_lines.blocks(yaml_text) or _HEADER_RULE in lines:
+        return text
+    return f"---\n{yaml_text}\n---\n\n{text[end.end() :].lstrip()}"
+
+
+def _header_at(lines: list[str], start: int) -> int:
+    """Return the line behind the header that begins at a line; 0 where none does."""
+    if start >= len(lines) or lines[start].rstrip() != _HEADER_RULE:
+        return 0
+    end = next(
+        (n for n in range(start + 1, min(len(lines), start + _MAX_HEADER)) if lines[n].rstrip() == _HEADER_RULE), 0
+    )
+    return end + 1 if end and header_lines.blocks("\n".join(lines[start + 1 : end])) else 0
+
+
+def _next_line(lines: list[str], start: int) -> int:
+    """Return the first line from ``start`` on that is not blank."""
+    return next((n for n in range(start, len(lines)) if lines[n].strip()), len(lines))
+
+
+def _with_one_header(text: str) -> str:
+    """Return the document with its header once: a second one above the title goes, as does a title above the header.
+
+    Of two headers that stays which has more of an ADR's fields, the later one among equals, with the keys of the other
+    that it lacks.
+    """
+    lines = text.split("\n")
+    first = _next_line(lines, 0)
+    title = lines[first] if first < len(lines) and lines[first].startswith("# ") else ""
+    start = _next_line(lines, first + 1) if title else first
+    end = _header_at(lines, start)
+    if not end:
+        return text
+    second = _next_line(lines, end)
+    last = _header_at(lines, second)
+    head, rest = lines[start + 1 : end - 1], end
+    if last:
+        headers = ["\n".join(head), "\n".join(lines[second + 1 : last - 1])]
+        other, best = sorted(headers, key=_count_fields)
+        if "adr_id" not in header_lines.blocks(best) or (kept := header_lines.keeping(best, other)) is None:
+            return text
+        head, rest = kept.split("\n"), last
+    below = _next_line(lines, rest)
+    if title and (below == len(lines) or lines[below].rstrip() != title.rstrip()):
+        lines[rest:rest] = ["", title]
+    if not (title or last):
+        return text
+    return "\n".join([*lines[:first], _HEADER_RULE, *head, _HEADER_RULE, *lines[rest:]])
+
+
+def _count_fields(yaml_text: str) -> int:
+    return len(set(header_lines.blocks(yaml_text)) & {*header_lines.FIELDS}) + (
+        header_lines.mapping(yaml_text) is not None
+    )
+
+
+def _without_second_title(text: str) -> str:
+    """Return the document with its title once, where the same line stands there twice in a row."""
+    lines = text.split("\n", _MAX_HEADER)
+    first = _next_line(lines, 0)
+    title = _next_line(lines, _header_at(lines, first) or first)
+    again = _next_line(lines, title + 1)
+    twice = again < len(lines) and lines[title].startswith("# ") and lines[again].rstrip() == lines[title].rstrip()
+    return "\n".join([*lines[:title], *lines[again:]]) if twice else text
+
+
+def _with_quoted_values(text: str) -> str:
+    """Return the document with values of its header in quotes, where that alone makes the header YAML."""
+    lines = text.split("\n")
+    start = _next_line(lines, 0)
+    end = _header_at(lines, start)
+    yaml_text = "\n".join(lines[start + 1 : end - 1])
+    if not end or header_lines.mapping(yaml_text) is not None:
+        return text
+    quoted = "\n".join(map(_quoted, lines[start + 1 : end - 1]))
+    if quoted == yaml_text or header_lines.mapping(quoted) is None:
+        return text
+    return "\n".join([*lines[: start + 1], quoted, *lines[end - 1 :]])
+
+
+def _quoted(line: str) -> str:
+    """Return a line of a header, its value in quotes where it is no YAML by itself."""
+    found = _BARE_VALUE.match(line)
+    if not found or header_lines.mapping(line) is not None:
+        return line
+    value = found["value"].rstrip("\r")
+    return f'{found["key"]}"{value.replace(chr(92), chr(92) * 2).replace(chr(34), chr(92) + chr(34))}"'
+
+
+def _with_heading_blanks(text: str) -> str:
+    """Return the text with plain blanks behind the marks of headings, outside of code."""
+    if not _HEADING_BLANK.search(text):
+        return text
+    code = lines_of(outline(text).fenced)
+    lines = text.split("\n")
+    return "\n".join(line if number in code else _HEADING_BLANK.sub(r"\1 ", line) for number, line in enumerate(lines))
+
+
+#: The edits by their names, in the order in which they are tried.
+_EDITS: dict[str, Callable[[str], str]] = {
+    "reasoning": without_reasoning,
+    "heading_blanks": _with_heading_blanks,
+    "fence": _without_fence,
+    "header_fence": _with_bare_header,
+    "header_twice": _with_one_header,
+    "title_twice": _without_second_title,
+    "yaml_quotes": _with_quoted_values,
+}

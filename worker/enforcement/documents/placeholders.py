@@ -1,0 +1,59 @@
+"""Placeholders (``placeholders.toml``): lines that stand for text nobody has written, or that was left out."""
+
+from __future__ import annotations
+
+import html
+import re
+
+from api_client.contract.word_tables import table_beside
+
+_WORDS = table_beside(__file__)
+_LINES = frozenset(_WORDS["lines"])
+_BEGINNING = re.compile(rf"(?:{'|'.join(map(re.escape, _WORDS['beginnings']))})(?![\w-])", re.IGNORECASE)
+_LEFT_OUT = rf"\b(?:{'|'.join(map(re.escape, _WORDS['left_out']))})\b"
+#: A line that says that text was left out here: "(unchanged)", "[… rest as before …]", "<!-- unchanged -->".
+_OMISSION = re.compile(
+    rf"[ \t*_>-]{{0,8}}(?:[(\[{{\u2026]|\.{{3}}|<!--|\*|_).{{0,100}}{_LEFT_OUT}"
+    r".{0,60}(?:[)\]}\u2026*_]|\.{3}|-->)[ \t\r]{0,8}$",
+    re.IGNORECASE,
+)
+#: "The rest stays as above", bare or marked.
+_REST = re.compile(
+    rf"(?:der |die |das |the )?(?:rest|inhalt|content|text|section|abschnitt|alles|all)\b.{{0,60}}(?:{_LEFT_OUT}"
+    r"|\bbleibt(?: so| gleich)?\b).{0,40}$",
+    re.IGNORECASE,
+)
+#: A field of a template: "[Insert decision here]", "<your decision>", "{{ decision }}".
+_FIELD = re.compile(
+    r"\[(?![ xX]\])[^\[\]]{1,200}\](?![(\[:])|<[^\W\d_][^<>=/]{0,120}\s[^<>=/]{1,120}>"
+    r"|\$\{[^{}]{1,200}\}|\{\{[^{}]{1,200}\}\}"
+)
+#: Marks around words: bullets, numbers, check boxes, quotes, brackets, bold, full stops.
+_LEAD = re.compile(r"(?:[-+*>#|\s]|\d{1,3}[.)](?=\s)|\[[ xX]?\](?=\s))+")
+_AROUND = " \t\r\xa0()[]{}<>*_`~.,:;!?\u2026|-–—\"'„“”»«"
+#: A longer line means nothing but itself; so much may stand behind one of the beginnings. In characters.
+_MOST, _MOST_NOTE = 300, 80
+
+
+def is_placeholder(line: str) -> bool:
+    """True for a line without words of its own, such as "TBD", "[Insert …]", "...", "Noch offen."."""
+    bare = html.unescape(line).strip() if "&" in line else line.strip()
+    if len(bare) > _MOST:
+        return False
+    bare = _LEAD.sub("", bare, count=1) if _LEAD.match(bare) else bare
+    words = " ".join(bare.strip(_AROUND).split())
+    if not any(char.isalnum() for char in words) or words.casefold() in _LINES:
+        return True
+    if _BEGINNING.match(words) and len(words) <= _MOST_NOTE:
+        return True
+    return bool(_FIELD.fullmatch(bare.strip(" \t*_`.")) or _REST.match(words))
+
+
+def without_placeholders(text: str) -> str:
+    """Return the text without the lines that are placeholders; blank lines stay."""
+    return "\n".join(line for line in text.split("\n") if not line.strip() or not is_placeholder(line))
+
+
+def leaves_out(text: str) -> bool:
+    """True when a line of a section's text says that the rest of it is as before."""
+    return any(_OMISSION.match(line) for line in text.split("\n") if len(line) <= _MOST)

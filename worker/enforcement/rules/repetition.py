@@ -1,0 +1,38 @@
+"""The answer does not repeat itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from api_client.contract.issue import ValidationIssue
+from worker.enforcement.documents.repetition import MIN_WORDS, MOST_PERCENT, measure_repetition
+from worker.enforcement.rules.codes import rule_issue
+from worker.enforcement.rules.rule import Rule, option
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepetitionRule(Rule):
+    """Looks for a model that is caught in a loop: words, sentences or paragraphs that come again and again."""
+
+    kind: ClassVar[str] = "repetition"
+    bounded: ClassVar[bool] = True
+
+    most_percent: int = option(MOST_PERCENT, "So much of the answer may repeat what it has said already, in per cent.")
+    min_words: int = option(MIN_WORDS, "Shorter answers are not looked at, in words.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.most_percent <= 99:
+            raise ValueError(f"most_percent must be 1 to 99, not {self.most_percent}")
+        if self.min_words < 0:
+            raise ValueError("min_words must not be negative")
+
+    def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
+        """ANSWER_REPEATS, at the line where the longest repetition begins."""
+        found = measure_repetition(response)
+        percent = round(100 * found.share)
+        if found.words < self.min_words or percent <= self.most_percent:
+            return []
+        return [rule_issue("ANSWER_REPEATS", self.words_in(context), line=found.line, percent=percent)]
