@@ -43,7 +43,7 @@ def _stays(validator: ResponseValidator) -> bool:
 def isolated(
     validators: Sequence[ResponseValidator], *, seconds: float | None = None, memory_mb: int | None = None
 ) -> Iterator[tuple[ResponseValidator, ...]]:
-    """The validators. One child process judges what is long, or has no known bound. It ends with this block.
+    """The validators. One child process judges long texts, and rules without a known bound. It ends with this block.
 
     A validator keeps no state between calls: what it changes in itself stays in the child. ``seconds``: for each of
     them and answer, ``SECONDS`` by default; 0 has all of them work in this process. ``memory_mb``: what each of them

@@ -40,7 +40,7 @@ def content(out: Outline, start: int, end: int) -> Iterator[tuple[int, str]]:
 
 
 def is_filled(out: Outline, start: int, end: int) -> bool:
-    """True when these lines show more than what stands for text that nobody has written (``placeholders``)."""
+    """True when these lines show more than placeholders."""
     return any(not is_placeholder(line) for _, line in content(out, start, end))
 
 

@@ -31,7 +31,7 @@ _BARE_VALUE = re.compile(
     r"^(?P<key>[A-Za-z_][\w.-]{0,60}:[ \t]+)(?P<value>[^\s\"'|>#&*!\-][^\n]*?|[*&!%@`-][^\n]*?)[ \t]*$"
 )
 _HEADER_RULE = "---"
-#: More lines are not a header, and what is around it.
+#: More lines are not a header, and the text around it.
 _MAX_HEADER = 400
 
 
@@ -86,7 +86,7 @@ def _without_fence(text: str) -> str:
 
 
 def _with_bare_header(text: str) -> str:
-    """Return the document whose header stood in a fence, with a bare one."""
+    """Return the document with a bare header in place of a fenced one."""
     opening = _FENCE.match(text)
     if not opening or opening[2].lower() not in _HEADER_INFOS:
         return text
@@ -154,7 +154,7 @@ def _count_fields(yaml_text: str) -> int:
 
 
 def _without_second_title(text: str) -> str:
-    """Return the document with its title once, where the same line stands there twice in a row."""
+    """Return the document with its title once, where the same line comes twice in a row."""
     lines = text.split("\n", _MAX_HEADER)
     first = _next_line(lines, 0)
     title = _next_line(lines, _header_at(lines, first) or first)
@@ -178,7 +178,7 @@ def _with_quoted_values(text: str) -> str:
 
 
 def _quoted(line: str) -> str:
-    """Return a line of a header, its value in quotes where it is no YAML by itself."""
+    """Return a line of a header, its value in quotes where it is not YAML by itself."""
     found = _BARE_VALUE.match(line)
     if not found or header_lines.mapping(line) is not None:
         return line

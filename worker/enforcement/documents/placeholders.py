@@ -36,7 +36,7 @@ _MOST, _MOST_NOTE = 300, 80
 
 
 def is_placeholder(line: str) -> bool:
-    """True for a line without words of its own, such as "TBD", "[Insert …]", "...", "Noch offen."."""
+    """True for a line that only represents text to come, such as "TBD", "[Insert …]", "...", "Noch offen."."""
     bare = html.unescape(line).strip() if "&" in line else line.strip()
     if len(bare) > _MOST:
         return False

@@ -1,6 +1,6 @@
 """Listens to one model call: reads along what passes by, and holds back nothing.
 
-Of answers that are no event stream it keeps at most ``_MOST_KEPT`` bytes. Nothing of a prompt or an answer leaves it.
+Of an answer in one piece it keeps at most ``_MOST_KEPT`` bytes. Nothing of a prompt or an answer leaves it.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ _ASKED = frozenset(
     {"function_call", "custom_tool_call", "local_shell_call", "shell_call", "apply_patch_call", "computer_call"}
 )
 
-#: What an event or a whole answer tells of a ``Call``.
+#: Fields of a ``Call``, as one event or a whole answer reports them.
 Facts = dict[str, Any]
 
 
