@@ -5,29 +5,33 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import structlog
 from celery import Celery, signals
 
 from api_client.broker import celery_settings
 from api_client.contract.errors import SettingsError
+from api_client.contract.plugins import WATCHER, find_plugins, load_plugin
 from api_client.contract.settings import Settings, load, require_store
 from api_client.contract.tasks import ALL_QUEUES, RUN_QUEUE
 from api_client.store.connection import OneConnection
 from api_client.store.half_restored import refuse_half_restored
-from worker.flow_guard import FlowGuard
 from worker.logs import configure_logging
-from worker.notices.notifier import Notifier
 from worker.processes.isolation import IsolatedLinks
 from worker.processes.program import CHECK_SLOTS_VARIABLE, REFUSED, SUPERVISED
 from worker.turns.engine import Engine
 from worker.turns.leases.kept_agents import keeps_agents
 from worker.turns.leases.replica_watch import ReplicaWatch
+from worker.turns.loops.watching import Watcher
 from worker.turns.tasks.celery_internals import own_queue_of, worker_settings
 from worker.turns.tasks.registration import register
 from worker.verification.gates.scratch import sweep
+
+log = structlog.get_logger()
 
 #: Set by ``turns worker``: a file that is touched once this process takes work, and again as long as it does.
 READY_FILE = "HELIX_AGENT_READY_FILE"
@@ -61,12 +65,24 @@ def settings_of_process() -> Settings:
     return settings
 
 
+def plugin_watchers(settings: Settings, looking: OneConnection) -> Iterator[Watcher]:
+    """Yield what plug-ins have this process look at. One that cannot be made is left out."""
+    for name in sorted(find_plugins(WATCHER)):
+        try:
+            made: Watcher | None = load_plugin(WATCHER, name)(settings, looking)
+        except Exception:
+            log.exception("plugin.left_out", watcher=name)
+            continue
+        if made:
+            yield made
+
+
 @cache
 def engine() -> Engine:
     """The engine of this process, made when the worker starts."""
     settings = settings_of_process()
     looking = OneConnection(settings)
-    watchers = (Notifier(settings, looking), FlowGuard(settings, looking), ReplicaWatch(settings))
+    watchers = (*plugin_watchers(settings, looking), ReplicaWatch(settings))
     name, judges = app.conf.get(_NAME, ""), int(os.environ.get(CHECK_SLOTS_VARIABLE, "2"))
     return Engine(settings, app, IsolatedLinks(settings), watchers, looking, name=name, judges=judges)
 

@@ -121,7 +121,7 @@ class Keys:
     exits = _named("exits")
     #: Hash: when a reaper last looked, and since when they look without a pause.
     reapers = _named("reapers")
-    #: Hash: notices that are to be sent or were given up, by id (``worker.notices``).
+    #: Hash: notices that are to be sent or were given up, by id.
     notices = _named("notices")
     #: Sorted set: when each of them is to be tried, in milliseconds.
     notices_due = _named("notices:due")

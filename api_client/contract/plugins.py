@@ -1,4 +1,4 @@
-"""Plug-ins: what installed packages add under entry points, and which of ours adds what."""
+"""Plug-ins: what installed packages add by entry points, and which package of this project adds what."""
 
 from __future__ import annotations
 
@@ -13,19 +13,38 @@ if TYPE_CHECKING:
 #: The distribution whose entry points no other one replaces.
 _OURS = "helix-turns"
 RUNNER = "helix_turns.runners"
+#: A mapping from the name to where the command is and its line in the list of commands.
 COMMAND = "helix_turns.commands"
+#: ``(settings, connection) -> Watcher | None``: what each worker process looks at besides its turns.
+WATCHER = "helix_turns.watchers"
+#: ``(settings) -> Iterator[Finding]``: what ``turns doctor`` looks at.
+CHECK = "helix_turns.checks"
+#: ``(output, since, model, redact) -> None``: what ``turns export`` writes of many turns.
+EXPORT = "helix_turns.exports"
 
 #: Group -> what its entry points are.
-GROUPS: Mapping[str, str] = {RUNNER: "runner", COMMAND: "command"}
+GROUPS: Mapping[str, str] = {
+    RUNNER: "runner",
+    COMMAND: "command",
+    WATCHER: "watcher",
+    CHECK: "check",
+    EXPORT: "export",
+}
 #: What our own plug-ins add to a group, each name with its package: one that is missing can then be named.
 PACKAGES: Mapping[str, Mapping[str, str]] = {
     RUNNER: {name: f"worker.plugins.{name}" for name in ("acp", "codex", "command", "python")},
     COMMAND: {
         "backup": "worker.plugins.backup",
         "certify-runner": "worker.plugins.certification",
+        "compare": "worker.plugins.analysis",
         "mcp": "worker.plugins.mcp",
+        "notices": "worker.plugins.notifications",
+        "replay-policy": "worker.plugins.analysis",
         "restore": "worker.plugins.backup",
     },
+    WATCHER: {"flow-guard": "worker.plugins.analysis", "notifier": "worker.plugins.notifications"},
+    CHECK: {"notices": "worker.plugins.notifications"},
+    EXPORT: {"rejected": "worker.plugins.analysis"},
 }
 
 
@@ -51,8 +70,20 @@ def _is_ours(entry: EntryPoint) -> bool:
 
 
 def is_known(group: str, name: str) -> bool:
-    """Return whether a plug-in of ours or an installed one has this name."""
+    """Return whether an installed plug-in has this name, or one that this project has."""
     return name in PACKAGES.get(group, {}) or name in find_plugins(group)
+
+
+def why_missing(group: str, name: str) -> str:
+    """Return a sentence about one of our plug-ins that is not installed; else an empty text."""
+    from importlib.util import find_spec
+
+    package = PACKAGES.get(group, {}).get(name)
+    try:
+        found = not package or (name in find_plugins(group) and find_spec(package))
+    except ModuleNotFoundError:  # of a package above
+        found = False
+    return "" if found else f"the {GROUPS[group]} {name!r} is in the plug-in {package}, which is not installed"
 
 
 def load_plugin(group: str, name: str) -> Any:
@@ -61,13 +92,12 @@ def load_plugin(group: str, name: str) -> Any:
     Raises:
         UnusablePlugin: it is not installed, or importing it fails.
     """
-    entry, package = find_plugins(group).get(name), PACKAGES.get(group, {}).get(name)
-    missing = f"the {GROUPS[group]} {name!r} is in the plug-in {package}, which is not installed"
+    if missing := why_missing(group, name):
+        raise UnusablePlugin(missing)
+    entry = find_plugins(group).get(name)
     if entry is None:
-        raise UnusablePlugin(missing if package else f"no {GROUPS[group]} {name!r}")
+        raise UnusablePlugin(f"no {GROUPS[group]} {name!r}")
     try:
         return entry.load()
     except Exception as error:
-        if package and isinstance(error, ModuleNotFoundError) and f"{package}.".startswith(f"{error.name}."):
-            raise UnusablePlugin(missing) from error
         raise UnusablePlugin(f"the {GROUPS[group]} {name!r} ({entry.value}) does not load: {error!r}") from error

@@ -20,7 +20,7 @@ from tests.hooks import HookReceiver
 from tests.installation import Installation
 from tests.on_loop import done, outbox_of
 from tests.support import put, wait_until
-from worker.notices.gathering import gather
+from worker.plugins.notifications.gathering import gather
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 COUNT = 1_000 if WHOLE else 250

@@ -11,8 +11,8 @@ from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
 from api_client.policies.flows import GUARD, RolledBack
 from tests.on_loop import OnLoop
-from worker.flow_guard import FlowGuard
-from worker.notices.gathering import rolled_back_by_itself
+from worker.plugins.analysis.flow_guard import FlowGuard
+from worker.plugins.notifications.gathering import rolled_back_by_itself
 
 BOUNDS = {"v2": {"max_failure_rate": 0.2}, "v3": {"max_failure_rate": 0.2}}
 

@@ -19,7 +19,7 @@ from tests.installation import Installation, environ_of
 from tests.installation import asked as message
 from tests.support import wait_until
 from worker.enforcement.policies import read_policy
-from worker.flow_guard import ended, lowest
+from worker.plugins.analysis.flow_guard import ended, lowest
 
 SCRIPT = '- attempts: [[{say: "Dies ist eine Antwort mit vielen Worten.\\n\\n<!-- STEP: done -->"}]]\n'
 BAD = "rules:\n  - {rule: length, name: short, reactions: [fail], options: {max_words: 3}}\n"

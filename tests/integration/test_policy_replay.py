@@ -21,9 +21,9 @@ from tests.installation import Installation, environ_of, web
 from tests.installation import asked as message
 from tests.support import alive, wait_for, wait_until
 from worker.cli import main
-from worker.cli.figures.judging import ComparisonRun, JudgingEnded, PolicyShare
 from worker.enforcement.policies import Comparison, JudgedTurn, RecordedAttempt, read_policy
 from worker.enforcement.policy import Policy
+from worker.plugins.analysis.comparison_run import ComparisonRun, JudgingEnded, PolicyShare
 
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
@@ -186,7 +186,7 @@ from itertools import count
 from api_client.contract.settings import Settings
 from tests.integration.test_policy_replay import ENDLESS, SHORT
 from tests.integration.test_policy_replay import GIVEN
-from worker.cli.figures.judging import ComparisonRun
+from worker.plugins.analysis.comparison_run import ComparisonRun
 from worker.enforcement.policies import Comparison, JudgedTurn, RecordedAttempt, read_policy
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell may have started all of this with it ignored

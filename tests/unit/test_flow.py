@@ -7,10 +7,10 @@ import pytest
 
 from api_client.contract.question_language import _ENGLISH, _GERMAN, spoken
 from api_client.contract.settings import Settings
-from api_client.figures.versions import FEWEST, compare
 from api_client.policies.flows import RolledBack, active, flow_of
 from tests.lab.bench.rules.splits import called_real, session
 from worker.cli.installation.scenes import SCENES
+from worker.plugins.analysis.versions import FEWEST, compare
 
 SESSIONS = [f"s-{number}" for number in range(4000)]
 

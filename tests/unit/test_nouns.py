@@ -15,8 +15,8 @@ from api_client.web.routes import operators as routes
 from tests.html import Document
 from tests.unit.web.conftest import caller
 from tests.unit.web.fake import FakeTurns, app_with, passed
-from worker.cli import notices
 from worker.cli import nouns as terminal
+from worker.plugins.notifications import notice_commands as notices
 
 
 @dataclass(frozen=True)

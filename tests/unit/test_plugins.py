@@ -8,10 +8,11 @@ import pytest
 
 from api_client.contract.errors import SettingsError
 from api_client.contract.plugins import PACKAGES, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.settings import Settings, load
 from worker import agents as registry
 from worker.agents import build_runner
 from worker.cli import COMMANDS, main, plugin_commands
-from worker.cli.checks.plugins import plugins
+from worker.cli.checks.plugins import plugin_checks, plugins
 
 ROOT = Path(__file__).parents[2]
 
@@ -131,3 +132,27 @@ def test_doctor_lists_the_plugins_and_the_one_that_cannot_be_imported_with_the_r
 def test_doctor_says_which_plugins_of_ours_are_not_installed(nothing_installed: None) -> None:
     (found,) = plugins()
     assert (found.state, found.message[:28]) == ("ok", "not installed: runner acp, c")
+    assert list(plugin_checks(Settings())) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"HELIX_NOTICE_COMMAND": "true"}, "HELIX_NOTICE_COMMAND: the watcher 'notifier' is in the plug-in worker."),
+        ({"HELIX_WEBHOOK_URLS": "https://example.org/h"}, "HELIX_WEBHOOK_URLS: the watcher 'notifier' is in the plug"),
+    ],
+)
+def test_a_setting_that_needs_a_missing_plugin_is_refused(
+    given: dict[str, str], says: str, tmp_path: Path, nothing_installed: None
+) -> None:
+    with pytest.raises(SettingsError) as refused:
+        load({"HELIX_ROOT": str(tmp_path), **given})
+    assert [problem for problem in refused.value.problems if problem.startswith(says)]
+
+
+def test_rejected_answers_are_exported_by_a_plugin(capsys: pytest.CaptureFixture[str], nothing_installed: None) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["export", "--rejected"])
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith("turns: --rejected: the export 'rejected' is in the plug-in worker.plugins.analysis, which")

@@ -58,22 +58,13 @@ COMMANDS = {
     "validate": ("validate:validate", "Judge files with the validators, without any turn."),
     "new-validator": ("validator_scaffold:new_validator", "Write a new rule, with its test and its page."),
     "policy": ("policy:policy", "Rules of answers in a file: check, show, diff, schema."),
-    "replay-policy": (
-        "figures.policy_replay:replay_policy",
-        "Judge recorded answers by another policy, without an agent.",
-    ),
     "flow": ("figures.flow:flow", "Versions of prompts and rules beside each other: show, rollback, resume."),
-    "compare": (
-        "figures.comparing:compare",
-        "Compare the turns of two flow versions, and say which difference is real.",
-    ),
     "config": ("config:config", "Show every setting, its value and where it comes from."),
     "explain": ("explain:explain", "Say what an error's code means, and what to do."),
     "doctor": (
         "checks:doctor",
         "Look for the faults: settings, broker, workers, sessions, disk, the agent's CLI.",
     ),
-    "notices": ("notices:notices", "Calls for help to webhooks and your command: list, dead, resend, test."),
     "gc": ("installation.gc:gc", "Delete what is older than it is to be kept; --dry-run counts."),
     "traces": ("figures.traces:traces", "Send finished turns as OpenTelemetry traces."),
     "worker": ("installation.worker:worker", "Run the workers: one for agents, one for judging."),
@@ -143,8 +134,9 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list of commands, from the tables alone."""
         for title, table in (("Commands", COMMANDS), ("Commands of plug-ins", plugin_commands())):
-            with formatter.section(title):
-                formatter.write_dl([(name, line) for name, (_, line) in table.items()])
+            if table:
+                with formatter.section(title):
+                    formatter.write_dl([(name, line) for name, (_, line) in table.items()])
 
 
 @click.group(cls=LazyGroup, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})

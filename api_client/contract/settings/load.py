@@ -15,6 +15,7 @@ from typing import Any
 
 from api_client.contract.declared import nearest
 from api_client.contract.errors import SettingsError
+from api_client.contract.plugins import WATCHER, why_missing
 from api_client.contract.settings.cluster import Cluster
 from api_client.contract.settings.declaration import declared, name_of, spelled
 from api_client.contract.settings.file import FILE_NAME, SettingsFile, read_file
@@ -129,10 +130,24 @@ def _at_odds(settings: Settings, *, readable: bool) -> list[str]:
             )
     if settings.files and find_spec("obstore") is None:
         problems.append('HELIX_FILES: obstore is not installed; pip install ".[s3]" in the checkout')
+    problems += _missing_plugins(settings)
     problems += _cluster_problems(settings)
     if settings.open_broker != "allowed":
         problems += open_brokers(settings.broker_url, settings.store_url)
     return problems
+
+
+def _missing_plugins(settings: Settings) -> Iterator[str]:
+    """Yield which plug-in a setting needs that is not installed."""
+    bounded = any("max_failure_rate" in block for block in settings.flow_settings.values())
+    needed = {
+        "HELIX_WEBHOOK_URLS": ("notifier", settings.webhook_urls),
+        "HELIX_NOTICE_COMMAND": ("notifier", settings.notice_command),
+        "max_failure_rate": ("flow-guard", bounded),
+    }
+    for setting, (watcher, asked) in needed.items():
+        if asked and (why := why_missing(WATCHER, watcher)):
+            yield f"{setting}: {why}"
 
 
 def _cluster_problems(settings: Settings) -> Iterator[str]:

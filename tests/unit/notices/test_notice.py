@@ -14,8 +14,8 @@ from api_client.contract.notices import KINDS, Entry, Notice, signed
 from api_client.contract.settings import load
 from api_client.contract.worker_reports import WorkerReport
 from tests.hooks import HookReceiver
-from worker.notices.gathering import gone_workers
-from worker.notices.outgoing import NotSent, post, shown, wanted
+from worker.plugins.notifications.gathering import gone_workers
+from worker.plugins.notifications.outgoing import NotSent, post, shown, wanted
 
 SECRET = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQ="
 

@@ -49,9 +49,8 @@ def examine() -> Iterator[Finding]:
     from worker.cli.checks.broker import brokers
     from worker.cli.checks.callers import callers
     from worker.cli.checks.machine import machine
-    from worker.cli.checks.notices import notices
     from worker.cli.checks.object_store import object_store
-    from worker.cli.checks.plugins import plugins
+    from worker.cli.checks.plugins import plugin_checks, plugins
     from worker.cli.checks.workers import workers
 
     try:
@@ -72,7 +71,7 @@ def examine() -> Iterator[Finding]:
         yield Finding("workers", "warning", "not looked at: they need the store", "repair the store first")
     else:
         yield from workers(settings)
-        yield from notices(settings)
+        yield from plugin_checks(settings)
     yield from callers(settings)
     yield from _of_agents(settings)
 

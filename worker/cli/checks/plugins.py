@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterator
 
-from api_client.contract.plugins import COMMAND, GROUPS, PACKAGES, find_plugins, load_plugin
+from api_client.contract.plugins import CHECK, COMMAND, GROUPS, PACKAGES, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.settings import Settings
 from worker.cli import COMMANDS
 from worker.cli.checks.finding import Finding
 
@@ -25,6 +26,17 @@ def plugins() -> Iterator[Finding]:
         if missing := sorted(PACKAGES.get(group, {}).keys() - problems):
             said.append(f"not installed: {noun} {', '.join(missing)}")
     yield Finding("plug-ins", "ok", "; ".join(said) or "none")
+
+
+def plugin_checks(settings: Settings) -> Iterator[Finding]:
+    """Yield what plug-ins find; one that raises is a finding, and the others go on."""
+    for name in sorted(find_plugins(CHECK)):
+        try:
+            yield from load_plugin(CHECK, name)(settings)
+        except UnusablePlugin:
+            continue  # the finding about plug-ins says it
+        except Exception as error:
+            yield Finding(name, "warning", f"the plug-in's check failed: {error!r}", _FIX)
 
 
 def _problem_of(group: str, name: str) -> str:

@@ -18,6 +18,7 @@ import click
 
 import api_client
 from api_client import history
+from api_client.contract.plugins import EXPORT, UnusablePlugin, load_plugin
 from api_client.contract.settings import STATE_DIR, Settings, load
 from api_client.contract.settings.redaction import redacted, redactor
 from api_client.private_file import write_private
@@ -70,9 +71,11 @@ def export(
     if rejected == bool(turn_id):
         raise click.UsageError("name a turn, or give --rejected" if not rejected else "--rejected names no turn")
     if rejected:
-        from worker.cli.turns.dataset import export_dataset
-
-        export_dataset(output, since=since, model=model, redact=redact)
+        try:
+            write = load_plugin(EXPORT, "rejected")
+        except UnusablePlugin as error:
+            raise click.UsageError(f"--rejected: {error}") from None
+        write(output, since=since, model=model, redact=redact)
         return
     text = json.dumps(with_client(lambda client: history.export(client, str(turn_id))), indent=None if as_json else 1)
     if output and output != "-":

@@ -57,7 +57,7 @@ class RunReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Play(RunReader):
-    """One run that is prepared: how it is read, and what is started."""
+    """One run that is prepared: how it is read, and the launch that starts it."""
 
     launch: Launch
 

@@ -38,7 +38,7 @@ def main() -> int:
 
 
 def _limit(kind: int, amount: int) -> None:
-    """Lower one limit; what is lower already stays."""
+    """Lower one limit; a lower one stays."""
     _, hard = resource.getrlimit(kind)
     if hard == resource.RLIM_INFINITY or amount < hard:
         with contextlib.suppress(ValueError, OSError):

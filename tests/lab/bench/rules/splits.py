@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 
 from api_client.contract.turn import Outcome
-from api_client.figures.versions import EndedTurn, compare
+from worker.plugins.analysis.versions import EndedTurn, compare
 
 #: Sessions of both versions together in one split.
 SESSIONS = 240

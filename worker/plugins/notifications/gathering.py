@@ -20,7 +20,7 @@ from api_client.notices import Notices
 from api_client.policies.flows import GUARD, Flows, RolledBack
 from api_client.store import Store
 from api_client.workers.reports import written_reports
-from worker.notices.outgoing import wanted
+from worker.plugins.notifications.outgoing import wanted
 
 log = structlog.get_logger()
 

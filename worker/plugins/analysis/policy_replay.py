@@ -17,7 +17,6 @@ from api_client.contract.turn import Outcome, Turn
 from api_client.policies import apply
 from api_client.policies.replays import PolicyReplay
 from api_client.turns.record.moves import judged, policy_of
-from worker.cli.figures.judging import ComparisonRun, JudgingEnded, PolicyShare
 from worker.cli.figures.stats import percent
 from worker.cli.output import json_option, number_of, one_line, write_json, write_table
 from worker.cli.policy import chosen_by, read_file
@@ -26,6 +25,7 @@ from worker.cli.turns.listing import finished_chats
 from worker.enforcement.examination import refused
 from worker.enforcement.policies import Comparison, JudgedTurn, PolicyFile, RecordedAttempt, Subject
 from worker.external import provide
+from worker.plugins.analysis.comparison_run import ComparisonRun, JudgingEnded, PolicyShare
 from worker.turns.folders import AnswerFiles, delivery_folder, kept
 
 

@@ -1,4 +1,4 @@
-"""``turns notices``: calls for help, what is waiting to be sent, what was given up (docs/webhooks.md)."""
+"""``turns notices``: calls for help: those that wait to be sent, those that were given up (docs/webhooks.md)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from worker.cli import NO
 from worker.cli.nouns import list_of
 from worker.cli.output import json_option, number_of, one_line, write_said
 from worker.cli.store_access import whoami, with_client
-from worker.notices.outgoing import NotSent, deliver, shown, targets
+from worker.plugins.notifications.outgoing import NotSent, deliver, shown, targets
 
 
 @click.group()
@@ -27,7 +27,7 @@ def notices() -> None:
     """
 
 
-notices.add_command(list_of(NOTICES, "list", "List what is waiting to be sent, the next one first."))
+notices.add_command(list_of(NOTICES, "list", "List notices that wait to be sent, the next one first."))
 notices.add_command(list_of(GIVEN_UP, "dead", "List what was given up, the newest first."))
 
 

@@ -35,7 +35,7 @@ class EndedTurn:
     usd: float
 
 
-#: What is compared: name -> the value of one turn. Cancelled turns say nothing of a version.
+#: The figures that are compared: name -> the value of one turn. Cancelled turns say nothing of a version.
 FIGURES: dict[str, Callable[[EndedTurn], float]] = {
     "retry": lambda turn: float(turn.asked_again),
     "fallback": lambda turn: float(turn.outcome is Outcome.PASSED_BY_FALLBACK),

@@ -9,11 +9,11 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.turn import Outcome
-from api_client.figures.versions import FEWEST, FIGURES, Difference, EndedTurn, MeasuredFigure, Versions
-from api_client.figures.versions import compare as compared
 from worker.cli.output import json_option, write_json, write_table
 from worker.cli.store_access import since_option, with_client
 from worker.cli.turns.listing import finished_turns
+from worker.plugins.analysis.versions import FEWEST, FIGURES, Difference, EndedTurn, MeasuredFigure, Versions
+from worker.plugins.analysis.versions import compare as compared
 
 #: How a figure is called for people.
 _CALLED = {

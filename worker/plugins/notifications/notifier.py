@@ -14,8 +14,8 @@ from api_client.notices import Notices
 from api_client.store import Store
 from api_client.store.audit import Audit
 from api_client.store.connection import OneConnection
-from worker.notices.gathering import gather
-from worker.notices.outgoing import NotSent, deliver, shown, targets, wanted
+from worker.plugins.notifications.gathering import gather
+from worker.plugins.notifications.outgoing import NotSent, deliver, shown, targets, wanted
 
 log = structlog.get_logger()
 
@@ -42,7 +42,7 @@ class Notifier:
         await self._outbox.leave()
 
     async def poll(self) -> None:
-        """One round: find what is new, and send all that is due. Raises ``StoreUnavailable``."""
+        """One round: find new notices, and send all that are due. Raises ``StoreUnavailable``."""
         if not await self._outbox.may_send():
             return
         await gather(self._settings, self._store, self._outbox)

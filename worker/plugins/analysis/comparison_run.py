@@ -1,4 +1,4 @@
-"""Judging recorded answers again, in as many processes as there are processors; what is under way is bounded."""
+"""Judging recorded answers again, in as many processes as there are processors; the batches under way are bounded."""
 
 from __future__ import annotations
 

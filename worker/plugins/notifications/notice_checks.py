@@ -12,7 +12,7 @@ from api_client.contract.settings import Settings
 from worker.cli.checks.finding import Finding
 from worker.cli.output import number_of
 from worker.cli.store_access import asked
-from worker.notices.outgoing import NotSent, addresses, targets
+from worker.plugins.notifications.outgoing import NotSent, addresses, targets
 
 
 def notices(settings: Settings) -> Iterator[Finding]:

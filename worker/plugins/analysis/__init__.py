@@ -1,0 +1,30 @@
+"""Analysis of recorded turns: judged by another policy, compared by flow version, exported as a dataset, guarded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from api_client.contract.settings import Settings
+    from api_client.store.connection import OneConnection
+    from worker.plugins.analysis.flow_guard import FlowGuard
+
+COMMANDS = {
+    "compare": (
+        "worker.plugins.analysis.comparing:compare",
+        "Compare the turns of two flow versions, and say which difference is real.",
+    ),
+    "replay-policy": (
+        "worker.plugins.analysis.policy_replay:replay_policy",
+        "Judge recorded answers by another policy, without an agent.",
+    ),
+}
+
+
+def guard_flows(settings: Settings, connection: OneConnection) -> FlowGuard | None:
+    """Return the guard of flow versions, if one of them has a bound."""
+    if not any("max_failure_rate" in block for block in settings.flow_settings.values()):
+        return None
+    from worker.plugins.analysis.flow_guard import FlowGuard
+
+    return FlowGuard(settings, connection)
