@@ -1,8 +1,8 @@
 """The client: what a program in Python asks of an installation. Asynchronous; the web relay and the CLI use it.
 
 Its parts are its interface. What is asked of one turn: ``submitter``, ``reader``, ``canceller``, and ``inbox`` for one
-that waits for a person. What is asked of many: ``lists``, ``sessions``, ``dead_letters``, ``workers``, ``figures``,
-``pauses``, ``spending``, ``flows``, ``notices``, ``audit``.
+that waits for a person. What is asked of many: ``phases``, ``lists``, ``sessions``, ``dead_letters``, ``workers``,
+``figures``, ``pauses``, ``spending``, ``flows``, ``notices``, ``audit``.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from api_client.store.audit import Audit
 from api_client.tracing.unsent import UnsentSpans
 from api_client.turns.canceller import Canceller
 from api_client.turns.inbox import Inbox
+from api_client.turns.phase_client import Phases
 from api_client.turns.reader import TurnReader
 from api_client.turns.sessions import Sessions
 from api_client.turns.submission import replayed
@@ -62,6 +63,7 @@ class TurnsClient:
         self.submitter = Submitter(
             self.store, self._announcer, self.canceller, self.policies, self.flows, self.prompts, self.spending
         )
+        self.phases = Phases(self.store, self.submitter, self.spending)
         self.audit = Audit(self.store)
         self.inbox = Inbox(self.store, self.reader, self._announcer, self.audit)
         self.dead_letters = DeadLetters(self.store, self.reader)

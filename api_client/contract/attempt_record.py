@@ -26,7 +26,7 @@ class AttemptFacts:
         goes_on: this attempt broke off; the next one, or after a passing error itself, goes on from its text.
         ``mended``, changes, remaining: what a fallback made of ``answer``, what it changed, and the issues it left.
         shadow: what rules in shadow found in ``answer``; it decided nothing.
-        verification: of a phase: what gates and verifier found.
+        verification: what gates and a verifier found, where these judge.
         journal: the tools that the agent used and the files it left, where a rule asks for them; else empty.
         deliveries: how often it was started; more than one means that a worker died or froze in it.
         last_delivery: number, over the whole turn, of the delivery whose result this is.

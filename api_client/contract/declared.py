@@ -35,7 +35,7 @@ class Problem:
 
     @property
     def path(self) -> str:
-        """The way to the value as people write it: ``phases[2].id``, counted from 1."""
+        """The way to the value as people write it: ``rules[2].name``, counted from 1."""
         return "".join(f"[{step + 1}]" if isinstance(step, int) else f".{step}" for step in self.where).lstrip(".")
 
     def __str__(self) -> str:

@@ -29,7 +29,7 @@ class DecisionKind(OpenEnum):
 
     #: The last good result counts as it is.
     APPROVE = "approve"
-    #: The given text counts; of a phase, its files as they are now.
+    #: The given text counts; where the result is files, these as they are now.
     EDIT = "edit"
     #: The agent is asked again, with the note.
     RETRY = "retry"
@@ -132,9 +132,11 @@ def check_escalation(escalation: Escalation, models: Mapping[str, str]) -> None:
 
 
 def check_decision(
-    kind: str, note: str, text: str, *, phase: bool, decision_id: str = "", question: bool = False
+    kind: str, note: str, text: str, *, in_text: bool = True, decision_id: str = "", question: bool = False
 ) -> DecisionKind:
-    """The kind of a decision that makes sense; ``question``: a person is asked whether a tool call may run.
+    """The kind of a decision that makes sense.
+
+    ``question``: a person is asked whether a tool call may run. ``in_text``: the result is a text, not files.
 
     Raises ``BadRequest``: names the field.
     """
@@ -152,9 +154,9 @@ def check_decision(
         raise BadRequest("retry needs a note: the agent gets it as its prompt", param="note")
     if kind != DecisionKind.EDIT and text:
         raise BadRequest("only edit takes a text", param="text")
-    if kind == DecisionKind.EDIT and phase and text:
-        raise BadRequest("a phase is edited in its files, not by a text", param="text")
-    if kind == DecisionKind.EDIT and not phase and not text.strip():
+    if kind == DecisionKind.EDIT and not in_text and text:
+        raise BadRequest("such a result is edited in its files, not by a text", param="text")
+    if kind == DecisionKind.EDIT and in_text and not text.strip():
         raise BadRequest("edit needs the text of the answer", param="text")
     if len(text) > MAX_TEXT:
         raise BadRequest(f"the text must have at most {MAX_TEXT} characters", param="text")

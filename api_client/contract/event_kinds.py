@@ -93,7 +93,7 @@ class AttemptCompleted(_Kind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateChecked(_Kind):
-    """A gate of a phase was run; ``skipped`` is why not, or empty."""
+    """A gate was run; ``skipped`` is why not, or empty."""
 
     KIND = "gate.checked"
     attempt: int
@@ -105,7 +105,7 @@ class GateChecked(_Kind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifierStarted(_Kind):
-    """An independent agent judges the phase's output."""
+    """An independent agent judges the output."""
 
     KIND = "verifier.started"
     attempt: int

@@ -1,4 +1,4 @@
-"""The limits of one turn: settings, requests, policies and phases all have them."""
+"""The limits of one turn: settings, requests, policies and other kinds of work all have them."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Which markers of an answer count is decided once, by the worker's Markdown parser: those outside code, quotes and YAML
 headers (``worker.enforcement.documents.document``). The decision travels with the answer as *spans*.
 
-Source: ADR-038 "Step Marker Validator"; ADR-034 phase 3.
+Source: ADR-038 "Step Marker Validator"; ADR-034 Phase 3.
 """
 
 from __future__ import annotations

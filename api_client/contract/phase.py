@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from api_client.contract.declared import Findings, Invalid, Problem, unknown
+from api_client.contract.declared import Findings, Invalid, unknown
 from api_client.contract.phase_checks import PHASE, PhaseError, gate_entries, spelled
 
 #: Runs of a phase when it names no number (ADR-025: three).
@@ -95,18 +95,6 @@ class Phase:
         if found.problems:
             raise PhaseError(found.problems)
         return _read(data)
-
-    @classmethod
-    def stored(cls, data: object) -> Phase:
-        """The phase of a stored turn. It was checked then: what is checked more strictly since does not stop it.
-
-        Raises ``PhaseError``: this version cannot read it, for example because a newer one wrote it.
-        """
-        try:
-            return _read(data)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            problem = f"the stored phase cannot be read by this version ({type(error).__name__})"
-            raise PhaseError([Problem((), problem)]) from error
 
 
 def read_phases(data: object) -> tuple[Phase, ...]:

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from api_client.contract.declared import Findings, Kind, Problem, each, nearest, noun_of, record, whole, yes
-from api_client.contract.errors import HelixError
+from api_client.contract.errors import BadRequest
 from api_client.contract.limits import MAX_ATTEMPTS
 
 MAX_PATHS, MAX_GATES = 200, 20
@@ -29,13 +29,11 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 _TYPE = re.compile(r"[a-z][a-z0-9_-]{0,31}", re.ASCII)
 
 
-class PhaseError(HelixError):
+class PhaseError(BadRequest):
     """Phases that cannot be carried out; ``problems`` has everything that is wrong with them."""
 
-    code = "invalid_phases"
-
     def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("\n".join(map(str, problems)))
+        super().__init__("\n".join(map(str, problems)), param="phases", code="invalid_phases")
         self.problems = tuple(problems)
 
 

@@ -7,8 +7,6 @@ A caller without a key on this machine, such as the command line, has the folder
 An owner with a key has a private place, which no agent of another owner may read:
 
     projects/phases/<session>/<id>/               session: from the owner and the directory
-
-A record of the first version, of any owner, names the first kind of session and is finished there.
 """
 
 from __future__ import annotations
@@ -40,9 +38,9 @@ def phase_session(directory: str, owner: str = LOCAL_OWNER) -> str:
 
 def phases_folder(request: TurnRequest) -> PurePosixPath:
     """The folder that holds a phase turn's phases, one folder for each id; relative to HELIX_ROOT."""
-    if request.session_id == phase_session(request.directory):
-        return PurePosixPath(request.directory) / PHASES
-    return PurePosixPath(PRIVATE) / phase_session(request.directory, request.owner)
+    if request.owner == LOCAL_OWNER:
+        return PurePosixPath(directory_of(request)) / PHASES
+    return PurePosixPath(PRIVATE) / phase_session(directory_of(request), request.owner)
 
 
 def input_file(root: Path, request: TurnRequest, path: str) -> Path:
@@ -50,7 +48,12 @@ def input_file(root: Path, request: TurnRequest, path: str) -> Path:
     first, *rest = PurePosixPath(path).parts
     if first == PHASES:
         return root.joinpath(phases_folder(request), *rest)
-    return root / request.directory / path
+    return root / directory_of(request) / path
+
+
+def directory_of(request: TurnRequest) -> str:
+    """Return the folder of a turn's phases.yaml, relative to HELIX_ROOT."""
+    return str(request.work_data.get("directory", ""))
 
 
 def directory_problem(root: Path, directory: str) -> str:

@@ -21,6 +21,10 @@ WATCHER = "helix_turns.watchers"
 CHECK = "helix_turns.checks"
 #: ``(output, since, model, redact) -> None``: what ``turns export`` writes of many turns.
 EXPORT = "helix_turns.exports"
+#: Kinds of work: classes derived from ``contract.work.WorkKind``.
+WORK_KIND = "helix_turns.work_kinds"
+#: What a worker does for them, by the same names: classes derived from ``worker.turns.work.TurnWork``.
+WORK = "helix_turns.work"
 
 #: Group -> what its entry points are.
 GROUPS: Mapping[str, str] = {
@@ -29,6 +33,8 @@ GROUPS: Mapping[str, str] = {
     WATCHER: "watcher",
     CHECK: "check",
     EXPORT: "export",
+    WORK_KIND: "kind of work",
+    WORK: "work of kind",
 }
 #: What our own plug-ins add to a group, each name with its package: one that is missing can then be named.
 PACKAGES: Mapping[str, Mapping[str, str]] = {

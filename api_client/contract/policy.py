@@ -41,6 +41,10 @@ class Action(StrEnum):
 DEFAULT_ORDER = (Action.RETRY, Action.FALLBACK, Action.FAIL)
 
 
+#: The kind of work that rules judge where they name none.
+CHAT = "chat"
+
+
 class OnError(StrEnum):
     """All that a rule that raises or takes too long does to the answer."""
 
@@ -48,13 +52,6 @@ class OnError(StrEnum):
     FAIL = "fail"
     #: It counts as a warning.
     WARN = "warn"
-
-
-class Kind(StrEnum):
-    """All that a turn is."""
-
-    CHAT = "chat"
-    PHASE = "phase"
 
 
 class Content(StrEnum):
@@ -72,7 +69,7 @@ class Subject:
     model: str = ""
     owner: str = ""
     route: str = ""
-    kind: str = Kind.CHAT
+    kind: str = CHAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +79,16 @@ class AppliesTo:
     models: tuple[str, ...] = field(default=(), metadata={"what": "Models, such as consultant or claude-*."})
     owners: tuple[str, ...] = field(default=(), metadata={"what": "Owners: names of keys."})
     routes: tuple[str, ...] = field(default=(), metadata={"what": "Routes: chat, responses or turns."})
-    kinds: tuple[Kind, ...] = field(default=(), metadata={"what": "Kinds of turns: chat or phase; none named: chat."})
+    kinds: tuple[str, ...] = field(default=(), metadata={"what": "Kinds of work (docs/policy.md); none named: chat."})
     content: tuple[Content, ...] = field(default=(), metadata={"what": "What the answer holds: adr, code or json."})
     languages: tuple[str, ...] = field(default=(), metadata={"what": "Languages of the answer, such as de."})
 
     def judges(self, subject: Subject) -> bool:
         """Return whether the turn is one of these, as far as it can be said before there is an answer.
 
-        Phases have their own gates: a rule judges one only where ``kinds`` names them.
+        Other kinds of work have their own checks: a rule judges one only where ``kinds`` names it.
         """
-        if subject.kind == Kind.PHASE and Kind.PHASE not in self.kinds:
+        if subject.kind != CHAT and subject.kind not in self.kinds:
             return False
         wanted = ((self.models, subject.model), (self.owners, subject.owner))
         if not all(not names or any(fnmatchcase(value, name) for name in names) for names, value in wanted):

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
+
+from api_client.contract.installed_work import installed_kinds
 
 RUN = "turn.run"
 VALIDATE = "turn.validate"
@@ -10,12 +15,10 @@ RETRY = "turn.retry"
 FALLBACK = "turn.fallback"
 FAIL = "turn.fail"
 RESUME = "turn.resume"
-PHASE_RUN = "phase.run"
-PHASE_VERIFY = "phase.verify"
 #: No link of any turn: a worker that carries it out proves that it would claim one (``api_client/workers/fleet.py``).
 PROBE = "worker.probe"
 
-#: Agents run here, and phases are verified (by commands and by agents): long, many at once.
+#: Agents run here, and whatever else takes long (commands and agents that judge): many at once.
 RUN_QUEUE = "helix.run"
 #: Agents of turns that have waited before: retries, and runs that were lost with their worker (``next_queue.py``).
 PREFERRED_QUEUE = "helix.run.preferred"
@@ -24,18 +27,56 @@ OWN_QUEUE = "helix.run.own."
 #: Answers are judged here: short, and never behind a run.
 CHECK_QUEUE = "helix.check"
 
-QUEUES = {
-    RUN: RUN_QUEUE,
-    RETRY: RUN_QUEUE,
-    VALIDATE: CHECK_QUEUE,
-    FALLBACK: CHECK_QUEUE,
-    FAIL: CHECK_QUEUE,
-    RESUME: CHECK_QUEUE,
-    PHASE_RUN: RUN_QUEUE,
-    PHASE_VERIFY: RUN_QUEUE,
+
+@dataclass(frozen=True, slots=True)
+class TaskDeclaration:
+    """A Celery task of a turn.
+
+    Attributes:
+        queue: where its messages wait. purpose: what it does, for operators.
+        state: what its turn does meanwhile, as Flower shows it. follows: what Flower reports of the task before.
+        judged_by: the task that judges what this one's agent did; empty where it runs no agent.
+        begins: turns begin with it.
+    """
+
+    queue: str
+    purpose: str
+    state: str = "running"
+    follows: str = ""
+    judged_by: str = ""
+    begins: bool = False
+
+
+_AGAIN = "Run the agent again, with feedback on the attempt before."
+_VALIDATE = "Judge the answer with the active validators and decide the next link."
+_FALLBACK = "Repair the best answer without the agent, and judge it again."
+_RESUME = "Carry out what was decided: publish what was accepted, ask again, or end."
+#: The kernel's own tasks.
+TASKS = {
+    RUN: TaskDeclaration(RUN_QUEUE, "Run the agent for the user's message.", judged_by=VALIDATE, begins=True),
+    RETRY: TaskDeclaration(RUN_QUEUE, _AGAIN, follows="asked again", judged_by=VALIDATE),
+    VALIDATE: TaskDeclaration(CHECK_QUEUE, _VALIDATE, "validating"),
+    FALLBACK: TaskDeclaration(CHECK_QUEUE, _FALLBACK, "repairing", "to be repaired"),
+    FAIL: TaskDeclaration(CHECK_QUEUE, "End the turn honestly: no acceptable answer.", "ending", "given up"),
+    RESUME: TaskDeclaration(CHECK_QUEUE, _RESUME, "resuming"),
 }
-#: What judges the result of a link that runs the agent.
-JUDGED_BY = {RUN: VALIDATE, RETRY: VALIDATE, PHASE_RUN: PHASE_VERIFY}
+
+
+@cache
+def all_tasks() -> Mapping[str, TaskDeclaration]:
+    """Return the tasks of turns by name: the kernel's, and those of the installed kinds of work."""
+    added = {name: task for kind in installed_kinds().values() for name, task in kind.tasks.items()}
+    return added | TASKS
+
+
+def find_queue(task: str) -> str:
+    """Return the queue of a task. Raises ``KeyError``: no kind of work that is installed has it."""
+    return all_tasks()[task].queue
+
+
+def runs_agent(task: str) -> bool:
+    """Return whether a task runs the agent, so that another one judges its result."""
+    return bool(all_tasks()[task].judged_by)
 
 
 class Link(NamedTuple):
@@ -51,13 +92,16 @@ class Link(NamedTuple):
     def parse(cls, text: str) -> Link:
         """Read ``turn.run/1``. Raises ``ValueError``: the text names no known task."""
         task, _, attempt = text.partition("/")
-        if task not in QUEUES or not attempt.isdecimal():
+        if task not in all_tasks() or not attempt.isdecimal():
             raise ValueError(f"not a link of a turn's chain: {text[:80]!r}")
         return cls(task, int(attempt))
 
+    @property
+    def begins(self) -> bool:
+        """True for a link that turns begin with."""
+        return self.attempt == 1 and all_tasks()[self.task].begins
 
-#: The links that a turn begins with.
-FIRST_LINKS = frozenset({Link(RUN, 1), Link(PHASE_RUN, 1)})
+
 #: Every queue that workers consume, besides each its own.
 ALL_QUEUES = (RUN_QUEUE, PREFERRED_QUEUE, CHECK_QUEUE)
 
@@ -72,7 +116,7 @@ def queue_of(link: Link, *, preferred: bool = False, keeper: str = "") -> str:
 
     ``preferred``: its turn has waited before; a retry always has. ``keeper``: the worker process that is to run it.
     """
-    queue = QUEUES[link.task]
+    queue = find_queue(link.task)
     if keeper and queue == RUN_QUEUE:
         return own_queue(keeper)
     return PREFERRED_QUEUE if queue == RUN_QUEUE and (preferred or link.attempt > 1) else queue
@@ -86,7 +130,7 @@ def chain_of(
     Each item is the keyword arguments of one immutable signature. Arguments are ids only, never prompts: operators read
     them in Flower.
     """
-    tasks = [link.task, *filter(None, [JUDGED_BY.get(link.task)])]
+    tasks = [link.task, *filter(None, [all_tasks()[link.task].judged_by])]
     return [
         {
             "name": task,

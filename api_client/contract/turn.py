@@ -25,7 +25,7 @@ DEFAULT_VALIDATORS = BUILT_IN
 
 #: Fields of a request that the first version did not have.
 _LATER = frozenset(
-    {"images", "policy", "escalation", "phase", "directory", "after", "traceparent", "operator", "applied", "key"}
+    {"images", "policy", "escalation", "work", "work_data", "traceparent", "operator", "applied", "key"}
     | {"flow", "template", "priority", "weight", "at_once"}
 )
 
@@ -119,10 +119,9 @@ class TurnRequest:
         token_budget, cost_budget_usd: what all attempts together may use, tokens in and out, US dollars; 0: no limit.
         metadata: the caller's own notes, strings to strings; shown, never interpreted.
         policy: validator to what is tried for its errors, in order; those not named are retried, repaired, failed.
-        escalation: what happens at the end of all attempts, where a policy or a phase asks for it.
-        phase: for a phase turn, the phase as phases.yaml writes it.
-        directory: the folder of that file, below HELIX_ROOT.
-        after: turn that must have passed before this one may run; else this one ends without a run.
+        escalation: what happens at the end of all attempts, where a policy or the kind of work asks for it.
+        work: its kind of work (``contract/work.py``); empty: a message of a chat.
+        work_data: what that kind needs to know; only that kind reads it. Texts in it are shown with the turn.
         traceparent: the caller's span, as the header of this name tells it; no part of what is asked.
         key: the owner, by name, of the API key that it came with; empty on the command line.
         operator: an operator submitted it: its gates may run programs also where no box can be made.
@@ -148,9 +147,8 @@ class TurnRequest:
     metadata: dict[str, str] = field(default_factory=dict)
     policy: dict[str, tuple[str, ...]] = field(default_factory=dict)
     escalation: Escalation | None = None
-    phase: dict[str, Any] | None = None
-    directory: str = ""
-    after: str = ""
+    work: str = ""
+    work_data: dict[str, Any] = field(default_factory=dict)
     traceparent: str = ""
     operator: bool = False
     applied: AppliedPolicy | None = None
@@ -382,10 +380,9 @@ class Turn(Progress):
         data["prompt_template"] = self.request.template
         data["shadow"] = list(self.request.applied.shadow) if self.request.applied else []
         data["max_attempts"] = self.max_attempts
-        data["phase"] = (self.request.phase or {}).get("id", "")
-        data["directory"] = self.request.directory
+        data["work"] = self.request.work or "chat"
         data["success"] = self.success
-        return data
+        return {name: text for name, text in self.request.work_data.items() if isinstance(text, str)} | data
 
 
 def new_turn_id() -> str:

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from api_client.contract.errors import BadRequest, SettingsError
 from api_client.contract.offered import not_offered
-from api_client.contract.policy import DEFAULT_ORDER, AppliedPolicy, Kind, OnError, PolicyFile, Subject
+from api_client.contract.policy import DEFAULT_ORDER, AppliedPolicy, OnError, PolicyFile, Subject
 from api_client.contract.settings import Settings
 from api_client.contract.turn import DEFAULT_VALIDATORS, TurnRequest
+from api_client.contract.work import find_work
 from api_client.store.module_log import ModuleLog
 
 log = ModuleLog(__name__)
@@ -89,7 +90,7 @@ class Policies:
     ) -> TurnRequest:
         """A request with what the policy gives it; without a policy, the request as it is.
 
-        A phase gets the rules for phases, which judge after its gates. ``owner``: as the API key names it. ``route``:
+        Work of another kind than chat gets the rules that name it. ``owner``: as the API key names it. ``route``:
         chat, responses or turns. ``named``: the fields that the request names itself: those win.
 
         Raises ``BadRequest``: it names a rule that may not be asked for. ``SettingsError``: as ``of``.
@@ -169,12 +170,12 @@ class CallersPolicy:
 
 def apply(request: TurnRequest, file: PolicyFile, *, owner: str, route: str, named: Collection[str]) -> TurnRequest:
     """A request with what this policy gives it. Arguments as ``Policies.apply``; raises ``BadRequest`` as it does."""
-    kind = Kind.CHAT if request.phase is None else Kind.PHASE
-    rules = file.judging(Subject(model=request.model, owner=owner, route=route, kind=kind))
+    kind = find_work(request)
+    rules = file.judging(Subject(model=request.model, owner=owner, route=route, kind=kind.name))
     given = tuple(each.name for each in rules if not each.shadow)
     orders = {each.name: tuple(map(str, each.order)) for each in file.rules if each.order != DEFAULT_ORDER}
     lenient = [each.name for each in file.rules if each.on_error is OnError.WARN]
-    if kind is Kind.PHASE:  # without rules it has no policy; its gates say how often it is run, and what follows
+    if not kind.answers_in_text:  # without rules it has no policy; the request says how often it is run
         applied = AppliedPolicy(hash=file.hash, lenient=tuple(_of(lenient, given)), filled=("validators", "policy"))
         policy = {name: orders[name] for name in _of(orders, given)}
         return replace(request, validators=given, policy=policy, applied=applied) if given else request

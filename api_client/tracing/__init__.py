@@ -13,6 +13,7 @@ from api_client.contract import events as kinds
 from api_client.contract.events import Event
 from api_client.contract.issue import ValidationIssue, error_codes
 from api_client.contract.turn import Outcome, Turn
+from api_client.contract.work import find_work
 
 #: Version 00 is this and no more; a later version may have more behind it.
 _HEADER = re.compile(r"([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-[\x21-\x7e]{0,200})?")
@@ -234,7 +235,7 @@ class _Walk:
 
     def _judged(self, attempt: _Attempt, at: float, issues: Sequence[ValidationIssue]) -> None:
         """The validators looked at the answer one after the other: the log knows the time of all of them together."""
-        if self._turn.request.phase is not None:
+        if not find_work(self._turn.request).answers_in_text:
             return
         for name in self._turn.request.validators:
             codes = error_codes(issue for issue in issues if issue.validator == name)
@@ -246,7 +247,7 @@ class _Walk:
 
     def _whole(self) -> Span:
         turn = self._turn
-        kind = "phase" if turn.request.phase is not None else "turn"
+        kind = turn.request.work or "turn"
         outcome = turn.outcome or Outcome.ERROR
         attributes: dict[str, Value] = {
             "gen_ai.operation.name": "invoke_workflow",

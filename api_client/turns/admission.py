@@ -10,13 +10,13 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation, check_escalation
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS
 from api_client.contract.offered import BUILT_IN, askable, installed_validators, not_offered
-from api_client.contract.phase import Phase
 from api_client.contract.policy import Action
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnRequest
+from api_client.contract.work import find_work
 
 #: Fields of a request in which a caller's own texts can be, and what no text of them may have in it.
-_FIELDS = ("messages", "session_id", "owner", "locale", "metadata", "key", "directory", "phase", "after", "traceparent")
+_FIELDS = ("messages", "session_id", "owner", "locale", "metadata", "key", "work_data", "traceparent")
 _HALF = re.compile("[\ud800-\udfff]")
 _LONGEST_ID = 255
 
@@ -43,7 +43,7 @@ def completed(request: TurnRequest, settings: Settings) -> TurnRequest:
 def check(request: TurnRequest, settings: Settings) -> None:
     """Refuse what can never work, before anything is written.
 
-    Raises ``BadRequest``: names the field. ``PhaseError``: names everything that is wrong with the phase.
+    Raises ``BadRequest``: names the field. What the kind of work raises for its own data.
     """
     if request.model not in settings.models:
         known = ", ".join(settings.models)
@@ -65,8 +65,7 @@ def check(request: TurnRequest, settings: Settings) -> None:
         _check_validators(request.validators, settings)
     if request.policy:
         _check_policy(request)
-    if request.phase is not None:
-        Phase.from_dict(request.phase)
+    find_work(request).check(request)
     if request.escalation is not None:
         check_escalation(request.escalation, settings.models)
     if not request.session_id or len(request.session_id) > _LONGEST_ID:

@@ -12,6 +12,7 @@ from api_client.contract.escalation import check_decision
 from api_client.contract.tasks import Link
 from api_client.contract.tool_calls import Answerer
 from api_client.contract.turn import Turn, TurnState
+from api_client.contract.work import find_work
 from api_client.store import Store
 from api_client.store.audit import HOLDER, Audit
 from api_client.store.commands import Word
@@ -66,8 +67,8 @@ class Inbox:
         """
         turn = await self._reader.get(turn_id, owner=owner)
         asked = turn.asked if turn.state is TurnState.PARKED else None
-        phase = turn.request.phase is not None
-        check_decision(kind, note, text, phase=phase, decision_id=decision_id, question=asked is not None)
+        in_text = find_work(turn.request).answers_in_text
+        check_decision(kind, note, text, in_text=in_text, decision_id=decision_id, question=asked is not None)
         # The same id with another decision is not a repeat: it is refused like any second decision.
         once = f"{decision_id or secrets.token_hex(8)}={kind}"
         session_id = turn.request.session_id

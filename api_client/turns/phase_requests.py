@@ -11,6 +11,7 @@ from api_client.contract.owners import LOCAL_OWNER
 from api_client.contract.phase import Phase
 from api_client.contract.phase_checks import folder_problem
 from api_client.contract.phase_place import phase_session
+from api_client.contract.phase_work import PHASE, work_data
 from api_client.contract.question_language import spoken
 from api_client.contract.settings import Settings
 from api_client.contract.turn import SlotShare, TurnRequest
@@ -70,8 +71,8 @@ def requests_of(
                 token_budget=settings.token_budget,
                 cost_budget_usd=settings.cost_budget_usd,
                 escalation=escalation or escalation_of(settings),
-                phase=phase.to_dict(),
-                directory=folder,
+                work=PHASE,
+                work_data=work_data(phase, folder),
                 traceparent=traceparent,
                 operator=operator,
                 key=key,

@@ -6,9 +6,9 @@ from typing import Any
 
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.issue import issues_data
-from api_client.contract.phase_place import phases_folder
 from api_client.contract.session_paths import delivery_name
 from api_client.contract.turn import Turn
+from api_client.contract.work import find_work
 
 
 def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
@@ -23,7 +23,7 @@ def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
     issues = issues_data(best.remaining or best.issues)
     text = best.mended or best.answer or best.text
     files = ""
-    if turn.request.phase is not None:
+    if folder := find_work(turn.request).locate_folder(turn.request):
         delivery = delivery_name(turn.turn_id, best.number, best.last_delivery)
-        files = str(phases_folder(turn.request) / turn.request.phase["id"] / "attempts" / delivery / "output")
+        files = str(folder / "attempts" / delivery / "output")
     return {"proposal": {"attempt": best.number, "text": text, "issues": issues, "files": files}}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from api_client.contract.keys import keys_of
@@ -55,15 +54,6 @@ class Sessions:
         key = self._store.keys.keeper(session_id)
         found: bytes | None = await self._store.ask(self._store.redis.getdel(key))
         return (found or b"").decode()
-
-    async def phase_folders(self) -> list[str]:
-        """Return the folders whose phases were run, relative to HELIX_ROOT."""
-        key = self._store.keys.phase_folders
-        return [raw.decode() for raw in await self._store.ask(self._store.redis.smembers(key))]
-
-    async def forget_phase_folders(self, folders: Sequence[str]) -> None:
-        """Take folders that are gone off that list."""
-        await self._store.ask(self._store.redis.srem(self._store.keys.phase_folders, *folders))
 
     def _list_of(self, turn_id: str, session_id: str) -> str:
         return keys_of(self._store.namespace, turn_id).session(session_id)

@@ -14,6 +14,7 @@ from api_client.contract.question_language import spoken
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Priority, TurnRequest
+from api_client.contract.work import find_work
 from api_client.store.commands import Word
 from api_client.turns.admission import escalation_of
 
@@ -51,7 +52,7 @@ def arguments(
         "policy_hash": policy_hash(request, settings),
         "flow": request.flow,
         "first_link": str(link),
-        "from_claim": int(request.phase is not None),
+        "from_claim": int(find_work(request).waits_long),
         "max_attempts": request.max_attempts,
         "key": label(request.key) if request.key else "",
         "message": pushed.message if pushed else "",
@@ -65,7 +66,7 @@ def arguments(
 
 def policy_hash(request: TurnRequest, settings: Settings) -> str:
     """The hash of the policy that judges: the file's, or of what the settings say instead of one."""
-    if request.applied or request.phase:
+    if request.applied or not find_work(request).answers_in_text:
         return request.applied.hash if request.applied else ""
     own = settings.of_model(request.model)
     return plain_policy(own.validators, own.policy_orders, own.max_attempts).hash
@@ -114,8 +115,7 @@ def replayed(
 
     ``model``: whom to ask instead, ``prompt``: the message instead of the last one; empty for the same.
     """
-    # Whether it may run was asked for once; the person who replays it wants it to run, and did not ask then.
-    request = replace(request, after="", traceparent="")
+    request = replace(find_work(request).repeat(request), traceparent="")
     if prompt:
         request = replace(request, messages=(*request.messages[:-1], {**request.messages[-1], "content": prompt}))
     if not model or model == request.model:

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from api_client.broker import Stamp, announcement
 from api_client.broker.announcer import Announcer
 from api_client.budgets.spending import BudgetLedger
-from api_client.contract.errors import HelixError, IdempotencyConflict, IntakePaused, SessionBusy
+from api_client.contract.errors import IdempotencyConflict, IntakePaused, SessionBusy
 from api_client.contract.failpoints import reach
 from api_client.contract.keys import keys_of
-from api_client.contract.phase import Phase
 from api_client.contract.policy import AppliedPolicy
-from api_client.contract.tasks import PHASE_RUN, RUN, Link
+from api_client.contract.tasks import Link
 from api_client.contract.turn import DoubleText, TurnRequest, new_turn_id
+from api_client.contract.work import find_work
 from api_client.policies import Policies
 from api_client.policies.flows import Flows
 from api_client.policies.kept import keep
@@ -26,7 +24,6 @@ from api_client.store import Store
 from api_client.store.module_log import ModuleLog
 from api_client.turns.admission import check, completed
 from api_client.turns.canceller import Canceller
-from api_client.turns.phase_requests import requests_of
 from api_client.turns.submission import arguments
 from api_client.turns.turn_line import TurnLine
 
@@ -83,7 +80,7 @@ class Submitter:
         turn_id = turn_id or self.new_id()
         keys = keys_of(self._settings.namespace, turn_id)
         interrupted = await self._waiting(turn_id, request) if request.double_text is DoubleText.INTERRUPT else []
-        link = Link(RUN if request.phase is None else PHASE_RUN, 1)
+        link = Link(find_work(request).first, 1)
         pushed = announcement(self._settings, link, turn_id, request.session_id, Stamp())
         reserved = await self._spending.reserve({turn_id: request}, {turn_id: idempotency_key})
         at_once = pushed if self._store.has_queues else None
@@ -116,36 +113,6 @@ class Submitter:
         reach("turn.announced")
         return turn_id
 
-    async def submit_phases(
-        self, phases: Sequence[Phase], *, directory: str, idempotency_key: str = "", **more: Any
-    ) -> list[str]:
-        """Store a turn for each phase, to be run in this order; returns their ids. A failed one stops those after it.
-
-        ``directory`` is the folder of their phases.yaml, relative to HELIX_ROOT. With an ``idempotency_key`` a repeat
-        finds the turns that are stored already, and stores those that a lost connection left out. ``more``: see
-        ``phases.requests_of``. A budget has room for all of them, or none is stored. Raises as ``submit``; the error's
-        ``turn_ids`` are those that were stored before it.
-        """
-        requests = requests_of(phases, self._settings, directory=directory, **more)
-        for request in requests:
-            check(request, self._settings)
-        if requests:  # before the first turn: `turns gc` is to find what its agents write
-            known = self._store.keys.phase_folders
-            await self._store.ask(self._store.redis.sadd(known, requests[0].directory))
-        new = {self.new_id(): request for request in requests}
-        keys = {each: f"{idempotency_key} {at}" if idempotency_key else "" for at, each in enumerate(new, 1)}
-        await self._spending.reserve(new, keys)
-        turn_ids: list[str] = []
-        try:
-            for own_id, request in new.items():
-                request = replace(request, after=turn_ids[-1] if turn_ids else "")
-                turn_ids.append(await self.submit(request, turn_id=own_id, idempotency_key=keys[own_id]))
-        except HelixError as error:
-            shown = IdempotencyConflict(idempotency_key) if isinstance(error, IdempotencyConflict) else error
-            shown.turn_ids = tuple(turn_ids)
-            raise shown from error
-        return turn_ids
-
     async def _ready(self, request: TurnRequest, *, replay: bool) -> TurnRequest:
         """The request as it is stored; its policy and its template are in the store."""
         if replay and request.flow and request.flow not in await self._flows.active():
@@ -170,8 +137,8 @@ class Submitter:
         return await self._with_kept_policy(anew, anew.applied) if anew.applied else anew
 
     async def _with_flow(self, request: TurnRequest) -> TurnRequest:
-        """The request with its flow version, and with its session template, now in the store. Phases have none."""
-        if request.phase is not None or request.template:
+        """The request with its flow version, and with the session template if it needs one, now in the store."""
+        if request.template or not find_work(request).in_session:
             return await self._flows.given(request)
         flow = request.flow or await self._flows.of(request)
         prompt = self._prompts.of(request.model, flow, request.locale)

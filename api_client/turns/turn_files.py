@@ -17,10 +17,10 @@ from typing import Any
 
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import HelixError
-from api_client.contract.phase_place import phases_folder
 from api_client.contract.session_paths import delivery_name, repaired_name, session_directory
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, Turn
+from api_client.contract.work import find_work
 from api_client.snapshots import Snapshot
 from api_client.snapshots.objects import Objects, SnapshotReader, contents
 
@@ -146,7 +146,7 @@ class SnapshotFiles:
 
 async def kept_files(snapshots: SnapshotReader, turn: Turn) -> SnapshotFiles | None:
     """The object store's files of a turn's session; None where they lie on a disk. Raises as ``SnapshotReader.of``."""
-    found = await snapshots.of(turn.request.session_id) if turn.request.phase is None else None
+    found = await snapshots.of(turn.request.session_id) if find_work(turn.request).in_session else None
     return SnapshotFiles(found, snapshots.objects) if found else None
 
 
@@ -192,9 +192,9 @@ def _places(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -
         return
     by_code_or_person = turn.outcome in {Outcome.PASSED_BY_FALLBACK, Outcome.PASSED_BY_HUMAN}
     accepted = (turn.best if by_code_or_person else 0) or turn.attempt
-    phase = turn.request.phase
-    if phase is not None:
-        base, above = settings.root, (*phases_folder(turn.request).parts, str(phase["id"]))
+    own = find_work(turn.request).locate_folder(turn.request)
+    if own is not None:
+        base, above = settings.root, own.parts
     else:
         folder = session_directory(settings.sessions_dir, turn.request.session_id)
         base, above = folder.parent, (folder.name,)
@@ -204,8 +204,8 @@ def _places(settings: Settings, turn: Turn, attempts: Sequence[AttemptRecord]) -
         delivery = delivery_name(turn.turn_id, record.number, record.last_delivery)
         if record.number == accepted:
             yield _Place(base, (*above, "attempts", repaired_name(delivery)))
-        elif phase is not None:
-            return  # each run of a phase writes all of it
+        elif own is not None:
+            return  # each run writes all of it
         yield _Place(base, (*above, "attempts", delivery, "output"), beside=record.number < accepted)
 
 

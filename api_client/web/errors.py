@@ -11,7 +11,6 @@ from typing import Any
 
 from api_client.contract import errors
 from api_client.contract.error_codes import sentence
-from api_client.contract.phase_checks import PhaseError
 from api_client.pauses.pause import clock_time
 from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.turns.turn_files import FileMissing
@@ -109,7 +108,9 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
     match error:
         case errors.BadRequest():
             status = 403 if error.code in {"operators_only", "link_invalid"} else 400
-            return ApiError(status, shown_text(str(error), 400), param=error.param, code=error.code or "invalid_value")
+            return ApiError(
+                status, shown_text(str(error), 2_000), param=error.param, code=error.code or "invalid_value"
+            )
         case errors.TurnNotFound():
             return ApiError(404, "no such turn", param="turn_id", code="turn_not_found")
         case FileMissing() | FilesLost():
@@ -117,8 +118,6 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
         case errors.IdempotencyConflict():
             message = "this Idempotency-Key was used before with another request"
             return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)
-        case PhaseError():
-            return bad_request(shown_text(str(error), 2_000), param="phases", code="invalid_phases")
         case errors.NotFinished() | errors.NotParked():
             return ApiError(409, shown_text(str(error), 400), code=error.code, headers=NO_RETRY)
         case errors.BudgetExceeded():

@@ -17,7 +17,7 @@ from typing import Any
 from api_client.budgets.budget import Spent
 from api_client.contract.counters import label
 from api_client.contract.store_refusals import StoreRefusal
-from api_client.contract.tasks import QUEUES, RUN_QUEUE
+from api_client.contract.tasks import RUN_QUEUE, all_tasks, find_queue
 from api_client.contract.turn import TurnState
 from api_client.contract.word_tables import table_beside
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
@@ -302,12 +302,16 @@ def why(row: Row, head: str, facts: Facts) -> Wait | None:
         taken = sum(place.startswith(f"{row.owner}|") for place in facts.at_work)
         if taken >= row.most:
             return Wait(reason=Reason.OWNER, at=at, subject=str(row.most))
-    queue = QUEUES.get(row.task, RUN_QUEUE)
+    queue = _queue_of(row)
     found = facts.taken(queue, row.runs, row.lacks)
     if isinstance(found, Wait):
         return found
     waits_in_vain = at - _waits_since(row, facts) > STUCK_SECONDS and at - found > STILL_SECONDS
     return Wait(reason=Reason.STUCK if waits_in_vain else Reason.NEXT, at=at)
+
+
+def _queue_of(row: Row) -> str:
+    return find_queue(row.task) if row.task in all_tasks() else RUN_QUEUE
 
 
 def _paused(row: Row, facts: Facts) -> Wait | None:
@@ -380,7 +384,7 @@ def waiting(rows: Sequence[Row], facts: Facts) -> list[WaitingGroup]:
             since = row.parked_at / 1000 or min(_waits_since(row, facts), facts.at)
             if wait.reason not in FOR_A_WORKER | {Reason.UNFIT, Reason.PERSON}:
                 since = row.created_at / 1000
-            queue = QUEUES.get(row.task, RUN_QUEUE)
+            queue = _queue_of(row)
             found.append(WaitingGroup(wait=wait, turn_id=row.turn_id, queue=queue, since=since))
     return sorted(found, key=lambda each: each.since)
 

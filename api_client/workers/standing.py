@@ -15,7 +15,7 @@ from api_client.contract.errors import BadRequest, StoreUnavailable
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings
 from api_client.contract.store_refusals import StoreRefusal
-from api_client.contract.tasks import QUEUES, RUN_QUEUE
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.turn import Priority, Turn, TurnState
 from api_client.contract.worker_order import WorkerOrder
 from api_client.contract.worker_reports import HEARD_SECONDS, WorkerReport
@@ -99,7 +99,7 @@ class InstallationState:
     @property
     def waiting_by_queue(self) -> dict[str, int]:
         """Return how many turns a worker could take now, by queue."""
-        return {**dict.fromkeys(sorted(set(QUEUES.values())), 0), **Counter(each.queue for each in self.waiting)}
+        return {**dict.fromkeys((CHECK_QUEUE, RUN_QUEUE), 0), **Counter(each.queue for each in self.waiting)}
 
     @property
     def waits_by_reason(self) -> Counter[str]:
@@ -126,7 +126,7 @@ class InstallationState:
         able = [each for each in self.heard if not each.stalled]
         return {
             queue: sum(each.free_of(queue) for each in able if queue in each.queues)
-            for queue in sorted(set(QUEUES.values()))
+            for queue in (CHECK_QUEUE, RUN_QUEUE)
         }
 
 

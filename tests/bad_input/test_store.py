@@ -12,7 +12,7 @@ import redis
 from api_client.client import TurnsClient
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import QUEUES, RUN
+from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE
 from api_client.contract.turn import Outcome, Turn, TurnRequest
 from tests.installation import WorkerProcess, asked
 from tests.support import playing, wait_until
@@ -118,7 +118,7 @@ def message(task: str = RUN, *, content_type: str = "application/json", body: st
             "properties": {
                 "correlation_id": "x-1",
                 "delivery_mode": 2,
-                "delivery_info": {"exchange": "", "routing_key": QUEUES[RUN]},
+                "delivery_info": {"exchange": "", "routing_key": RUN_QUEUE},
                 "priority": 0,
                 "body_encoding": "base64",
                 "delivery_tag": "x-1",
@@ -152,7 +152,7 @@ async def test_63_messages_of_others_are_refused_and_the_worker_goes_on(
 ) -> None:
     worker = worker_process(settings=replace(used, stalled_seconds=30.0))
     pids = worker.children()
-    queues = {f"{used.namespace}:celery:{queue}" for queue in QUEUES.values()}
+    queues = {f"{used.namespace}:celery:{queue}" for queue in (RUN_QUEUE, CHECK_QUEUE)}
     for number, (name, raw) in enumerate(MESSAGES.items()):
         for queue in queues:
             store.lpush(queue, raw)

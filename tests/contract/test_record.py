@@ -14,7 +14,7 @@ from api_client.contract.events import body_of, data_of
 from api_client.contract.issue import Severity, ValidationIssue, error_codes, read_issues
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import FieldChanges, changes_of, decode_attempts, decode_turn
-from api_client.contract.tasks import QUEUES, Link, chain_of
+from api_client.contract.tasks import Link, all_tasks, chain_of
 from api_client.contract.turn import (
     DoubleText,
     Outcome,
@@ -85,7 +85,7 @@ def test_exactly_four_outcomes_are_successes() -> None:
     assert successes == {"passed", "passed_after_retry", "passed_by_fallback", "passed_by_human"}
 
 
-@pytest.mark.parametrize("task", list(QUEUES))
+@pytest.mark.parametrize("task", list(all_tasks()))
 def test_a_link_is_read_back_and_its_messages_carry_ids_only(task: str) -> None:
     link = Link(task, 2)
     assert Link.parse(str(link)) == link

@@ -8,18 +8,8 @@ from typing import Any
 from api_client.contract.event_kinds import AttemptRejected
 from api_client.contract.events import Body, body_of
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.tasks import (
-    FAIL,
-    FALLBACK,
-    JUDGED_BY,
-    PHASE_RUN,
-    PHASE_VERIFY,
-    RESUME,
-    RETRY,
-    RUN,
-    VALIDATE,
-    Link,
-)
+from api_client.contract.phase_work import PHASE_RUN, PHASE_VERIFY
+from api_client.contract.tasks import FAIL, FALLBACK, RESUME, RETRY, RUN, VALIDATE, Link, all_tasks, runs_agent
 from api_client.contract.turn import DEFAULT_VALIDATORS, Outcome, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.store.commands import Word, load_script
@@ -29,7 +19,7 @@ from tests.fault import scripts
 from worker.turns.transitions.judged_run import JudgedRun
 
 #: Links that run an agent.
-RUNS = frozenset(JUDGED_BY)
+RUNS = frozenset(filter(runs_agent, all_tasks()))
 
 
 _COMMIT = load_script(scripts.FILES["commit"], scripts.SETTINGS).arguments
@@ -146,7 +136,7 @@ def _parked(link: Link, seconds: float) -> Move:
 
 #: What a worker may decide, by name: (link, retries so far, delay) -> move.
 _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
-    "complete": lambda link, _r, _d: _ran(link, Link(JUDGED_BY[link.task], link.attempt), "complete"),
+    "complete": lambda link, _r, _d: _ran(link, Link(all_tasks()[link.task].judged_by, link.attempt), "complete"),
     "incomplete": lambda link, _r, _d: _ran(link, _again(link), "incomplete"),
     "transient": lambda link, _r, delay: _ran(link, link, "transient", delay_ms=delay),
     "unable": lambda link, _r, _d: _ran(link, Link(FAIL, link.attempt), "error"),

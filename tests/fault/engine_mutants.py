@@ -451,8 +451,8 @@ MUTANTS = [
     EngineMutant(
         "a process that ends starts agents",
         _TURNS + "service.py",
-        "            if self.parts.ends() and QUEUES",
-        "            if False and QUEUES",
+        "            if self.parts.ends() and find_queue",
+        "            if False and find_queue",
         _ENGINE,
         "test_a_process_that_ends_claims_nothing_and_gives_back_at_once_what_has_not_started",
     ),

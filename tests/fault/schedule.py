@@ -16,7 +16,8 @@ import hiredis
 from api_client.contract.event_kinds import AttemptOutput
 from api_client.contract.events import Body, body_of
 from api_client.contract.keys import keys_of
-from api_client.contract.tasks import PHASE_RUN, RUN, VALIDATE, Link
+from api_client.contract.phase_work import PHASE_RUN
+from api_client.contract.tasks import RUN, VALIDATE, Link
 from api_client.contract.turn import TurnRequest
 from api_client.store.commands import turn_keys
 from api_client.turns.record.moves import flat

@@ -124,7 +124,7 @@ async def test_parked_phases_hold_no_slot_so_a_worker_with_one_goes_on(
     parked = []
     for name in ("work", "other"):
         (installed.settings.root / name).mkdir(exist_ok=True)
-        parked += await client.submitter.submit_phases([phase], directory=name)
+        parked += await client.phases.submit([phase], directory=name)
     await wait_until(lambda: _all_parked(client, parked))
     asked = TurnRequest(model="scripted", messages=({"role": "user", "content": "Hallo"},), session_id="s")
     chat = await client.reader.result(

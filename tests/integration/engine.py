@@ -14,7 +14,7 @@ from api_client.contract.completion import Completion, ErrorKind, Verdict
 from api_client.contract.events import Event
 from api_client.contract.keys import Keys
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, JUDGED_BY, QUEUES, RUN, RUN_QUEUE, Link
+from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, VALIDATE, Link, find_queue
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Turn, TurnRequest, TurnState
 from api_client.store import Store
@@ -41,7 +41,7 @@ ADR = (
     "---\nadr_id: '1'\ntitle: Cache\nstatus: Proposed\n---\n\n# ADR-1\n\n## Kontext\n\nText.\n\n<!-- STEP: generate -->"
 )
 
-FIRST, JUDGE = Link(RUN, 1), Link(JUDGED_BY[RUN], 1)
+FIRST, JUDGE = Link(RUN, 1), Link(VALIDATE, 1)
 
 Play = Callable[[Order, Emit, Stop], RunResult]
 
@@ -160,7 +160,7 @@ class Bench:
             self.carry_out_one(*self.announced.pop(0))
 
     def carry_out_one(self, link: Link, turn_id: str, session_id: str = "s") -> None:
-        seat = self.slots.enter(QUEUES[link.task])
+        seat = self.slots.enter(find_queue(link.task))
         try:
             self.loop.result_of(self.service.carry_out(link, turn_id, session_id, seat=seat))
         finally:

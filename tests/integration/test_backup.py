@@ -91,12 +91,12 @@ async def test_a_restored_installation_has_turns_keys_sessions_and_phases_and_go
     async with TurnsClient(before) as client:
         answered = await client.submitter.submit(asked("hello", "a"))
         await client.reader.result(answered, timeout=60)
-        [built] = await client.submitter.submit_phases([Phase.from_dict(PHASE)], directory="work")
+        [built] = await client.phases.submit([Phase.from_dict(PHASE)], directory="work")
         assert (await client.reader.result(built, timeout=60)).outcome == "passed"
         end_all([worker])
         waiting = await client.submitter.submit(asked("hello", "b"))
         reading = Phase.from_dict({**PHASE, "id": "next", "input_files": ["notes.md"]})
-        [queued] = await client.submitter.submit_phases([reading], directory="work")
+        [queued] = await client.phases.submit([reading], directory="work")
         events = await client.reader.events(answered)
     archive = tmp_path / "backup"
     done = run(before, "backup", str(archive), "--json")

@@ -153,7 +153,7 @@ async def test_phases_that_were_stored_before_the_store_failed_are_named(
 
         monkeypatch.setattr(client.submitter, "submit", until_the_third)
         with pytest.raises(StoreUnavailable) as failed:
-            await client.submitter.submit_phases(phases, directory="work")
+            await client.phases.submit(phases, directory="work")
     assert failed.value.turn_ids == tuple(stored)
     assert len(stored) == 2
 

@@ -14,7 +14,7 @@ from celery import Celery, chain
 from api_client.broker import Announcement, Stamp, announcement, celery_settings
 from api_client.client import TurnsClient
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, QUEUES, RUN, RUN_QUEUE, Link, chain_of, queue_of
+from api_client.contract.tasks import CHECK_QUEUE, RUN, RUN_QUEUE, Link, all_tasks, chain_of, queue_of
 from api_client.contract.turn import TurnRequest
 from tests.support import wait_for
 
@@ -61,7 +61,7 @@ def stamp_of(message: str, event: str) -> Stamp:
 
 
 @pytest.mark.parametrize("attempt", [1, 2])
-@pytest.mark.parametrize("task", QUEUES)
+@pytest.mark.parametrize("task", all_tasks())
 def test_every_link_s_message_and_event_are_celery_s_own_byte_for_byte(
     settings: Settings, task: str, attempt: int
 ) -> None:

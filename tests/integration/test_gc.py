@@ -129,7 +129,7 @@ def test_old_attempts_of_phases_go_alone(settings: Settings, gc: Callable[..., d
     assert not left.exists()
     assert {path.name for path in (busy / "attempts").iterdir()} == set(deliveries), "its phase has not ended"
     with redis.Redis.from_url(settings.redis_url) as store:
-        assert store.smembers(Keys(settings.namespace).phase_folders) == {b"done", b"linked", b"busy"}
+        assert store.smembers(f"{Keys(settings.namespace).prefix}phase_folders") == {b"done", b"linked", b"busy"}
 
 
 def test_old_attempts_in_the_private_places_of_owners_go_too(settings: Settings, gc: Callable[..., dict]) -> None:  # type: ignore[type-arg]
@@ -159,7 +159,7 @@ async def session_of(settings: Settings, turn_id: str) -> str:
 async def submit_phase(settings: Settings, directory: str, owner: str = "local") -> str:
     async with TurnsClient(settings) as client:
         phase = Phase.from_dict({"id": "one", "description": "Tu es."})
-        [turn_id] = await client.submitter.submit_phases([phase], directory=directory, owner=owner)
+        [turn_id] = await client.phases.submit([phase], directory=directory, owner=owner)
         return turn_id
 
 

@@ -233,7 +233,7 @@ async def _parked(installation: Installation, *_: object) -> Trouble:
     (installation.settings.root / "work").mkdir()
     installation.worker()
     phase = Phase(id="build", description="Build add.py.", output_files=("add.py",), max_attempts=1)
-    [turn_id] = await installation.client.submitter.submit_phases([phase], directory="work")
+    [turn_id] = await installation.client.phases.submit([phase], directory="work")
     await installation.until(turn_id, "parked")
     return Trouble(row="A phase waits for a person")
 

@@ -2,8 +2,7 @@
 
 import json
 import shutil
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ from api_client.contract.escalation import Escalation
 from api_client.contract.phase import Phase
 from api_client.contract.phase_checks import PhaseError
 from api_client.contract.phase_place import input_problems, phase_session
+from api_client.contract.phase_work import PHASE_RUN, PHASE_VERIFY
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import PHASE_RUN, PHASE_VERIFY, RESUME, Link
+from api_client.contract.tasks import RESUME, Link
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.turns.phase_requests import requests_of
 from api_client.turns.record.claim import Claim, LeaseLost
@@ -60,7 +60,7 @@ class PhaseBench(Bench):
         self.runner.plays += plays
         phase = Phase.from_dict({**BUILD, **more})
         none = Escalation(human=False)
-        [turn_id] = await self.client.submitter.submit_phases(
+        [turn_id] = await self.client.phases.submit(
             [phase],
             directory=str(self.project.relative_to(self.settings.root)),
             escalation=escalation or none,
@@ -207,7 +207,7 @@ async def test_a_failed_phase_stops_those_after_it_and_a_passed_one_does_not(ben
     bench.runner.plays = [writes(GOOD_CODE), *[writes(BAD_CODE)] * 3]
     bench.project.mkdir(exist_ok=True)
     phases = [Phase.from_dict({**BUILD, "id": name}) for name in ("one", "two", "three")]
-    ids = await bench.client.submitter.submit_phases(phases, directory="work", escalation=Escalation(human=False))
+    ids = await bench.client.phases.submit(phases, directory="work", escalation=Escalation(human=False))
     for turn_id in ids:
         await bench.carried_out(turn_id, Link(PHASE_RUN, 1))
     turns = [await bench.client.reader.get(turn_id) for turn_id in ids]
@@ -218,7 +218,7 @@ async def test_a_failed_phase_stops_those_after_it_and_a_passed_one_does_not(ben
 
 async def test_a_lost_verification_is_made_again_and_counts_once(bench: PhaseBench) -> None:
     bench.runner.plays = [writes(GOOD_CODE)]
-    [turn_id] = await bench.client.submitter.submit_phases([Phase.from_dict(BUILD)], directory=bench.project.name)
+    [turn_id] = await bench.client.phases.submit([Phase.from_dict(BUILD)], directory=bench.project.name)
     session = phase_session("work")
     bench.loop.result_of(bench.service.carry_out(Link(PHASE_RUN, 1), turn_id, session))
     bench.announced.clear()
@@ -239,9 +239,9 @@ async def test_phases_elsewhere_or_wrong_ones_are_refused_before_anything_is_sto
     phase = Phase.from_dict(BUILD)
     for directory in ("../x", "/etc", "", "projects/sessions/s", "projects", ".helix", "work/.x", "n" * 256, "a\0b"):
         with pytest.raises(BadRequest, match="directory"):
-            await bench.client.submitter.submit_phases([phase], directory=directory)
+            await bench.client.phases.submit([phase], directory=directory)
     with pytest.raises(PhaseError):
-        await bench.client.submitter.submit_phases([replace(phase, id="../x")], directory="work")
+        await bench.client.phases.submit([replace(phase, id="../x")], directory="work")
 
 
 @pytest.mark.parametrize("path", [".helix/keys.json", "sub/.helix/x", ".helix"])
@@ -255,7 +255,7 @@ def test_what_belongs_to_an_installation_is_no_input_of_a_phase(bench: PhaseBenc
 
 async def test_a_phase_whose_folder_no_worker_has_waits_for_one_that_has_it(bench: PhaseBench) -> None:
     """It ended as an error of the set-up, though another worker may have the folder."""
-    [turn_id] = await bench.client.submitter.submit_phases([Phase.from_dict(BUILD)], directory="gone")
+    [turn_id] = await bench.client.phases.submit([Phase.from_dict(BUILD)], directory="gone")
     bench.carry_out(turn_id, Link(PHASE_RUN, 1), phase_session("gone"))
     turn = await bench.client.reader.get(turn_id)
     assert (turn.outcome, turn.strikes, turn.delivery) == (None, 0, 0)
@@ -285,7 +285,7 @@ async def test_phases_of_an_owner_lie_in_a_place_of_its_own(bench: PhaseBench) -
     (bench.settings.root / "work").mkdir()
     phase, sessions = Phase.from_dict({**BUILD, "max_attempts": 1}), []
     for owner in ("alice", "bob"):
-        [turn_id] = await bench.client.submitter.submit_phases(
+        [turn_id] = await bench.client.phases.submit(
             [phase], directory="work", owner=owner, escalation=Escalation(human=False)
         )
         sessions.append((await bench.client.reader.get(turn_id)).request.session_id)
@@ -295,28 +295,6 @@ async def test_phases_of_an_owner_lie_in_a_place_of_its_own(bench: PhaseBench) -
     assert (hers / "add.py").read_text() == GOOD_CODE
     assert not list(his.glob("*"))
     assert bench.runner.orders[0].workdir == hers.parent
-
-
-async def test_a_phase_of_the_first_version_is_finished_where_it_was_begun(bench: PhaseBench) -> None:
-    """Its session is the directory's alone whoever owns it, and it may name what a newer version refuses."""
-    bench.runner.plays = [writes(GOOD_CODE)]
-    (bench.settings.root / "work").mkdir()
-    stored = {**Phase.from_dict(BUILD).to_dict(), "input_files": ["./request.md", "request.md"]}
-    (bench.project / "request.md").write_text("x")
-    request = requests_of([Phase.from_dict(BUILD)], bench.settings, directory="work", owner="a-key")[0]
-    with monkeypatched_checks():
-        turn_id = await bench.client.submitter.submit(replace(request, session_id=phase_session("work"), phase=stored))
-    turn = await bench.carried_out(turn_id, Link(PHASE_RUN, 1))
-    assert turn.outcome is Outcome.PASSED, turn.error
-    assert (bench.output / "add.py").read_text() == GOOD_CODE
-
-
-@contextmanager
-def monkeypatched_checks() -> Iterator[None]:
-    """Submits as the first version did: without the checks that came later."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("api_client.turns.submitter.check", lambda request, settings: None)
-        yield
 
 
 async def test_a_missing_input_file_ends_the_phase_with_its_name(bench: PhaseBench) -> None:

@@ -121,7 +121,7 @@ async def test_phases_are_stored_in_order_and_wrong_ones_are_told_with_their_pla
     assert answer.status_code == 202
     first, second = answer.json()["data"]
     shown = (await http.get(second["url"])).json()
-    assert (await bench.client.reader.get(second["turn_id"])).request.after == first["turn_id"]
+    assert (await bench.client.reader.get(second["turn_id"])).request.work_data["after"] == first["turn_id"]
     assert (shown["phase"], shown["directory"]) == ("two", "work")
     bad = await http.post("/v1/phases", json={"directory": "work", "phases": [{"id": "x", "describtion": "?"}]})
     assert (bad.status_code, bad.json()["error"]["code"]) == (400, "invalid_phases")
@@ -175,7 +175,7 @@ async def test_phases_sent_again_under_their_key_are_the_same_turns_and_what_was
     refused = await http.post("/v1/phases", json=other, headers=key)
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "idempotency_key_reused")
     with pytest.raises(IdempotencyConflict, match="'k'"):
-        await bench.client.submitter.submit_phases(
+        await bench.client.phases.submit(
             [Phase.from_dict(other["phases"][0])], directory="work", owner=LOCAL_OWNER, idempotency_key="k"
         )
 

@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from api_client.contract.settings import Settings
 from api_client.contract.turn import Outcome, TurnState
 from tests.integration.engine import FIRST, GOOD, JUDGE, NO_MARKER, Bench, says
 from worker.files.session_fence import HELD, Place
 from worker.files.workspace import check_session_done
 from worker.turns import publisher
-from worker.turns.parts import EngineParts
+from worker.turns.work import TurnWork
 
 BETTER = "Besser.\n\n<!-- STEP: done -->"
 
@@ -59,15 +60,15 @@ async def test_an_answer_whose_place_a_late_worker_took_is_published_all_the_sam
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.runner.needs_folder = True
-    put, places = publisher._put, []
+    put, places = TurnWork.publish, []
 
-    def overtaken(parts: EngineParts, holder: Place, *rest: object) -> None:
+    def overtaken(work: TurnWork, settings: Settings, holder: Place, *rest: object) -> None:
         if not places:
             places.extend((session(bench) / HELD).iterdir())
             places[0].rmdir()
-        put(parts, holder, *rest)  # type: ignore[arg-type]
+        put(work, settings, holder, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(publisher, "_put", overtaken)
+    monkeypatch.setattr(TurnWork, "publish", overtaken)
     turn = await bench.outcome(says(GOOD))
     assert turn.outcome is Outcome.PASSED
     assert len(places) == 1, "the place of the run was kept for the answer"

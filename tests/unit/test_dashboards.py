@@ -11,7 +11,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from api_client.contract.counters import BOUNDS_MS, COUNTERS
-from api_client.contract.tasks import QUEUES
+from api_client.contract.tasks import CHECK_QUEUE, RUN_QUEUE
 from api_client.contract.tool_calls import ToolRule
 from api_client.contract.turn import Outcome, TurnState
 from api_client.pauses.pause import BREAKER, LIMIT, WHATS
@@ -43,7 +43,7 @@ VALUES = {
 
 
 VITALS = Vitals(
-    queues=dict.fromkeys(QUEUES.values(), 0),
+    queues=dict.fromkeys((RUN_QUEUE, CHECK_QUEUE), 0),
     pauses={"breaker": 0},
     budgets={"owner:*": 0.5},
     store_bytes=1,

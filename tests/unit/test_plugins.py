@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from api_client.contract.errors import SettingsError
-from api_client.contract.plugins import PACKAGES, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.plugins import GROUPS, PACKAGES, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.settings import Settings, load
 from worker import agents as registry
 from worker.agents import build_runner
@@ -29,7 +29,8 @@ def nothing_installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_every_plugin_of_ours_has_its_entry_point_and_can_be_named_where_it_is_missing() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
-    declared = {group: dict(entries) for group, entries in groups.items() if group.startswith("helix_turns.")}
+    assert {group for group in groups if group.startswith("helix_turns.")} <= GROUPS.keys()
+    declared = {group: dict(groups[group]) for group in PACKAGES}
     assert {group: set(entries) for group, entries in declared.items()} == {
         group: set(names) for group, names in PACKAGES.items()
     }

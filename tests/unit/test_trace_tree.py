@@ -107,8 +107,8 @@ def test_an_attempt_is_one_span_whatever_happened_to_it_and_every_run_of_it_coun
 
 def test_no_text_that_somebody_wrote_gets_into_a_trace() -> None:
     assert {event.kind for event in EVERYTHING} >= set(KINDS) - {"attempt.accepted"}
-    for phase in (None, {"id": "p1", "goal": TEXT}):
-        spans = spans_of(turn_of(Outcome.FAILED, phase=phase), EVERYTHING, {})
+    for work in ("", "phase"):
+        spans = spans_of(turn_of(Outcome.FAILED, work=work, work_data={"goal": TEXT}), EVERYTHING, {})
         assert TEXT not in repr(spans)
     assert [span.name for span in spans if span.name.startswith("evaluate")] == [
         "evaluate command",

@@ -13,7 +13,7 @@ from worker.enforcement.validators.codes import CODES as ANSWER_CODES
 from worker.verification.gates.gate_codes import CODES as OUTPUT_CODES
 
 _LOCALES = ("de", "en")
-#: What can be wrong with an answer, and with the output of a phase.
+#: What can be wrong with an answer, and with an output that gates judge.
 CODES = {**ANSWER_CODES, **RULE_CODES, **OUTPUT_CODES}
 
 
@@ -66,7 +66,7 @@ def error_reference() -> str:
         "What each code of an error means, and what to do. The code is in brackets behind a message of `turns`, and as",
         "`error.code` in an answer of the API and in a turn. `turns explain CODE` prints it, `--locale de` in German.",
         "What can be wrong with an *answer* has codes in capitals: [enforcement.md](enforcement.md);",
-        "with the output of a phase: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
+        "with output that gates judge: [WORKFLOW-SYSTEM.md](WORKFLOW-SYSTEM.md).",
         "Made by `turns explain --markdown` from `api_client/contract/error_codes.toml`; do not edit.",
         "",
     ]

@@ -191,7 +191,7 @@ _versions = Recent[Path, Version](most=256)
 def _turn_facts(turn: Turn) -> dict[str, Any]:
     facts = {"turn_id": turn.turn_id, "message_count": len(turn.request.messages), "flow": turn.flow}
     # A first message that its user has changed is withdrawn: no later one is answered with it in sight.
-    first = extract_state_from_messages(turn.request.messages)["original_request"] if not turn.request.phase else ""
+    first = extract_state_from_messages(turn.request.messages)["original_request"]
     mays = {"prompt_template": turn.request.template, "original_request": first}
     return facts | {name: value for name, value in mays.items() if value}
 

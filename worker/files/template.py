@@ -1,4 +1,4 @@
-"""CLAUDE.md of a consultant session from its template (ADR-034, phase 2)."""
+"""CLAUDE.md of a consultant session from its template (ADR-034, Phase 2)."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def delivery_directory(holder: FencedPlace, turn_id: str, attempt: int, delivery
     """Make the folder of one delivery in the holder's session, with its ``output/``, and return it.
 
     That the folder can be made once is what keeps a delivery from being started twice. The session's ``.done`` of an
-    earlier answer goes (ADR-036, phase 4).
+    earlier answer goes (ADR-036, Phase 4).
 
     Raises:
         DeliveryTaken: the folder exists. ValueError: the turn id is not a plain name.
@@ -210,7 +210,7 @@ def _published_whole(holder: Place, files: Mapping[str, bytes], durable: bool) -
 
 
 def check_session_done(session: Path, attempt_id: str = "") -> bool:
-    """True when the session's last message has its accepted answer: ``output/.done`` is there (ADR-036, phase 3).
+    """True when the session's last message has its accepted answer: ``output/.done`` is there (ADR-036, Phase 3).
 
     The worker writes ``.done`` after the verdict and takes it away when an attempt starts, so it is there exactly while
     ``output/`` holds an accepted answer and no attempt runs. With an ``attempt_id`` only this delivery's answer counts.

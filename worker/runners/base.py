@@ -70,7 +70,7 @@ class Order:
         deadline: when the run must be over, by ``time.monotonic()``.
         idle_seconds: longest silence of the agent.  kill_grace_seconds: time between SIGTERM and SIGKILL.
         read_only: the agent may read in ``directory``, and nothing else: no tool of its writes, runs or fetches.
-        inputs: files outside the project that it may read: what earlier phases of its owner wrote.
+        inputs: files outside the project that it may read: what earlier work of its owner left.
         witness: file in which the scripted agent records what it executed, or empty.
         owner: whose session it is; the agent's process may then be kept for its next message. Empty: it never is.
         tools: what may become of its tool calls; None: its own permissions decide.

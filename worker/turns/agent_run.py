@@ -17,10 +17,10 @@ from api_client.contract.completion import ErrorKind
 from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.events import Body
 from api_client.contract.failpoints import FailpointError, arrive, reach
-from api_client.contract.phase_checks import PhaseError
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import MAX_QUESTIONS
 from api_client.contract.tool_replies import tool_answered, tool_denied, tool_later, tool_refused
+from api_client.contract.work import find_work
 from worker.enforcement.feedback import go_on_feedback
 from worker.enforcement.going_on import known
 from worker.files.template import text_of
@@ -43,11 +43,12 @@ from worker.runners.base import (
 from worker.runners.guard.marks import sweep_before
 from worker.runners.guard.processes import shared
 from worker.runners.permits import PermitKeeper
-from worker.turns import folders, phase_folders
+from worker.turns import folders
 from worker.turns.continuation import Addition, Continuation
 from worker.turns.event_writer import EventWriter
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
+from worker.turns.work import find_work_of
 
 log = structlog.get_logger()
 
@@ -56,7 +57,7 @@ class AgentRun:
     """One delivery of one attempt.
 
     Attributes:
-        prompt: what the agent is asked: the user's message, the feedback on the attempt before, or the phase.
+        prompt: what the agent is asked: the user's message, the feedback on the attempt before, or its work's own.
         unsent: the last events of the run: to be logged with what follows from it.
         permit: the run's nonce, once it used up a person's yes; empty while it did not.
 
@@ -95,7 +96,7 @@ class AgentRun:
             runner, order = await self._parts.threads.files(self._ready, True) if self._blocks() else self._ready(False)
             await self._lease.confirm(self._parts.ledger)
             order = self._with_keeper(order)
-        except (SettingsError, PhaseError) as error:
+        except SettingsError as error:
             log.error("attempt.not_started", error=str(error)[:200])
             return config_error(str(error))
         except (DeliveryTaken, OSError) as error:
@@ -204,7 +205,7 @@ class AgentRun:
     def _blocks(self) -> bool:
         """True if making ready has to wait: for files, for the rest of an earlier delivery, or for the store."""
         turn, lease = self._turn, self._lease
-        if turn.request.phase is not None or lease.lapsed or (turn.delivery > 1 and not lease.went_on):
+        if not find_work(turn.request).in_session or lease.lapsed or (turn.delivery > 1 and not lease.went_on):
             return True
         if folders.works_in_files(self._parts.settings, turn, self._parts.runners):
             return True
@@ -236,11 +237,9 @@ class AgentRun:
             and folders.may_be_recorded(self._parts.settings, self._turn, self._parts.runners)
         ):
             folders.forget_runs(self._parts.settings, self._turn, range(attempt - 1, attempt))
-        if self._turn.request.phase is not None:
-            fence = phase_folders.fence_of(self._parts.settings, self._turn)
-            if refused := fence.refusal(phase_folders.phase_of(self._turn)):  # before its agent is paid for
-                raise SettingsError([refused])
-            self.prompt = phase_folders.asked(self._turn, self._parts.settings.root, self._history)
+        self.prompt = (
+            find_work_of(self._turn).write_prompt(self._parts.settings, self._turn, self._history) or self.prompt
+        )
         prepared = self._prepared(may_block)
         reach("folder.made")
         return prepared
@@ -252,7 +251,7 @@ class AgentRun:
     def _begin(self, settings: Settings, runner: AnyRunner) -> None:
         """Make the folder ready. Raises as ``_prepared``."""
         turn = self._turn
-        needed = turn.request.phase is not None or needs_folder(runner)
+        needed = not find_work(turn.request).in_session or needs_folder(runner)
         folders.begin(
             settings,
             turn,
@@ -302,9 +301,9 @@ class AgentRun:
             deadline=self._lease.deadline,
             idle_seconds=settings.idle_seconds,
             kill_grace_seconds=settings.kill_grace_seconds,
-            inputs=() if turn.request.phase is None else phase_folders.own_inputs(turn, settings.root),
+            inputs=find_work_of(turn).list_inputs(settings, turn),
             witness=settings.witness,
-            owner="" if turn.request.phase is not None or self._parts.host.sick else turn.request.owner,
+            owner="" if not find_work(turn.request).in_session or self._parts.host.sick else turn.request.owner,
             recorded=may_block and folders.is_recorded(runner),
             tools=self._tools(name),
         )
@@ -324,7 +323,7 @@ class AgentRun:
         return ToolOrders(
             rules=tuple(rule.to_dict() for rule in rules),
             root=self._parts.settings.root,
-            asks=turn.request.phase is None and not most,
+            asks=find_work(turn.request).in_session and not most,
             answered=answered,
             denied=tool_denied(locale),
             unasked=tool_refused(locale, "limit") if most else tool_denied(locale),

@@ -19,7 +19,7 @@ from kombu.exceptions import OperationalError
 from api_client.broker import celery_settings
 from api_client.budgets.spending import BudgetLedger
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import CHECK_QUEUE, PROBE, QUEUES, RUN_QUEUE, Link, chain_of, own_queue
+from api_client.contract.tasks import CHECK_QUEUE, PROBE, RUN_QUEUE, Link, chain_of, find_queue, own_queue
 from api_client.contract.turn import Turn
 from api_client.contract.worker_order import WorkerOrder
 from api_client.store.connection import OneConnection
@@ -159,7 +159,7 @@ class Engine:
         link = Link.parse(f"{task.name}/{task.kwargs['attempt']}")
         turn_id, session_id = str(task.kwargs["turn_id"]), str(task.kwargs["session_id"])
         self._taken, self._took_at = self._taken + 1, time.time()
-        seat = self.slots.enter(QUEUES[link.task])
+        seat = self.slots.enter(find_queue(link.task))
         self.loop.begin(lambda: self._carry_out(TaskStory(self._events, task), seat, link, turn_id, session_id))
 
     async def _carry_out(self, report: TaskStory, seat: Seat, link: Link, turn_id: str, session_id: str) -> None:

@@ -19,46 +19,14 @@ from api_client.contract.event_kinds import (
 from api_client.contract.events import Body
 from api_client.contract.hand_overs import handed_over
 from api_client.contract.issue import error_codes
-from api_client.contract.tasks import (
-    FAIL,
-    FALLBACK,
-    JUDGED_BY,
-    PHASE_RUN,
-    PHASE_VERIFY,
-    RESUME,
-    RETRY,
-    RUN,
-    VALIDATE,
-    Link,
-)
+from api_client.contract.tasks import Link, all_tasks, runs_agent
 from api_client.contract.turn import Turn
 from api_client.turns.record.moves import Move
-
-#: What a task is doing once it holds its turn: shown as its state (the type of the task event, in capitals).
-STATES = {
-    RUN: "running",
-    RETRY: "running",
-    VALIDATE: "validating",
-    FALLBACK: "repairing",
-    FAIL: "ending",
-    RESUME: "resuming",
-    PHASE_RUN: "running",
-    PHASE_VERIFY: "verifying",
-}
-#: What follows a rejected answer.
-_FOLLOWS = {
-    RETRY: "asked again",
-    PHASE_RUN: "asked again",
-    PHASE_VERIFY: "verified again",
-    FALLBACK: "to be repaired",
-    FAIL: "given up",
-}
 
 
 def beginning(turn: Turn, link: Link, history: Sequence[AttemptRecord]) -> str:
     """Which attempt this is, and why there is another; such as ``attempt 2/3: MISSING_STEP_MARKER``."""
-    asked_again = link.task in (RETRY, PHASE_RUN)
-    before = [record for record in history if record.number == link.attempt - 1] if asked_again else []
+    before = [record for record in history if record.number == link.attempt - 1] if runs_agent(link.task) else []
     if not before:
         return _attempt(turn, link)
     why = ", ".join(error_codes(before[0].issues)) or str(before[0].completion.get("verdict", ""))
@@ -70,9 +38,9 @@ def ending(turn: Turn, link: Link, move: Move, outcome: str) -> str:
     said = [*filter(None, map(_said, move.events))]
     if outcome:
         said.append(f"turn {outcome}")
-    elif move.next and link.task not in JUDGED_BY:
-        said.append(_FOLLOWS.get(move.next.task, ""))
-    elif move.next and move.next.task in JUDGED_BY:
+    elif move.next and not runs_agent(link.task):
+        said.append(all_tasks()[move.next.task].follows)
+    elif move.next and runs_agent(move.next.task):
         said.append("runs again")
     return f"{_attempt(turn, link)}: {'; '.join(filter(None, said)) or 'done'}"
 

@@ -1,4 +1,4 @@
-"""The place of a turn's files: in the folder of its session, or in the folder of its phase."""
+"""The place of a turn's files: in the folder of its session, or where its kind of work keeps them."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ import structlog
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.session_paths import delivery_name, session_directory
+from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import JUDGED_BY
+from api_client.contract.tasks import runs_agent
 from api_client.contract.turn import Turn
+from api_client.contract.work import find_work
 from api_client.turns.record.claim import Claim
 from api_client.turns.record.moves import judged, policy_of
 from worker.enforcement.attempt import best, latest_set
 from worker.enforcement.kept_files import kept_files
 from worker.enforcement.policy import weighed
-from worker.files import recording, session
+from worker.files import recording
 from worker.files.recent import Recent
 from worker.files.safe_io import opened
 from worker.files.session_fence import fenced_writes, place
 from worker.files.workspace import RESPONSE, WrittenFiles, delivery_directory, has_answer, take_answer_back, written
 from worker.runners.base import AnyRunner, BuildRunner, needs_folder
-from worker.turns import phase_folders
-from worker.turns.phase_folders import phase_directory
+from worker.turns.work import SessionSetUp, find_work_of
 
 log = structlog.get_logger()
 
@@ -44,11 +44,9 @@ def folder_of(settings: Settings, turn: Turn) -> Path:
     """The folder the turn works in; several turns of a session, one after the other, share it.
 
     Raises:
-        SettingsError: the turn is of a phase, and this worker has no such project.
+        SettingsError: this worker does not have the folder that the kind of work needs.
     """
-    if turn.request.phase is not None:
-        return phase_directory(settings.root, turn)
-    return session_directory(settings.sessions_dir, turn.request.session_id)
+    return find_work_of(turn).locate_folder(settings, turn)
 
 
 def works_in_files(settings: Settings, turn: Turn, runners: BuildRunner) -> bool:
@@ -71,7 +69,7 @@ def is_recorded(runner: AnyRunner) -> bool:
 def _runner(settings: Settings, turn: Turn, runners: BuildRunner) -> AnyRunner | None:
     """The runner of the turn's agents; None where only another worker knows, or where there may be several."""
     model = settings.models.get(turn.request.model)
-    if model is None or turn.request.phase is not None or turn.stage:
+    if model is None or not find_work(turn.request).in_session or turn.stage:
         return None
     try:
         return runners(model)[0]
@@ -94,7 +92,7 @@ def begin(
     """Make ready what a delivery's agent works in; returns the delivery's own folder.
 
     Without ``needed`` the folder is not made, and nobody looks for it: the turn's token alone says who may run it. Only
-    the mark that the session's last message is answered goes, as before each attempt (ADR-036, phase 4).
+    the mark that the session's last message is answered goes, as before each attempt (ADR-036, Phase 4).
 
     Args:
         settings: where sessions and projects lie.
@@ -120,10 +118,7 @@ def begin(
         confirm()
         holder.take()
         directory = delivery_directory(holder, turn.turn_id, attempt, turn.delivery)
-        if turn.request.phase is None:
-            session.prepare(holder, turn, settings.root, template, tools=tools)
-        else:
-            phase_folders.begin(holder, directory, turn, history)
+        find_work_of(turn).prepare(holder, directory, turn, history, SessionSetUp(settings.root, template, tools))
     return directory
 
 
@@ -184,7 +179,7 @@ def unforgotten(settings: Settings, claim: Claim, runners: BuildRunner, *, went_
     That is the link's own, and those before it where another holder may have died before it removed their recordings.
     ``went_on``: this holder carried out the link before too.
     """
-    attempt, runs = claim.link.attempt, claim.link.task in JUDGED_BY
+    attempt, runs = claim.link.attempt, runs_agent(claim.link.task)
     if (went_on and not runs) or not may_be_recorded(settings, claim.turn, runners):
         return range(0)
     return range(attempt if went_on else 1, attempt + 1)

@@ -9,34 +9,27 @@ import structlog
 
 from api_client.contract import tasks
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.errors import BudgetExceeded, SettingsError
-from api_client.contract.events import Body
-from api_client.contract.failpoints import reach
-from api_client.contract.issue import ValidationIssue
-from api_client.contract.phase_checks import PhaseError
+from api_client.contract.errors import BudgetExceeded
 from api_client.contract.settings.redaction import secrets_of
-from api_client.contract.turn import PendingFailure, Turn, TurnState
+from api_client.contract.turn import PendingFailure
+from api_client.contract.work import find_work
 from api_client.turns.record.claim import Claim
 from api_client.turns.record.moves import Move
 from worker.enforcement.claims.journal import journal_of
 from worker.enforcement.examination import refused
-from worker.enforcement.policy import demote
-from worker.enforcement.validators.services import JudgingCost
-from worker.files.workspace import written_files
-from worker.turns import folders, phase_folders, run_journal
+from worker.turns import folders, run_journal
 from worker.turns.agent_run import AgentRun
 from worker.turns.judges import CannotJudge
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
-from worker.turns.phase_verification import Verification
 from worker.turns.publisher import accept_with_files
 from worker.turns.transitions.after_decision import after_decision
 from worker.turns.transitions.after_judging import after_fallback, after_giving_up, cannot_judge
-from worker.turns.transitions.after_run import after_run
-from worker.turns.transitions.after_verification import after_verification, not_affordable, not_reached
+from worker.turns.transitions.after_run import after_run, not_affordable
 from worker.turns.transitions.backoff import Delays
-from worker.turns.transitions.usage import Usage, with_judging
+from worker.turns.transitions.usage import with_judging
 from worker.turns.validation import case_of, validate
+from worker.turns.work import find_work_of
 
 log = structlog.get_logger()
 
@@ -45,19 +38,19 @@ async def work(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) 
     """Carry out the claimed link; ``attempts`` are the turn's so far.
 
     Raises:
-        Fenced: another worker has the turn. SettingsError, PhaseError: the set-up is wrong.
+        Fenced: another worker has the turn. SettingsError: the set-up is wrong.
     """
     turn, task, threads = lease.claim.turn, lease.claim.link.task, parts.threads
-    if task in {tasks.VALIDATE, tasks.FALLBACK, tasks.PHASE_VERIFY, *tasks.JUDGED_BY}:
+    if task not in tasks.TASKS and not tasks.runs_agent(task):
+        return await find_work_of(turn).carry_out(parts, lease, attempts)
+    if task in {tasks.VALIDATE, tasks.FALLBACK} or tasks.runs_agent(task):
         await parts.policies.load(turn)
     if task in {tasks.RUN, tasks.RETRY}:
         await parts.policies.load_template(turn)
-    if task in tasks.JUDGED_BY:
+    if tasks.runs_agent(task):
         return await _run(parts, lease, attempts)
     if task == tasks.VALIDATE:
         return await validate(parts, lease, attempts)
-    if task == tasks.PHASE_VERIFY:
-        return await threads.runs(_verify, parts, lease, attempts)
     return await threads.checks(_IN_CHECKS[task], parts, lease, attempts)
 
 
@@ -70,7 +63,7 @@ async def settle(parts: EngineParts, lease: Lease, following: Claim | None, *, p
     """
     claim = lease.claim
     ended = folders.unforgotten(parts.settings, claim, parts.runners, went_on=lease.went_on)
-    alone = len(ended) == 1 and following is not None and following.link.task in tasks.JUDGED_BY
+    alone = len(ended) == 1 and following is not None and tasks.runs_agent(following.link.task)
     if ended and not alone and not published:
         await parts.threads.files(folders.forget_runs, parts.settings, claim.turn, ended)
 
@@ -80,15 +73,15 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
     turn, link = lease.claim.turn, lease.claim.link
     history = [record for record in records if record.number < link.attempt]
     this = records[-1] if records and records[-1].number == link.attempt else None
-    if turn.request.after and link.attempt == 1 and (stopped := await _stopped_before(parts, turn)):
-        return not_reached(turn, link, turn.request.after, stopped)
+    if link.attempt == 1 and (ended := await find_work_of(turn).start(parts, lease)):
+        return ended
     asked_after = this.text if this and turn.asked else None
     run = AgentRun(parts, lease, history, this.text if this and this.goes_on else "", asked_after)
     try:
         result = await run.run()
     except BudgetExceeded as error:
         return not_affordable(turn, link, error, run.unsent)
-    before = this if this and (this.goes_on or turn.asked) else None
+    earlier = this if this and (this.goes_on or turn.asked) else None
     return after_run(
         turn,
         link,
@@ -96,7 +89,7 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
         unsent=run.unsent,
         prompt=run.prompt,
         sent=result.sent.to_dict(parts.redact) if result.sent else None,
-        journal=await run_journal.collected(parts, turn, link.attempt, result, before),
+        journal=await run_journal.collected(parts, turn, link.attempt, result, earlier),
         question=result.call.question(result.adopted or turn.delivery, secrets_of(parts.settings))
         if result.call
         else None,
@@ -111,14 +104,6 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
             left=lease.deadline - time.monotonic(),
         ),
     )
-
-
-async def _stopped_before(parts: EngineParts, turn: Turn) -> str:
-    """The outcome of the turn that had to pass before this one; empty when it passed."""
-    before = await parts.ledger.turn(turn.request.after)
-    if before is None or before.outcome is None:
-        return "unknown"
-    return "" if before.outcome.success else before.outcome.value
 
 
 def _fallback(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
@@ -139,40 +124,6 @@ def _fallback(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -
     return accept_with_files(parts, lease, move, best, {**found.files, **repaired.files})
 
 
-def _verify(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-    """Check a phase's output: its gates, each reported as it ends, then a verifier if it asks for one."""
-    turn, link, claim = lease.claim.turn, lease.claim.link, lease.claim
-    this = attempts[-1]
-    if this.number != link.attempt:
-        raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
-    output = folders.delivery_folder(parts.settings, turn, this) / phase_folders.OUTPUT
-    last = link.attempt >= turn.max_attempts
-
-    spent = JudgingCost()
-
-    def judge() -> tuple[ValidationIssue, ...]:
-        nonlocal spent
-        case = case_of(parts, turn, this.text, written_files(output.parent), ())
-        attempt = parts.judges.judge(case)
-        spent += attempt.spent
-        return demote(attempt.issues, case.policy, final=last)
-
-    def append(events: list[Body]) -> None:
-        parts.threads.asked(parts.ledger.append(claim, events))
-
-    verification = Verification(parts.settings, turn, this, lease, append, output, judge)
-    try:
-        result = verification.run()
-    except CannotJudge as error:
-        return cannot_judge(link, str(error))
-    reach("validation.started")
-    move = after_verification(turn, link, this, result, lease.reason)
-    move = with_judging(turn, move, spent + Usage.of(result.usage).as_judging)
-    if move.state is TurnState.PARKED:
-        _put_feedback_away(parts, turn)
-    return accept_with_files(parts, lease, move, this)
-
-
 def _resume(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
     """Carry out a person's decision on a parked turn."""
     turn, link = lease.claim.turn, lease.claim.link
@@ -181,7 +132,7 @@ def _resume(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> 
     move = after_decision(turn, link.attempt, best)
     if best is None:
         return move
-    if turn.request.phase is not None:
+    if not find_work(turn.request).in_session:
         return accept_with_files(parts, lease, move, best)
     tried = [record for number, record in sorted(records.items()) if number <= best.number]
     return accept_with_files(parts, lease, move, best, folders.kept(parts.settings, turn, tried).files)
@@ -193,17 +144,8 @@ def _fail(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Mo
     records = {record.number: record for record in attempts}
     shown = records.get(turn.best or link.attempt)
     issues = (shown.remaining or shown.issues) if shown else ()
-    if turn.request.phase is not None:
-        _put_feedback_away(parts, turn)
+    find_work_of(turn).give_up(parts.settings, turn)
     return after_giving_up(turn, link, turn.failing or PendingFailure(), issues)
-
-
-def _put_feedback_away(parts: EngineParts, turn: Turn) -> None:
-    """Keep a phase's last feedback. If its folder has vanished, there is none to keep, and the turn still ends."""
-    try:
-        phase_folders.put_feedback_away(folders.folder_of(parts.settings, turn), turn)
-    except (SettingsError, PhaseError) as error:
-        log.warning("feedback.not_archived", reason=str(error)[:200])
 
 
 #: The work of the links that may be judging in a child, or that write files.

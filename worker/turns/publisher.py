@@ -16,17 +16,16 @@ import structlog
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import SettingsError
 from api_client.contract.failpoints import arrive, reach
-from api_client.contract.turn import Turn
+from api_client.contract.work import find_work
 from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.turns.record.accepted import AcceptedAnswer
 from api_client.turns.record.moves import Move
-from worker.files import session, workspace
-from worker.files.session_fence import FencedPlace, Place, fenced_writes, place
+from worker.files.session_fence import FencedPlace, fenced_writes, place
 from worker.files.snapshots import SessionTooLarge
-from worker.turns import phase_folders
 from worker.turns.folders import delivery_of, folder_of, forget_runs, written_before
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
+from worker.turns.work import find_work_of
 
 log = structlog.get_logger()
 
@@ -76,7 +75,7 @@ async def publish(
 
     Raises:
         Fenced: another worker has the turn, and maybe the session has gone on. What it wrote stays.
-        SettingsError: a phase's folder is not there; nothing was sealed, unless it was before.
+        SettingsError: its kind's folder is not there; nothing was sealed, unless it was before.
         FilesUnavailable, SessionTooLarge: as ``SessionFiles.save``.
         OSError: this machine is sick: another one can publish it. JudgingPaused: no answer may be accepted now.
     """
@@ -84,7 +83,7 @@ async def publish(
     if move.outcome is None or not move.outcome.success:
         return move
     await arrive("answer.accepted")
-    if turn.request.phase is not None:
+    if not find_work(turn.request).in_session:
         await parts.threads.files(folder_of, parts.settings, turn)
     kept = await parts.files.save(lease)
     if await parts.ledger.seal(lease.claim, accepted.to_json(lease.claim.facts(move.attempt)), kept):
@@ -120,38 +119,12 @@ def _write_once(parts: EngineParts, lease: Lease, accepted: AcceptedAnswer, file
     turn, token = lease.claim.turn, lease.claim.token
     session_folder = folder_of(parts.settings, turn)
     with place(session_folder, token) as here:
-        if here is not None and (turn.request.phase is None or isinstance(here, FencedPlace)):
+        if here is not None and (find_work(turn.request).in_session or isinstance(here, FencedPlace)):
             if lease.lapsed:
                 parts.threads.asked(lease.confirm(parts.ledger))
-            _put(parts, here, turn, accepted, files)
+            find_work_of(turn).publish(parts.settings, here, turn, accepted, files)
             return
     with fenced_writes(session_folder, token) as holder:
         lease.acknowledge(parts.threads.asked(parts.ledger.confirm(lease.claim)))
         holder.take()
-        _put(parts, holder, turn, accepted, files)
-
-
-def _put(
-    parts: EngineParts, holder: Place, turn: Turn, accepted: AcceptedAnswer, files: Mapping[str, str] | None
-) -> None:
-    """Put the answer and its files where people and the session's next run find them. Raises as ``publish``.
-
-    A run that is stored with its verdict is not in ``turn`` yet: the next turn goes on in the move's agent session.
-    """
-    if isinstance(holder, FencedPlace) and turn.request.phase is not None:
-        phase_folders.publish_output(holder, turn, accepted.delivery)
-        return
-    if files is None:
-        own = workspace.written_files(holder.path / "attempts" / accepted.delivery)
-        files = {**own, **accepted.mended}
-    if accepted.mended:
-        workspace.keep_repaired(holder, accepted.delivery, accepted.mended)
-    answer, changed = accepted.move.answer, accepted.move.fields.values
-    session.accept(holder, turn, answer, agent_session=changed.get("agent_session", turn.agent_session))
-    workspace.publish(
-        holder,
-        answer.response,
-        attempt_id=accepted.delivery,
-        files=files,
-        durable=parts.settings.durability == "power",
-    )
+        find_work_of(turn).publish(parts.settings, holder, turn, accepted, files)

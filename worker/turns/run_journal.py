@@ -14,6 +14,7 @@ from typing import Any
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
+from api_client.contract.work import find_work
 from worker.enforcement.claims.journal import Journal, OnDisk
 from worker.enforcement.claims.statements import paths_claimed
 from worker.enforcement.rules import Claims
@@ -37,7 +38,7 @@ async def collected(
 
     ``before`` is the record of the same attempt, of whose text the run went on.
     """
-    if result.journal is None or turn.request.phase is not None or not await _is_asked_for(parts, turn):
+    if result.journal is None or not find_work(turn.request).in_session or not await _is_asked_for(parts, turn):
         return {}
     directory = folders.own_folder(parts.settings, turn, attempt)
     if result.adopted:

@@ -15,8 +15,7 @@ from api_client.contract.counters import label
 from api_client.contract.errors import HelixError, SettingsError
 from api_client.contract.failpoints import arrive
 from api_client.contract.offered import offered_validators
-from api_client.contract.phase_checks import PhaseError
-from api_client.contract.tasks import FAIL, JUDGED_BY, PHASE_RUN, PHASE_VERIFY, QUEUES, RUN_QUEUE, VALIDATE, Link
+from api_client.contract.tasks import FAIL, RUN_QUEUE, TASKS, VALIDATE, Link, all_tasks, find_queue
 from api_client.contract.turn import Outcome, PendingFailure, Turn
 from api_client.contract.worker_reports import WorkerReport, worker_of
 from api_client.snapshots.objects import FilesLost, FilesUnavailable
@@ -26,7 +25,7 @@ from api_client.turns.record.moves import Move
 from worker.files.recent import Recent
 from worker.files.snapshots import SessionTooLarge
 from worker.turns import folders, links, publisher
-from worker.turns.flower_text import STATES, beginning, ending
+from worker.turns.flower_text import beginning, ending
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 from worker.turns.slots import Seat, Slots
@@ -46,8 +45,6 @@ _SOON_SECONDS = 0.5
 _FIRST_PAUSE = 0.02
 #: The code of an error by which a worker's set-up is wrong.
 _SET_UP = "config"
-#: Links that need the folder of a phase.
-_OF_PHASES = frozenset({PHASE_RUN, PHASE_VERIFY})
 _SUCCESSES = frozenset(outcome.value for outcome in Outcome if outcome.success)
 
 
@@ -130,7 +127,7 @@ class TurnService:
         with self.parts.leases.hold(claim) as lease:
             while following := await self._carried_out(lease, visit):
                 lease.go_on(following)
-                visit.seat.settle(QUEUES[following.link.task])
+                visit.seat.settle(find_queue(following.link.task))
                 structlog.contextvars.bind_contextvars(attempt=following.link.attempt)
                 visit.report.follow(following.link)
 
@@ -140,8 +137,8 @@ class TurnService:
         link, turn = claim.link, claim.turn
         try:
             attempts = await self.parts.ledger.attempts(claim)
-            report.state(STATES[link.task], beginning(turn, link, attempts))
-            if self.parts.ends() and QUEUES[link.task] == RUN_QUEUE:  # what has not started starts elsewhere, at once
+            report.state(all_tasks()[link.task].state, beginning(turn, link, attempts))
+            if self.parts.ends() and find_queue(link.task) == RUN_QUEUE:  # it starts elsewhere, at once
                 move = given_back(turn, link, "shutdown")
             else:
                 move = await self._work(lease, attempts)
@@ -160,7 +157,7 @@ class TurnService:
         # It gave the turn up, or the turn ended with it and has no answer. One that somebody cancelled did not fail.
         failed = bool(outcome) and (link.task == FAIL or outcome not in {*_SUCCESSES, Outcome.CANCELLED})
         report.end(ending(turn, link, move, outcome), failed=failed)
-        if not outcome and move.next and move.next.task == JUDGED_BY.get(link.task):
+        if not outcome and move.next and move.next.task == all_tasks()[link.task].judged_by:
             await arrive("run.committed")
         following = done if isinstance(done, Claim) else None
         judged = link != claim.link
@@ -188,7 +185,7 @@ class TurnService:
         report.end(ending(turn, link, move, ""))
         link = Link(VALIDATE, link.attempt)
         report.follow(link)
-        report.state(STATES[link.task], beginning(turn, link, attempts))
+        report.state(all_tasks()[link.task].state, beginning(turn, link, attempts))
         await arrive("link.decided")
         try:
             return link, judged.verdict, await self._store(lease, judged.move, visit)
@@ -231,7 +228,7 @@ class TurnService:
         parts, turn = self.parts, lease.claim.turn
         if visit.alone or lease.reason or parts.host.sick or turn.strikes >= parts.settings.strikes - 1:
             return False
-        queue = QUEUES[move.next.task]
+        queue = find_queue(move.next.task)
         return not (parts.ends() and queue == RUN_QUEUE) and visit.seat.may_go_on(queue)
 
     async def _claimed(self, link: Link, turn_id: str, session_id: str, visit: _Visit) -> Claim | None:
@@ -261,7 +258,7 @@ class TurnService:
 
         That one has ``claude_warm_patience`` to claim it; the store counts them, and no other gets the turn before.
         """
-        lack = (link.task in _OF_PHASES and await self._lack(turn_id, link)) or self._unknown.get(turn_id) or ""
+        lack = (link.task not in TASKS and await self._lack(turn_id, link)) or self._unknown.get(turn_id) or ""
         models, rung, pause = self.parts.ability.labels, "", _FIRST_PAUSE
         while True:
             task = visit.report.task_id
@@ -279,12 +276,12 @@ class TurnService:
             pause += _FIRST_PAUSE
 
     async def _lack(self, turn_id: str, link: Link) -> str:
-        """Return why this worker cannot carry out a link of a phase: it has not its folder. Empty where it has."""
+        """Return why this worker cannot carry out a link that a kind of work added; empty where it can."""
         turn = await self.parts.ledger.turn(turn_id)
         try:
             if turn:
                 await self.parts.threads.files(folders.folder_of, self.parts.settings, turn)
-        except (SettingsError, PhaseError) as error:
+        except SettingsError as error:
             log.warning("turn.not_here", turn_id=turn_id, link=str(link), error=str(error)[:200])
             return str(error)
         return ""
@@ -294,7 +291,7 @@ class TurnService:
         turn = await self.parts.ledger.turn(turn_id)
         if turn is None:
             return []
-        model, queue = label(turn.stage_model or turn.request.model), QUEUES[link.task]
+        model, queue = label(turn.stage_model or turn.request.model), find_queue(link.task)
         return [
             each
             for each in await self.parts.ledger.others()
@@ -308,13 +305,13 @@ class TurnService:
         """The move; a link that a wrong set-up of this worker would end as an error is left to others, if any can.
 
         Each worker that can takes it once: then what is wrong is the turn's, or everybody's. A model that no worker can
-        run, a phase whose folder no worker has, and a rule that this worker does not know, wait until one can.
+        run, work whose folder no worker has, and a rule that this worker does not know, wait until one can.
         """
         turn, link = lease.claim.turn, lease.claim.link
         cannot = await self.parts.threads.files(self.parts.ability.look)
         model = turn.stage_model or turn.request.model
-        here = (model in cannot and QUEUES[link.task] == RUN_QUEUE) or (
-            link.task in _OF_PHASES and bool(await self._lack(turn.turn_id, link))
+        here = (model in cannot and find_queue(link.task) == RUN_QUEUE) or (
+            link.task not in TASKS and bool(await self._lack(turn.turn_id, link))
         )
         if unknown := self._unknown_of(turn):
             self._unknown.put(turn.turn_id, unknown)
@@ -361,7 +358,7 @@ class TurnService:
                 return await publisher.finish(self.parts, lease)
             await self.parts.files.restore(lease)
             return await links.work(self.parts, lease, attempts)
-        except (SettingsError, PhaseError) as error:
+        except SettingsError as error:
             log.error("turn.set_up_wrong", link=str(link), error=str(error)[:200])
             return cannot_judge(link, str(error))
         except (FilesLost, FilesUnavailable, SessionTooLarge) as error:

@@ -21,6 +21,7 @@ from api_client.contract.failpoints import reach
 from api_client.contract.keys import session_digest
 from api_client.contract.session_paths import session_directory
 from api_client.contract.settings import Settings
+from api_client.contract.work import find_work
 from api_client.snapshots import Snapshot
 from api_client.snapshots.objects import SHORT_PATIENCE, FilesLost, FilesUnavailable, Objects, snapshot_at
 from api_client.turns.record.ledger import Ledger
@@ -83,7 +84,7 @@ class SharedFolder:
 
 
 class SnapshotStore:
-    """Snapshots in an object store. A phase's files stay in the folder of its project, on the workers that have it."""
+    """Snapshots in an object store. Work beside sessions stays on the workers that have its folder."""
 
     def __init__(self, settings: Settings, ledger: Ledger, threads: Threads, objects: Objects) -> None:
         self._settings, self._ledger, self._threads, self._objects = settings, ledger, threads, objects
@@ -94,7 +95,7 @@ class SnapshotStore:
 
     async def restore(self, lease: Lease) -> None:
         """Bring what this host has not. Raises as ``SessionFiles``."""
-        if lease.went_on or lease.claim.turn.request.phase is not None:
+        if lease.went_on or not find_work(lease.claim.turn.request).in_session:
             return
         with self._noting():
             await self._threads.transfers(self._restore, lease, await self._ledger.files(lease.claim))
@@ -124,7 +125,7 @@ class SnapshotStore:
 
     async def save(self, lease: Lease, *, bounded: bool = True) -> str:
         """Upload what changed. Raises as ``SessionFiles``."""
-        if lease.snapshot is None:  # a phase, or what lies here is not the session
+        if lease.snapshot is None:  # work beside sessions, or what lies here is not the session
             return ""
         most_bytes = self._settings.files_max_bytes if bounded else 0
         while True:

@@ -8,6 +8,7 @@ from pathlib import Path
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.settings.declaration import constant, setting
+from api_client.contract.settings.phase_grants import grants
 from api_client.contract.settings.setting_values import (
     ROLES,
     bucket,
@@ -18,7 +19,6 @@ from api_client.contract.settings.setting_values import (
     flow_weights,
     folders,
     foreign_names,
-    grants,
     host_names,
     integer,
     key_list,

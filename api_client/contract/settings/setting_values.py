@@ -11,7 +11,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from api_client.contract.notices import KINDS
-from api_client.contract.phase_checks import folder_problem
 from api_client.contract.session_paths import NONE, SHIPPED
 from api_client.contract.settings.cluster import Cluster
 from api_client.contract.settings.sentinels import Sentinels
@@ -237,18 +236,6 @@ def folders(value: str) -> tuple[str, ...]:
     given = names(value)
     if any(Path(name).is_absolute() or ".." in Path(name).parts or Path(name) == Path() for name in given):
         raise ValueError("must be folders below HELIX_ROOT, such as adr,docs/decisions")
-    return given
-
-
-def grants(value: str) -> tuple[str, ...]:
-    """Folders granted to owners of keys: ``FOLDER=OWNER,...``, the folders relative to HELIX_ROOT."""
-    given = names(value)
-    for item in given:
-        folder, _, owner = (part.strip() for part in item.partition("="))
-        if not owner:
-            raise ValueError("must look like FOLDER=OWNER,FOLDER=OWNER; OWNER is `turns keys list`'s, * every key's")
-        if problem := folder_problem(folder):
-            raise ValueError(problem)
     return given
 
 

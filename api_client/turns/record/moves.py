@@ -13,9 +13,10 @@ from api_client.contract.events import Body, data_of
 from api_client.contract.frozen import frozen
 from api_client.contract.marker import Span
 from api_client.contract.record import FieldChanges, changes_of
-from api_client.contract.tasks import PHASE_RUN, RETRY, Link
+from api_client.contract.tasks import Link
 from api_client.contract.turn import Outcome, Progress, Turn, TurnState
 from api_client.contract.turn_error import TurnError, error_data
+from api_client.contract.work import find_work
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.documents.step import marker_spans
 from worker.enforcement.policy import Policy, Retry
@@ -123,7 +124,7 @@ def policy_of(turn: Turn) -> Policy:
         max_attempts=turn.max_attempts,
         locale=request.locale,
         order=request.policy,
-        go_on=request.phase is None,  # a phase's result is its files
+        go_on=find_work(request).answers_in_text,
         caps=applied.caps if applied else {},
         lenient=frozenset(applied.lenient) if applied else frozenset(),
     )
@@ -131,7 +132,7 @@ def policy_of(turn: Turn) -> Policy:
 
 def again(turn: Turn, attempt: int) -> Link:
     """The link that runs the turn's agent once more."""
-    return Link(RETRY if turn.request.phase is None else PHASE_RUN, attempt)
+    return Link(find_work(turn.request).again, attempt)
 
 
 def judged(records: Sequence[AttemptRecord]) -> list[Attempt]:

@@ -152,19 +152,6 @@ class ResponseBody(Wishes):
     text: dict[str, Any] | None = None
 
 
-class PhasesBody(Body):
-    """The body of ``/v1/phases``; the phases are read by ``read_phases``, like those of a file."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["directory", "phases"]})
-
-    directory: str | None = None
-    phases: Annotated[Any, WithJsonSchema({"type": "array", "items": {"type": "object"}})] = None
-    model: str | None = None
-    locale: Locale | None = None
-    deadline_seconds: float | None = None
-    escalation: EscalationBody | None = None
-
-
 class ReplayBody(Body):
     """The body of ``/v1/turns/{turn_id}/replay``: what is asked otherwise than in the turn."""
 

@@ -46,7 +46,7 @@ class Caller:
         limits: what they may submit; none where no key is configured.
         forwards_users: speaks for several users; ``owner`` is still the key's.
         share: of the slots, beside other owners.
-        holder: what folders of phases are granted to (``HELIX_PHASE_DIRECTORIES``): the key's owner by name.
+        holder: what folders are granted to (``HELIX_PHASE_DIRECTORIES``): the key's owner by name.
     """
 
     owner: str

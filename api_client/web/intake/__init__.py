@@ -70,7 +70,7 @@ async def submit(request: Request, ask: Ask, relay: Relay, caller: Caller) -> Su
 async def require_room(
     relay: Relay, caller: Caller, locale: str, turn_ids: Sequence[str] = (), *, count: int = 1, size: int = 0
 ) -> None:
-    """Let the caller submit turns, if the queue and its own limits leave room for them; a file of phases is one.
+    """Let the caller submit turns, if the queue and its own limits leave room for them; a file of several is one.
 
     The queue's bound is not exact, because others submit meanwhile; what it keeps away is a store that fills up until
     nobody can work.

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from typing import Annotated, Any
 
 from fastapi import APIRouter
+from pydantic import ConfigDict, WithJsonSchema
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -19,14 +21,28 @@ from api_client.tracing import traceparent_of
 from api_client.turns.phase_requests import folder_of, granted, requests_of
 from api_client.web.bodies.ask import read_idempotency_key
 from api_client.web.bodies.body import off_the_loop, read_object, size_of
-from api_client.web.bodies.models import PhasesBody, operation, read, read_escalation
+from api_client.web.bodies.models import Body, EscalationBody, operation, read, read_escalation
 from api_client.web.errors import ApiError, bad_request, shown
 from api_client.web.identity.access import Asker, needs_token
 from api_client.web.intake import require_room
+from api_client.web.language import Locale
 from api_client.web.relay.relay import RelayOf
 from api_client.web.wire import JSON
 
 of_phases = APIRouter(prefix="/v1/phases")
+
+
+class PhasesBody(Body):
+    """The body of ``/v1/phases``; the phases are read by ``read_phases``, like those of a file."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra={"required": ["directory", "phases"]})
+
+    directory: str | None = None
+    phases: Annotated[Any, WithJsonSchema({"type": "array", "items": {"type": "object"}})] = None
+    model: str | None = None
+    locale: Locale | None = None
+    deadline_seconds: float | None = None
+    escalation: EscalationBody | None = None
 
 
 @of_phases.post("", response_model=None, status_code=202, openapi_extra=operation(PhasesBody))
@@ -60,7 +76,7 @@ async def submit_phases(request: Request, relay: RelayOf, caller: Asker) -> Resp
     escalation = body.escalation and read_escalation(body.escalation, caller.settings(relay.settings))
     await asyncio.to_thread(_require_files, relay.settings, phases, folder, caller.owner)
     await require_room(relay, caller, locale, count=len(phases), size=size_of(request))
-    turn_ids = await relay.client.submitter.submit_phases(
+    turn_ids = await relay.client.phases.submit(
         phases,
         owner=caller.owner,
         directory=directory,

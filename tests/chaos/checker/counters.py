@@ -33,7 +33,7 @@ class _Fold:
         self._policy = record.get("policy", "")
         self._model = self._asked  # who works: another one after an escalation
         request = json.loads(record["request"])
-        self._validators, self._is_phase = request["validators"], bool(request.get("phase"))
+        self._validators, self._is_phase = request["validators"], request.get("work") == "phase"
         self._asked_again = False
         self._queued = self._since = 0
         self._alive = 0

@@ -193,7 +193,8 @@ def _turns(facts: Facts) -> None:
         prompt = (request.get("messages") or [{"content": ""}])[-1]["content"]
         turn.key = prompt[1 : prompt.find("]")] if prompt.startswith("[") else ""
         turn.session = request.get("session_id", "")
-        turn.phase, turn.directory = request.get("phase") or {}, request.get("directory", "")
+        data = request.get("work_data", {}) if request.get("work") == "phase" else {}
+        turn.phase, turn.directory = data.get("definition") or {}, data.get("directory", "")
         facts.turns[turn.turn] = turn
     for line in facts.keys:
         parts = line["name"].split(":")

@@ -12,8 +12,9 @@ from redis.backoff import NoBackoff
 
 from api_client.broker import celery_settings
 from api_client.contract.keys import Keys
+from api_client.contract.phase_work import PHASE_RUN, PHASE_VERIFY
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import PHASE_VERIFY, RESUME, RUN_QUEUE, VALIDATE, Link, chain_of
+from api_client.contract.tasks import RESUME, RUN_QUEUE, VALIDATE, Link, chain_of
 from tests.chaos import store
 from tests.chaos.traffic.plan import PlannedFault
 
@@ -75,7 +76,7 @@ class Messages:
         """Announce a link of a live turn that is not its next: one that was, or is to come."""
         turn, link, session = await self._live_turn(pick)
         stale = [Link(VALIDATE, link.attempt), Link("turn.run", 1), Link("turn.retry", 2), Link("turn.fail", 1)]
-        stale += [Link("phase.run", 1), Link(PHASE_VERIFY, link.attempt), Link(RESUME, link.attempt)]
+        stale += [Link(PHASE_RUN, 1), Link(PHASE_VERIFY, link.attempt), Link(RESUME, link.attempt)]
         for other in stale:
             if other != link:
                 await asyncio.to_thread(self._publish, other, turn, session)

@@ -39,7 +39,7 @@ async def _phases(made: Stage, other: WorkerProcess, count: int) -> Seen:
         turn_ids = []
         for number in range(count):
             (made.settings.root / f"work{number}").mkdir()
-            turn_ids += await client.submitter.submit_phases([phase], directory=f"work{number}")
+            turn_ids += await client.phases.submit([phase], directory=f"work{number}")
         ended = [await client.reader.result(turn_id, timeout=200) for turn_id in turn_ids]
 
         async def is_said() -> bool:

@@ -43,8 +43,8 @@ class Turn:
                     "session_id": session,
                     "validators": [] if phase else VALIDATORS,
                     "max_attempts": 3,
-                    "phase": phase,
-                    "directory": "work" if phase else "",
+                    "work": "phase" if phase else "",
+                    "work_data": {"directory": "work", "definition": phase} if phase else {},
                 }
             ),
         }

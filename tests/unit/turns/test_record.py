@@ -390,7 +390,7 @@ def test_an_attempt_that_changes_again_is_read_again() -> None:
 
 def unforgotten(link: Link, *, went_on: bool, recorded: bool = True) -> list[int]:
     runner = SimpleNamespace(name="r", adopt=lambda _order: None) if recorded else SimpleNamespace(name="r")
-    turn = SimpleNamespace(request=SimpleNamespace(model="m", phase=None), stage=0)
+    turn = SimpleNamespace(request=SimpleNamespace(model="m", work=""), stage=0)
     claim: Any = SimpleNamespace(turn=turn, link=link)
     runners: Any = lambda _spec: (runner, "")  # noqa: E731
     return list(folders.unforgotten(Settings(models={"m": "r"}), claim, runners, went_on=went_on))

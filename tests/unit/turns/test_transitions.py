@@ -13,18 +13,19 @@ from api_client.contract.escalation import DecisionKind, Escalation, InboxDecisi
 from api_client.contract.event_kinds import TurnParked, TurnRetrying
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.messages import broken_off, line_of
+from api_client.contract.phase_work import PHASE_RUN, PHASE_VERIFY
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import FAIL, PHASE_RUN, PHASE_VERIFY, RETRY, RUN, Link
+from api_client.contract.tasks import FAIL, RETRY, RUN, Link
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
 from api_client.turns.record.moves import Move, attempt_facts
 from worker.enforcement.feedback import go_on_feedback, incomplete_feedback
+from worker.phases.after_verification import VERIFIER_TRIES, after_verification
 from worker.runners.base import RunResult
 from worker.turns.folders import may_be_recorded, works_in_files
 from worker.turns.transitions.after_decision import after_decision
 from worker.turns.transitions.after_judging import after_giving_up
 from worker.turns.transitions.after_run import after_run, service_said
-from worker.turns.transitions.after_verification import VERIFIER_TRIES, after_verification
 from worker.turns.transitions.backoff import Delays
 from worker.verification import Ground, VerificationResult
 from worker.verification.gates.gate import GateReport, GateResult
@@ -38,7 +39,7 @@ _REJECTED = VerificationResult(success=False, errors=["no docstring"], ground=Gr
 
 @pytest.fixture
 def turn() -> Turn:
-    request = TurnRequest(model="m", messages=(), session_id="s", phase={"id": "build"}, max_attempts=3)
+    request = TurnRequest(model="m", messages=(), session_id="s", work="phase", max_attempts=3)
     return Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.VALIDATING, request=request)
 
 
@@ -89,7 +90,7 @@ def turn_to_escalate(escalation: Escalation | None = None) -> Turn:
         model="m",
         messages=(),
         session_id="s",
-        phase={"id": "build"},
+        work="phase",
         max_attempts=1,
         locale="en",
         escalation=escalation,
@@ -209,12 +210,10 @@ TEXT = "Der Cache liegt vor dem Index und hält sechzig Sekunden. Er wird geleer
 DIED = Completion(verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF, reason="died")
 
 
-def broke_off(
-    text: str, *before: AttemptRecord, phase: dict[str, Any] | None = None, completion: Completion = DIED
-) -> Move:
-    request = TurnRequest(model="m", messages=({"role": "user", "content": "?"},), session_id="s", phase=phase)
+def broke_off(text: str, *before: AttemptRecord, work: str = "", completion: Completion = DIED) -> Move:
+    request = TurnRequest(model="m", messages=({"role": "user", "content": "?"},), session_id="s", work=work)
     turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request)
-    link = Link(PHASE_RUN if phase else RUN, len(before) + 1)
+    link = Link(PHASE_RUN if work else RUN, len(before) + 1)
     result = RunResult(completion=completion, text=text)
     return after_run(
         turn, link, result, prompt="?", history=before, transient_retries=3, delays=Delays(first=1, left=9)
@@ -245,7 +244,7 @@ def test_next_to_nothing_is_asked_for_in_full(text: str) -> None:
 
 
 def test_a_phase_is_asked_for_in_full_whatever_its_agent_said() -> None:
-    assert not goes_on(broke_off(TEXT, phase={"id": "build"}))
+    assert not goes_on(broke_off(TEXT, work="phase"))
 
 
 def test_a_second_break_is_gone_on_from_with_the_longer_text() -> None:

@@ -79,7 +79,7 @@ def _folders(settings: Settings, lives: dict[str, float], dry_run: bool) -> dict
         StoreUnavailable: the store went away: nothing more is removed.
     """
     from worker.files.folder_clearing import old_folders, remove
-    from worker.turns.phase_clearing import old_phase_attempts
+    from worker.phases.phase_clearing import old_phase_attempts
 
     found: dict[str, Any] = {**dict.fromkeys(_WHAT.values(), 0), "bytes": 0, "problems": []}
     with asyncio.Runner() as runner:
@@ -96,9 +96,9 @@ def _folders(settings: Settings, lives: dict[str, float], dry_run: bool) -> dict
             attempt_seconds=attempts,
             live=live,
         )
-        known = set(runner.run(client.sessions.phase_folders()))
+        known = set(runner.run(client.phases.read_folders()))
         if gone := [directory for directory in known if not dry_run and not (settings.root / directory).exists()]:
-            runner.run(client.sessions.forget_phase_folders(gone))
+            runner.run(client.phases.forget_folders(gone))
         of_phases = old_phase_attempts(settings.root, known, now=now, attempt_seconds=attempts, live=live)
         for old in itertools.chain(of_sessions, of_phases):
             try:

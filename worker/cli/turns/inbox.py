@@ -10,6 +10,7 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import DecisionKind
 from api_client.contract.issue import read_issues
 from api_client.contract.turn import Turn, TurnState
+from api_client.contract.work import find_work
 from api_client.turns.proposal import proposal
 from worker.cli.output import json_option, moment, one_line, safe, write_json, write_list, write_said, write_table
 from worker.cli.store_access import whoami, with_client
@@ -40,10 +41,11 @@ def list_inbox(as_json: bool) -> None:
 
 
 def _what(turn: Turn) -> str:
-    phase, asked = turn.request.phase, turn.asked
+    asked = turn.asked
     if asked and turn.state is TurnState.PARKED:
         return f"may the agent do this? {asked.tool} (turns inbox show)"
-    return f"phase {phase['id']} of {turn.request.directory}" if phase else turn.request.prompt
+    work = find_work(turn.request)
+    return f"{work.name if turn.request.work else ''} {work.describe(turn.request)}".strip()
 
 
 @inbox.command(short_help="Show what there is to decide.")
@@ -103,9 +105,9 @@ def approve(turn_id: str, note: str, as_json: bool) -> None:
 @click.option("--note", default="", help="Why; kept in the turn's record.")
 @json_option
 def edit(turn_id: str, file: str | None, note: str, as_json: bool) -> None:
-    """Accept your own result: the text of a file, or, of a phase, its files as you left them.
+    """Accept your own result: the text of a file, or the files as you left them where the result is files.
 
-    `turns inbox show` says where the files of a phase are. The turn ends as passed_by_human.
+    `turns inbox show` says where such files are. The turn ends as passed_by_human.
     """
     text = read_text(file) if file is not None else ""
     if file is not None and not text.strip():

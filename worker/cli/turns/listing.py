@@ -118,7 +118,7 @@ async def _pages(client: TurnsClient, since: float, model: str) -> AsyncGenerato
     search = Search(statuses=("finished",), model=model, since=since)
     while True:
         page = await client.lists.page(search, after=after, count=_PAGE)
-        yield [turn for turn in page.turns if not turn.request.phase]
+        yield [turn for turn in page.turns if not turn.request.work]
         if page.next is None:
             return
         after = page.next

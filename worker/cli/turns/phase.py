@@ -59,7 +59,7 @@ def run(
     more["operator"] = True  # who can write to the store can do anything
 
     async def action(client: TurnsClient) -> list[Turn]:
-        turn_ids = await client.submitter.submit_phases(phases, directory=directory, **more)
+        turn_ids = await client.phases.submit(phases, directory=directory, **more)
         _accepted(phases, turn_ids, as_json=as_json, to_stderr=watching)
         for each, turn_id in zip(phases, turn_ids, strict=True) if watching else ():
             if not as_json:
@@ -117,7 +117,7 @@ def list_phases(path: Path, as_json: bool) -> None:
             state = (turn.outcome or turn.state).value if turn else (status or {}).get("status", "")
             found[name] = (state, turn_id)
         for turn in await _unfinished(client, path):
-            found[str((turn.request.phase or {}).get("id"))] = (turn.state.value, turn.turn_id)
+            found[str(turn.request.work_data.get("phase"))] = (turn.state.value, turn.turn_id)
         return found
 
     found = with_client(states)

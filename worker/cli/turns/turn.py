@@ -13,6 +13,7 @@ from api_client.contract.errors import BadRequest
 from api_client.contract.question_language import spoken
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import DoubleText, Priority, Turn, TurnRequest, TurnState, new_session_id
+from api_client.contract.work import find_work
 from api_client.workers.reason import Wait
 from worker.cli import NO
 from worker.cli.output import json_option, moment, one_line, safe, write_json, write_said, write_table
@@ -144,13 +145,13 @@ def show(turn_id: str, as_json: bool) -> None:
     if as_json:
         write_json({**turn.to_dict(), "waits": wait.to_dict() if wait else None})
         return
-    request, ended = turn.request, turn.finished_at
+    request, ended, work = turn.request, turn.finished_at, find_work(turn.request)
     facts = {
         "turn": turn.turn_id,
         "session": one_line(request.session_id),
         "model": one_line(turn.models),
         "prompt": one_line(request.prompt),
-        "phase": f"{request.phase['id']} of {one_line(request.directory)}" if request.phase else None,
+        work.name: one_line(work.describe(request)) if request.work else None,
         "version": turn.flow or None,
         "policy": turn.policy or None,
         "prompt template": request.template or None,

@@ -1,6 +1,6 @@
 """The step of an answer: what the agent says about where the conversation is. Observability, never control.
 
-Source: ADR-034 phases 1 and 3, ADR-036 phase 2. The step comes from the answer alone, never from a user's words.
+Source: ADR-034 Phases 1 and 3, ADR-036 Phase 2. The step comes from the answer alone, never from a user's words.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def trailing_marker(text: str) -> Marker | None:
 
 
 def extract_state_from_messages(messages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Basic facts of a conversation (ADR-034 phase 1): the first user message and the number of messages.
+    """Basic facts of a conversation (ADR-034 Phase 1): the first user message and the number of messages.
 
     No step, no triggers: whatever a user writes, also a marker, names no step. A message's content may be a text or
     a list of parts; only its text parts count.

@@ -15,16 +15,18 @@ from api_client.contract.declared import (
     fields_of,
     kind_of,
     mapping,
+    nearest,
     one_of,
     record,
     whole,
     word,
     yes,
 )
+from api_client.contract.installed_work import installed_kinds
 from api_client.contract.issue import Severity
 from api_client.contract.limits import MAX_ATTEMPTS
 from api_client.contract.offered import not_offered, offered_validators
-from api_client.contract.policy import VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
+from api_client.contract.policy import CHAT, VERSION, Action, AppliesTo, OnError, PolicyFile, PolicyRule
 from api_client.contract.tool_calls import ToolRule
 from worker.enforcement.documents.written import read_yaml
 from worker.enforcement.policies.rule_file import is_rule_file, name_of, problem_of
@@ -95,11 +97,21 @@ ENTRY: Mapping[str, Kind] = {
     "severity": one_of(Severity),
     "reactions": kind_of(tuple[Action, ...]),
     "max_attempts": ATTEMPTS,
-    "applies_to": lambda value: AppliesTo(**fields_of(AppliesTo)({} if value is None else value)),
+    "applies_to": lambda value: _applies_to({} if value is None else value),
     "on_error": one_of(OnError),
     "shadow": yes,
     "on_request": yes,
 }
+
+
+def _applies_to(value: Any) -> AppliesTo:
+    found, kinds = Findings(), [CHAT, *installed_kinds()]
+    read = AppliesTo(**fields_of(AppliesTo)(value))
+    for number, kind in enumerate(read.kinds):
+        if kind not in kinds:
+            found.wrong(f"must be one of {', '.join(kinds)}, not {kind[:80]!r}{nearest(kind, kinds)}", "kinds", number)
+    found.end()
+    return read
 
 
 def _entry(value: Any, offered: tuple[str, ...]) -> PolicyRule:

@@ -1,6 +1,6 @@
 """The closed table of issue codes: severity, occasion, repair and words stand in ``codes.toml``.
 
-The rules with options have another table, and so have the gates of a phase. docs/enforcement.md lists the same codes; a
+The rules with options have another table, and so have gates. docs/enforcement.md lists the same codes; a
 test compares the two.
 """
 

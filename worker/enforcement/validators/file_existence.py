@@ -20,7 +20,7 @@ from worker.enforcement.validators.validator import ResponseValidator
 #: What it means that a file is missing, by the list that names it; ``create`` wants it to be missing.
 _MISSING = {"modify": "FILE_NOT_FOUND", "docs": "DOC_NOT_FOUND", "delete": "DELETE_NOT_FOUND"}
 _LISTS = ("create", *_MISSING)
-#: The one place outside the root where an ADR may create files: the agent's hooks (ADR-036, phase 1).
+#: The one place outside the root where an ADR may create files: the agent's hooks (ADR-036, Phase 1).
 ALLOWED_OUTSIDE = ("~/.claude/hooks/",)
 
 #: Makes an issue of a code, a node of the header, and the values of the code's words.

@@ -12,8 +12,8 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.errors import HelixError
-from api_client.contract.phase import Phase
 from api_client.contract.phase_place import input_file
+from api_client.contract.phase_work import PHASE, phase_of
 from api_client.contract.settings import RUN_FILE, Settings, load, require_store
 from api_client.index.search import Search
 from worker.cli.config import describe
@@ -61,11 +61,11 @@ async def _wanted(client: TurnsClient) -> saving.BackupParts:
     """Return what belongs to the installation besides the store, as the store says."""
     settings, lists, inputs = client.settings, client.lists, list[Path]()
     for turn in await lists.read([found.turn_id for found in await lists.unfinished(Search())]):
-        if turn.request.phase is not None:
-            paths = Phase.stored(turn.request.phase).input_files
+        if turn.request.work == PHASE:
+            paths = phase_of(turn.request).input_files
             inputs += [input_file(settings.root, turn.request, path) for path in paths]
     return saving.BackupParts(
-        phase_directories=await client.sessions.phase_folders(),
+        phase_directories=await client.phases.read_folders(),
         input_files=inputs,
         settings=describe(settings, os.environ),
     )

@@ -242,5 +242,5 @@ def writable_paths(settings: Settings) -> list[Path]:
 
 
 def _readable(order: Order) -> list[Path]:
-    """Return what of its session, and of its owner's earlier phases, an agent may read."""
+    """Return what of its session, and of its owner's earlier work, an agent may read."""
     return [*(order.workdir / name for name in ("context", "input", "feedback.md")), *order.inputs]

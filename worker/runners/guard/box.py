@@ -215,7 +215,7 @@ FIRST = tuple(Bind(Path(path)) for path in dict.fromkeys((sys.base_prefix, sys.p
 def nested(own: Bind, others: Sequence[Bind]) -> list[Bind]:
     """``own`` among other binds: behind those it is in, which would hide it, and before those that are in it.
 
-    The folder of a phase's agent is in its project, which agents may otherwise only read.
+    The folder of such an agent may be in its project, which agents may otherwise only read.
     """
     around = [bind for bind in others if own.path.is_relative_to(bind.path)]
     return [*around, own, *(bind for bind in others if bind not in around)]

@@ -1,7 +1,7 @@
 """Start a program under limits: ``python -S -P -m worker.runners.guard.rlimits MEMORY_MB PROGRAM ARGUMENT...``.
 
 It becomes the program, with standard error joined to standard output, so that both stay in order. Standard library
-only. Run by the gates of phases as a child of the guard, which sees to time, session and process tree.
+only. Run by gates as a child of the guard, which sees to time, session and process tree.
 """
 
 from __future__ import annotations

@@ -109,7 +109,7 @@ class Player:
         self.emit({"event": "reset", "text": reason})
 
     def verdict(self, success: bool, **said: Any) -> None:
-        """Answer as a verifier of phases: one JSON object with the nonce of its prompt, or of ``said``."""
+        """Answer as a verifier: one JSON object with the nonce of its prompt, or of ``said``."""
         nonce = _NONCE.findall(self.prompt)[-1:]
         self.say(json.dumps({"nonce": "".join(nonce), "success": success, **said}, ensure_ascii=False))
 

@@ -16,7 +16,7 @@ from redis.exceptions import ResponseError
 
 from api_client.contract.failpoints import reach
 from api_client.contract.settings import Settings
-from api_client.contract.tasks import FIRST_LINKS, Link
+from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn
 from api_client.store.commands import TO_ANNOUNCE
 from api_client.store.connection import OneConnection
@@ -169,7 +169,7 @@ class Reaper:
                 await self._threads.do(functools.partial(self._ended, turn))
 
     async def _announced(self, link: Link, turn_id: str, session_id: str) -> None:
-        if link in FIRST_LINKS and await self._ledger.line_up(turn_id, session_id, link) not in TO_ANNOUNCE:
+        if link.begins and await self._ledger.line_up(turn_id, session_id, link) not in TO_ANNOUNCE:
             return
         await self._published(self._announce, link, turn_id, session_id)
 

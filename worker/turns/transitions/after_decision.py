@@ -12,6 +12,7 @@ from api_client.contract.escalation import DecisionKind, InboxDecision
 from api_client.contract.messages import asked_again, line_of, rejected
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.contract.turn_error import TurnError
+from api_client.contract.work import find_work
 from api_client.turns.record.moves import Answer, Move, again, attempt_facts, progress, retrying
 from worker.enforcement.documents.step import step_of
 from worker.turns.transitions import tool_questions
@@ -31,7 +32,7 @@ def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
         return tool_questions.answered(turn, question, decision, number)
     if kind is DecisionKind.RETRY:
         return _asks_again(turn, number, decision.note, best)
-    if kind is DecisionKind.EDIT and turn.request.phase is None:
+    if kind is DecisionKind.EDIT and find_work(turn.request).answers_in_text:
         return _accepts(turn, number, decision.text)
     if kind is not DecisionKind.REJECT and best is not None:
         return _accepts(turn, best.number, best.mended or best.answer or best.text)
@@ -39,7 +40,7 @@ def after_decision(turn: Turn, number: int, best: AttemptRecord | None) -> Move:
 
 
 def _accepts(turn: Turn, number: int, text: str) -> Move:
-    step, source = step_of(text) if turn.request.phase is None else ("", "")
+    step, source = step_of(text) if find_work(turn.request).answers_in_text else ("", "")
     return Move(
         attempt=number,
         facts=attempt_facts(decision="accept"),

@@ -16,6 +16,7 @@ from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
+from api_client.contract.work import find_work
 from api_client.turns.record.moves import Answer, Move, asked_for, attempt_facts, policy_of, progress
 from worker.enforcement.attempt import Attempt
 from worker.enforcement.content_guard import GUARD
@@ -88,11 +89,13 @@ def _failing(reason: str, attempt: Attempt) -> PendingFailure:
 
 
 def judged_counters(turn: Turn, decision: str) -> dict[str, int]:
-    """The counters of an answer, or a phase's output, that was judged."""
+    """Return the counters of a judged result."""
     model = model_of(turn)
     judged = {counter("attempt.judged", decision, model): 1}
-    if turn.request.phase is not None:
-        return judged | {counter("phase.judged", decision): 1}
+    kind = find_work(turn.request)
+    judged |= kind.count_judged(decision)
+    if not kind.answers_in_text:
+        return judged
     for name in turn.request.validators:
         judged[counter("validator.judged", name, model)] = 1
     return judged
@@ -115,7 +118,7 @@ def _rules(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[str], set
     An error that no validator found, such as a file that is not taken, counts by its code alone.
     """
     errors = [issue for issue in issues if issue.is_error]
-    if turn.request.phase is not None:  # gates and the verifier: a closed set of names
+    if find_work(turn.request).has_fixed_codes:
         return {issue.validator for issue in errors}, {issue.code for issue in errors}
     ours = {*turn.request.validators, GUARD}
     validators = {name if name in ours else OTHER for name in (issue.validator for issue in errors) if name}

@@ -10,15 +10,18 @@ from typing import Any
 from api_client.contract.attempt_record import AttemptFacts, AttemptRecord
 from api_client.contract.completion import STARTS, Completion, ErrorKind, Fault, Verdict, Why
 from api_client.contract.counters import counter, model_of, timed
+from api_client.contract.error_codes import words_of
+from api_client.contract.errors import BudgetExceeded
 from api_client.contract.event_kinds import AttemptCompleted, AttemptLost
 from api_client.contract.events import Body
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.record import FieldChanges
-from api_client.contract.tasks import FAIL, PHASE_VERIFY, VALIDATE, Link
+from api_client.contract.tasks import FAIL, Link, all_tasks
 from api_client.contract.tool_calls import ToolQuestion
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
+from api_client.contract.work import find_work
 from api_client.turns.record.moves import (
     Answer,
     Move,
@@ -52,7 +55,7 @@ _QUOTED = 200
 #: Longest wait that a service's limit is kept for, in seconds (pauses.lua has less).
 _LONGEST_WAIT = 86_400.0
 #: Why a run was stopped, where that ends the turn.
-_CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
+CALLED_OFF = {"cancelled": Outcome.CANCELLED, "expired": Outcome.EXPIRED}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,12 +124,12 @@ def after_run(
     )
     ended = _Ended(turn, link, result, _facts(turn, result, prompt, sent, journal), event)
     if completion.verdict is Verdict.COMPLETE:
-        judged_by = VALIDATE if turn.request.phase is None else PHASE_VERIFY
+        judged_by = all_tasks()[link.task].judged_by
         move = ended.move(next=Link(judged_by, link.attempt), fields=progress(agent_session=result.agent_session))
     elif completion.verdict is Verdict.ASKS and result.call and question and not stop:
         move = tool_questions.asked(turn, link, result.call, question, result.agent_session, ended.facts, event)
-    elif stop in _CALLED_OFF and completion.verdict is not Verdict.ERROR:
-        move = ended.move(outcome=_CALLED_OFF[stop], answer=_called_off(turn, _CALLED_OFF[stop]))
+    elif stop in CALLED_OFF and completion.verdict is not Verdict.ERROR:
+        move = ended.move(outcome=CALLED_OFF[stop], answer=called_off(turn, CALLED_OFF[stop]))
     elif stop or completion.verdict is Verdict.CANCELLED or completion.lost:
         move = _not_kept(ended, stop, usage, strikes)
     elif completion.kind is ErrorKind.HOST:
@@ -310,7 +313,8 @@ def without_files(turn: Turn, link: Link, reason: str) -> Move:
     return replace(given_back(turn, link, "files"), fields=progress(handed_over=number), delay_ms=delay_ms)
 
 
-def _called_off(turn: Turn, outcome: Outcome) -> Answer:
+def called_off(turn: Turn, outcome: Outcome) -> Answer:
+    """Return the error of a turn that was cancelled, or that ran out of time."""
     texts = GIVEN_UP[outcome.value]
     return Answer(error=TurnError(code=outcome.value, message=texts.get(turn.request.locale, texts["en"])))
 
@@ -362,7 +366,14 @@ def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
     move = ended.fails(
         PendingFailure(outcome=Outcome.INCOMPLETE, code="incomplete", reason=reason, why=why.value), fails
     )
-    if turn.request.phase is None:
+    if not find_work(turn.request).escalates_incomplete:
         return move
     found = ValidationIssue(code="INCOMPLETE_RESPONSE", message=reason, fix_hint="")
     return escalated(turn, move, best=link.attempt, reason="incomplete", issues=[found]) or move
+
+
+def not_affordable(turn: Turn, link: Link, spent: BudgetExceeded, unsent: Sequence[Body]) -> Move:
+    """A budget of the day is spent, so the agent is not run once more."""
+    what = words_of(spent.code, "de" if turn.request.locale == "de" else "en")
+    error = TurnError(code=spent.code, message=f"{what[0]} ({spent.kind})\n{what[1]}", reason=str(spent))
+    return Move(attempt=link.attempt, outcome=Outcome.EXPIRED, answer=Answer(error=error), events=[*unsent])

@@ -16,6 +16,7 @@ from api_client.contract.event_kinds import TurnEscalated, TurnParked
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.messages import consulted, line_of
 from api_client.contract.turn import PendingFailure, Turn, TurnState
+from api_client.contract.work import find_work
 from api_client.turns.record.moves import Move, again, attempt_facts, progress
 
 STAGE_CONSULTANT, STAGE_HUMAN = 1, 2
@@ -70,8 +71,8 @@ def _asks_consultant(
 
 
 def _task(turn: Turn) -> str:
-    """The task for an agent that starts afresh; every fresh start of a phase has it anyway."""
-    return turn.request.prompt if turn.request.phase is None else ""
+    """The task for an agent that starts afresh; work beside sessions tells it at every fresh start anyway."""
+    return turn.request.prompt if find_work(turn.request).in_session else ""
 
 
 def _parks(

@@ -70,7 +70,7 @@ if keeper and keeper ~= worker then
 end
 if number('kept_until') > 0 then set('kept_until', 0) end
 
--- A phase may have waited for others: its time begins now.
+-- Its kind of work may have waited for others: its time begins now.
 if number('deadline_at') == 0 and number('deadline_ms') > 0 then set('deadline_at', NOW + number('deadline_ms')) end
 begins = number('delivery') == 0
 set('tokens', (turn.tokens or '') .. token .. ' ')

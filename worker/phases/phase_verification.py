@@ -7,15 +7,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.errors import SettingsError
 from api_client.contract.event_kinds import GateChecked, VerifierJudged, VerifierStarted
 from api_client.contract.events import Body
 from api_client.contract.issue import ValidationIssue
+from api_client.contract.phase import Phase
+from api_client.contract.phase_checks import PhaseError
+from api_client.contract.phase_work import phase_of
 from api_client.contract.settings import Settings
 from api_client.contract.turn import Turn
 from worker.turns.leases.lease import Lease
-from worker.turns.phase_folders import fence_of, phase_of
 from worker.verification import (
     CheckStopped,
+    Fence,
     GateReport,
     GateResult,
     Ground,
@@ -27,6 +31,19 @@ from worker.verification import (
 )
 
 Report = Callable[[list[Body]], None]
+
+
+def read_phase(turn: Turn) -> Phase:
+    """Read the phase of a turn. Raises ``SettingsError``: this version cannot read it."""
+    try:
+        return phase_of(turn.request)
+    except PhaseError as error:
+        raise SettingsError([str(error)]) from error
+
+
+def fence_of(settings: Settings, turn: Turn) -> Fence:
+    """Return what the gates of a phase turn run in."""
+    return Fence.of(settings, operator=turn.request.operator)
 
 
 class Verification:
@@ -52,7 +69,7 @@ class Verification:
         self._lease = lease
         self._report = report
         self._output = output
-        self._phase = phase_of(turn)
+        self._phase = read_phase(turn)
         self._fence = fence_of(settings, turn)
 
     def run(self) -> VerificationResult:

@@ -6,21 +6,17 @@ sealed before its files are published. Two verifications of one attempt cannot b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from api_client.contract.attempt_record import AttemptRecord
-from api_client.contract.error_codes import words_of
-from api_client.contract.errors import BudgetExceeded
 from api_client.contract.event_kinds import AttemptAccepted, AttemptLost, AttemptRejected
-from api_client.contract.events import Body
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.tasks import FAIL, Link
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.turns.record.moves import Answer, Move, again, attempt_facts, progress, retrying
 from worker.turns.transitions.after_judging import cannot_judge, judged_counters, rejected_counters
-from worker.turns.transitions.after_run import _CALLED_OFF, Facts, _called_off
+from worker.turns.transitions.after_run import CALLED_OFF, Facts, called_off
 from worker.turns.transitions.escalation import escalated
 from worker.turns.transitions.usage import Usage
 from worker.verification import Ground, VerificationResult, feedback_on
@@ -110,18 +106,11 @@ def _issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:
 
 def _stopped(turn: Turn, link: Link, stop: str) -> Move:
     """Cancelled, out of time, or handed over to another worker: then the same attempt is verified again."""
-    if stop not in _CALLED_OFF:
+    if stop not in CALLED_OFF:
         lost = AttemptLost(attempt=link.attempt, delivery=turn.delivery, during=stop or "stopped")
         return Move(attempt=link.attempt, next=link, events=[lost], counters={"delivery.handed_over": 1})
-    outcome = _CALLED_OFF[stop]
-    return Move(attempt=link.attempt, outcome=outcome, answer=_called_off(turn, outcome))
-
-
-def not_affordable(turn: Turn, link: Link, spent: BudgetExceeded, unsent: Sequence[Body]) -> Move:
-    """A budget of the day is spent, so the agent is not run once more."""
-    what = words_of(spent.code, "de" if turn.request.locale == "de" else "en")
-    error = TurnError(code=spent.code, message=f"{what[0]} ({spent.kind})\n{what[1]}", reason=str(spent))
-    return Move(attempt=link.attempt, outcome=Outcome.EXPIRED, answer=Answer(error=error), events=[*unsent])
+    outcome = CALLED_OFF[stop]
+    return Move(attempt=link.attempt, outcome=outcome, answer=called_off(turn, outcome))
 
 
 def not_reached(turn: Turn, link: Link, before: str, outcome: str) -> Move:

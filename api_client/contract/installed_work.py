@@ -1,0 +1,25 @@
+"""The kinds of work that installed packages add by entry points."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from api_client.contract.plugins import WORK_KIND, UnusablePlugin, find_plugins, load_plugin
+
+
+@cache
+def installed_kinds() -> Mapping[str, Any]:
+    """Return the installed kinds of work (``contract.work.WorkKind``) by name.
+
+    One that cannot be loaded is left out, with a warning: the turns of the others go on.
+    """
+    found: dict[str, Any] = {}
+    for name in find_plugins(WORK_KIND):
+        try:
+            found[name] = load_plugin(WORK_KIND, name)()
+        except UnusablePlugin as error:
+            warnings.warn(str(error), stacklevel=1)
+    return found

@@ -1,0 +1,67 @@
+"""Phases as a kind of work: their tasks, and what their turns carry in ``work_data``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
+
+from api_client.contract.counters import counter
+from api_client.contract.phase import Phase
+from api_client.contract.phase_place import phases_folder
+from api_client.contract.tasks import RUN_QUEUE, TaskDeclaration
+from api_client.contract.turn import TurnRequest
+from api_client.contract.work import WorkKind
+
+#: The name of this kind.
+PHASE = "phase"
+PHASE_RUN = "phase.run"
+PHASE_VERIFY = "phase.verify"
+_RUN, _VERIFY = "Run the agent for a phase.", "Verify a phase: its gates, then an independent agent."
+#: In ``work_data``: the turn that must have passed before this one may run; else this one ends without a run.
+AFTER = "after"
+
+
+def work_data(phase: Phase, directory: str) -> dict[str, Any]:
+    """Return what the turn of a phase carries: the phase, and the folder of its file, relative to HELIX_ROOT."""
+    return {"phase": phase.id, "directory": directory, "definition": phase.to_dict()}
+
+
+def phase_of(request: TurnRequest) -> Phase:
+    """Read the phase of a turn, which was checked at the submit. Raises ``PhaseError``: a newer version wrote it."""
+    return Phase.from_dict(request.work_data.get("definition"))
+
+
+class PhaseWork(WorkKind):
+    """A phase: its result is the files in its own folder, and gates and a verifier judge them."""
+
+    name = PHASE
+    tasks: Mapping[str, TaskDeclaration] = {
+        PHASE_RUN: TaskDeclaration(RUN_QUEUE, _RUN, follows="asked again", judged_by=PHASE_VERIFY, begins=True),
+        PHASE_VERIFY: TaskDeclaration(RUN_QUEUE, _VERIFY, "verifying", "verified again"),
+    }
+    first = again = PHASE_RUN
+    in_session = answers_in_text = False
+    waits_long = escalates_incomplete = has_fixed_codes = True
+
+    def check(self, request: TurnRequest) -> None:
+        """Raise ``PhaseError``, which names everything that is wrong with the phase."""
+        phase_of(request)
+
+    def locate_folder(self, request: TurnRequest) -> PurePosixPath:
+        """Return the folder of the phase."""
+        return phases_folder(request) / str(request.work_data["definition"]["id"])
+
+    def describe(self, request: TurnRequest) -> str:
+        """Return which phase of which folder it is."""
+        return f"{request.work_data.get('phase')} of {request.work_data.get('directory')}"
+
+    def repeat(self, request: TurnRequest) -> TurnRequest:
+        """Return the request without the turn before it: who replays a phase wants it to run."""
+        data = {name: value for name, value in request.work_data.items() if name != AFTER}
+        return replace(request, work_data=data)
+
+    def count_judged(self, decision: str) -> Mapping[str, int]:
+        """Count verified outputs by decision."""
+        return {counter("phase.judged", decision): 1}

@@ -1,0 +1,197 @@
+"""Turns of phases, as a worker carries them out: their folders (docs/WORKFLOW-SYSTEM.md) and their verification.
+
+    <id>/output/                          the verified output
+    <id>/feedback.md                      what was wrong, while an agent works on it
+    <id>/attempts/<turn>-<n>-<delivery>/  what one delivery wrote, in its own output/
+
+``api_client/contract/phase_place.py`` says where the folder <id> lies: each owner has its own. An attempt
+begins with a copy of what the last complete attempt left. The first one, and the first of another model, begin with
+the verified output there was before the turn: nothing of a failed attempt is in it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from datetime import UTC, datetime
+from pathlib import Path, PurePosixPath
+
+import structlog
+
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.completion import Verdict
+from api_client.contract.errors import SettingsError
+from api_client.contract.events import Body
+from api_client.contract.failpoints import reach
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.phase_place import PHASES, directory_of, input_file, input_problem
+from api_client.contract.phase_work import AFTER, PhaseWork
+from api_client.contract.session_paths import delivery_name
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Turn, TurnState
+from api_client.turns.record.accepted import AcceptedAnswer
+from api_client.turns.record.moves import Move
+from worker.enforcement.policy import demote
+from worker.enforcement.validators.services import JudgingCost
+from worker.files.session_fence import FencedPlace, Place
+from worker.files.workspace import written_files
+from worker.phases.after_verification import after_verification, not_reached
+from worker.phases.phase_verification import Verification, fence_of, read_phase
+from worker.turns.folders import delivery_folder
+from worker.turns.judges import CannotJudge
+from worker.turns.leases.lease import Lease
+from worker.turns.parts import EngineParts
+from worker.turns.publisher import accept_with_files
+from worker.turns.transitions.after_judging import cannot_judge
+from worker.turns.transitions.usage import Usage, with_judging
+from worker.turns.validation import case_of
+from worker.turns.work import Files, History, SessionSetUp, TurnWork
+from worker.verification import FeedbackChannel, phase_prompt
+from worker.verification.gates.output_tree import TooLarge, copy_files, scan
+
+log = structlog.get_logger()
+
+_OUTPUT, _STATUS = "output", "status.json"
+
+
+class PhaseTurns(TurnWork):
+    """A phase: its agent works in the phase's folder, and its output is published once gates and verifier pass it."""
+
+    def locate_folder(self, settings: Settings, turn: Turn) -> Path:
+        """Return the phase's folder. Raises ``SettingsError``: there is no such project below this HELIX_ROOT."""
+        directory, root = directory_of(turn.request), settings.root.resolve()
+        project = (root / directory).resolve()
+        if not project.is_relative_to(root) or not project.is_dir():
+            raise SettingsError([f"no folder {directory!r} below this worker's HELIX_ROOT"])
+        return root / PhaseWork().locate_folder(turn.request)
+
+    async def start(self, parts: EngineParts, lease: Lease) -> Move | None:
+        """End the turn where the one before it did not pass."""
+        turn = lease.claim.turn
+        if not (before := str(turn.request.work_data.get(AFTER, ""))):
+            return None
+        found = await parts.ledger.turn(before)
+        if found and found.success:
+            return None
+        ended = found.outcome.value if found and found.outcome else "unknown"
+        return not_reached(turn, lease.claim.link, before, ended)
+
+    def write_prompt(self, settings: Settings, turn: Turn, history: History) -> str:
+        """Return the phase, the feedback, or both when this agent has not heard of the phase yet.
+
+        Raises ``SettingsError``: an input file is missing, or no plain file; its gates may not run programs here.
+        """
+        phase, root = read_phase(turn), settings.root.resolve()
+        if refused := fence_of(settings, turn).refusal(phase):  # before its agent is paid for
+            raise SettingsError([refused])
+        feedback = history[-1].feedback if history else ""
+        if turn.agent_session and feedback:
+            return feedback
+        inputs = {path: input_file(root, turn.request, path) for path in phase.input_files}
+        for path, place in inputs.items():
+            problem = input_problem(root, turn.request, path)
+            if problem or not place.is_file():
+                problem = problem or f"{path!r} is missing in {directory_of(turn.request)!r}"
+                raise SettingsError([f"input file of phase {phase.id!r}: {problem}"])
+        prompt = phase_prompt(
+            phase, inputs={path: str(place) for path, place in inputs.items()}, locale=turn.request.locale
+        )
+        return f"{prompt}\n{feedback}".strip() if feedback else prompt
+
+    def list_inputs(self, settings: Settings, turn: Turn) -> tuple[Path, ...]:
+        """Return inputs that earlier phases of the same owner wrote: their folder may be closed to others."""
+        paths, root = map(PurePosixPath, read_phase(turn).input_files), settings.root.resolve()
+        return tuple(input_file(root, turn.request, str(path)) for path in paths if path.parts[:1] == (PHASES,))
+
+    def prepare(self, holder: FencedPlace, directory: Path, turn: Turn, history: History, rules: SessionSetUp) -> None:
+        """Give the agent the files it goes on from, and the feedback. Raises ``OSError``, also for too many files."""
+        # The attempt whose files this one goes on from; none: the verified output there was before.
+        complete = [
+            record
+            for record in history
+            if record.number > turn.fresh_from and record.completion.get("verdict") == Verdict.COMPLETE.value
+        ]
+        base = complete[-1] if complete else None
+        earlier = holder.path / ("attempts" if base else "")
+        source = earlier / delivery_name(turn.turn_id, base.number, base.last_delivery) if base else holder.path
+        with contextlib.suppress(FileNotFoundError):
+            _copy(source / _OUTPUT, directory / _OUTPUT)
+        channel = FeedbackChannel(holder.path, locale=turn.request.locale)
+        last = history[-1] if history else None
+        if last and last.feedback:
+            text = channel.write(last.feedback, last.number, max(turn.max_attempts, last.number))
+            (directory / FeedbackChannel.FEEDBACK_FILE).write_text(text, encoding="utf-8")
+        else:
+            channel.clear()
+        _note(holder, turn, "running")
+
+    async def carry_out(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+        """Verify the output."""
+        await parts.policies.load(lease.claim.turn)
+        return await parts.threads.runs(self._verify, parts, lease, attempts)
+
+    def _verify(self, parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
+        """Run the gates, each reported as it ends, then a verifier if the phase asks for one."""
+        turn, link, claim = lease.claim.turn, lease.claim.link, lease.claim
+        this = attempts[-1]
+        if this.number != link.attempt:
+            raise ValueError(f"attempt {link.attempt} of {turn.turn_id} has no record")
+        output = delivery_folder(parts.settings, turn, this) / _OUTPUT
+        last = link.attempt >= turn.max_attempts
+
+        spent = JudgingCost()
+
+        def judge() -> tuple[ValidationIssue, ...]:
+            nonlocal spent
+            case = case_of(parts, turn, this.text, written_files(output.parent), ())
+            attempt = parts.judges.judge(case)
+            spent += attempt.spent
+            return demote(attempt.issues, case.policy, final=last)
+
+        def append(events: list[Body]) -> None:
+            parts.threads.asked(parts.ledger.append(claim, events))
+
+        verification = Verification(parts.settings, turn, this, lease, append, output, judge)
+        try:
+            result = verification.run()
+        except CannotJudge as error:
+            return cannot_judge(link, str(error))
+        reach("validation.started")
+        move = after_verification(turn, link, this, result, lease.reason)
+        move = with_judging(turn, move, spent + Usage.of(result.usage).as_judging)
+        if move.state is TurnState.PARKED:
+            self.give_up(parts.settings, turn)
+        return accept_with_files(parts, lease, move, this)
+
+    def publish(self, settings: Settings, holder: Place, turn: Turn, accepted: AcceptedAnswer, files: Files) -> None:
+        """Make the delivery's output the phase's verified output.
+
+        Raises ``OSError``: it cannot be written; ``FileNotFoundError`` also when there was a later holder.
+        """
+        if not isinstance(holder, FencedPlace):
+            raise TypeError("a phase is published in a fenced place")
+        source = holder.path / "attempts" / accepted.delivery / _OUTPUT
+        holder.put_folder(_OUTPUT, lambda fresh: _copy(source, fresh))
+        FeedbackChannel(holder.path, locale=turn.request.locale).clear()
+        _note(holder, turn, "passed")
+
+    def give_up(self, settings: Settings, turn: Turn) -> None:
+        """Keep the last feedback in ``logs/``. If its folder has vanished, there is none, and the turn still ends."""
+        try:
+            FeedbackChannel(self.locate_folder(settings, turn), locale=turn.request.locale).archive()
+        except (SettingsError, OSError) as error:  # not vital: the record has it
+            log.warning("feedback.not_archived", reason=str(error)[:200])
+
+
+def _copy(source: Path, target: Path) -> None:
+    try:
+        copy_files(scan(source), target)
+    except TooLarge as error:
+        raise OSError(f"the output is too large: {error}") from error
+
+
+def _note(holder: FencedPlace, turn: Turn, status: str) -> None:
+    """Which turn worked here last, for people and for ``turns phase list``."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    noted = {"phase": read_phase(turn).id, "turn_id": turn.turn_id, "status": status, "updated_at": now}
+    holder.replace(_STATUS, (json.dumps(noted) + "\n").encode(), holder.session, durable=False)
