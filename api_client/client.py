@@ -31,8 +31,8 @@ from api_client.relay_state.signed_links import SignedLinks
 from api_client.snapshots.objects import SnapshotReader
 from api_client.store import Store
 from api_client.store.audit import Audit
-from api_client.tracing.unsent import UnsentSpans
 from api_client.turns.canceller import Canceller
+from api_client.turns.finished_turns import FinishedTurns
 from api_client.turns.inbox import Inbox
 from api_client.turns.phase_client import Phases
 from api_client.turns.reader import TurnReader
@@ -74,7 +74,7 @@ class TurnsClient:
         self.sessions = Sessions(self.store)
         self.workers = Workers(self.store, self.prober, self.spending)
         self.figures = FigureReader(self.store)
-        self.untraced = UnsentSpans(self.store)
+        self.untraced = FinishedTurns(self.store, "traces")
         # What the relay keeps in the store besides turns.
         self.allowances = Allowances(self.store)
         self.open_questions = OpenQuestions(self.store)

@@ -21,6 +21,7 @@ from api_client.contract.tasks import ALL_QUEUES, RUN_QUEUE
 from api_client.store.connection import OneConnection
 from api_client.store.half_restored import refuse_half_restored
 from worker.logs import configure_logging
+from worker.observers import ObserverFeed
 from worker.processes.isolation import IsolatedLinks
 from worker.processes.program import CHECK_SLOTS_VARIABLE, REFUSED, SUPERVISED
 from worker.turns.engine import Engine
@@ -82,7 +83,7 @@ def engine() -> Engine:
     """The engine of this process, made when the worker starts."""
     settings = settings_of_process()
     looking = OneConnection(settings)
-    watchers = (*plugin_watchers(settings, looking), ReplicaWatch(settings))
+    watchers = (*plugin_watchers(settings, looking), ReplicaWatch(settings), ObserverFeed(settings, looking))
     name, judges = app.conf.get(_NAME, ""), int(os.environ.get(CHECK_SLOTS_VARIABLE, "2"))
     return Engine(settings, app, IsolatedLinks(settings), watchers, looking, name=name, judges=judges)
 

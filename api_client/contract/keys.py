@@ -152,8 +152,6 @@ class Keys:
     flow_guard = _named("flows:guard")
     #: Stream: what operators asked for, by whom and when.
     audit = _named("audit")
-    #: String: finished turns before this time, in milliseconds, were sent as traces (``api_client.tracing``).
-    traced = _named("traced")
     #: Sorted set: parked turns, which wait for a decision, by the time they were parked, in milliseconds.
     inbox = _named("inbox")
 

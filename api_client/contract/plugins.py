@@ -25,6 +25,8 @@ EXPORT = "helix_turns.exports"
 WORK_KIND = "helix_turns.work_kinds"
 #: What a worker does for them, by the same names: classes derived from ``worker.turns.work.TurnWork``.
 WORK = "helix_turns.work"
+#: Readers of the event log: classes as ``worker.observers.Observer`` describes them.
+OBSERVER = "helix_turns.observers"
 
 #: Group -> what its entry points are.
 GROUPS: Mapping[str, str] = {
@@ -35,6 +37,7 @@ GROUPS: Mapping[str, str] = {
     EXPORT: "export",
     WORK_KIND: "kind of work",
     WORK: "work of kind",
+    OBSERVER: "observer",
 }
 #: What our own plug-ins add to a group, each name with its package: one that is missing can then be named.
 PACKAGES: Mapping[str, Mapping[str, str]] = {

@@ -232,7 +232,7 @@ async def test_turns_that_ended_in_the_same_millisecond_are_all_sent_though_a_ba
         seen += batch.turn_ids
         await backlog.sent(batch)
     assert seen == sorted(ids)
-    await client.store.redis.set(Keys(settings.namespace).traced, now + 3_600_000)
+    await client.store.redis.set(f"{Keys(settings.namespace).prefix}read:traces", now + 3_600_000)
     assert await backlog.next(9), "the store's clock was set back"
 
 
@@ -296,8 +296,8 @@ async def test_where_nothing_ends_for_long_the_sender_still_knows_how_far_it_was
     keys = Keys(settings.namespace)
     await client.untraced.begin(3600)
     assert await client.untraced.next(9) is None
-    noted = int(await client.store.redis.get(keys.traced) or b"")
+    noted = int(await client.store.redis.get(f"{keys.prefix}read:traces") or b"")
     assert await client.store.clock_ms() - noted < 60_000
-    assert 0 < await client.store.redis.ttl(keys.traced) <= settings.retention_seconds
+    assert 0 < await client.store.redis.ttl(f"{keys.prefix}read:traces") <= settings.retention_seconds
     await client.store.redis.zadd(keys.finished, {"turn-" + "1" * 32: noted + 1})
     assert await wait_until(lambda: client.untraced.next(9))

@@ -1,0 +1,56 @@
+"""An observer that a package adds: real workers hand it every turn that ended, also after one is killed in between."""
+
+import json
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.installation import Installation
+from tests.support import wait_for
+
+#: Counts words by turn in a file. Where ``kill`` lies there, the process dies as it has events, and has noted nothing.
+WORDS = """
+    import json, os, signal
+    from pathlib import Path
+
+    class WordCounter:
+        def observe(self, turn, events):
+            folder = Path(os.environ["WORDS"])
+            if (folder / "kill").exists():
+                (folder / "kill").unlink()
+                os.kill(os.getpid(), signal.SIGKILL)
+            (folder / "counted").mkdir(exist_ok=True)
+            said = "".join(event.data["text"] for event in events if event.kind == "attempt.output")
+            (folder / "counted" / turn.turn_id).write_text(json.dumps(len(said.split())))
+"""
+
+
+@pytest.fixture
+def words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Installs the package, as pip would, for the processes that the test starts; returns where it counts."""
+    info = tmp_path / "site" / "words-1.0.dist-info"
+    info.mkdir(parents=True)
+    (tmp_path / "site" / "words.py").write_text(dedent(WORDS))
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: words\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[helix_turns.observers]\nwords = words:WordCounter\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "site"))
+    monkeypatch.setenv("WORDS", str(tmp_path))
+    return tmp_path
+
+
+async def test_an_observer_misses_no_turn_though_its_worker_is_killed_as_it_reads(
+    installation: Installation, words: Path
+) -> None:
+    installation.play('- attempts: [[say: "One two three. <!-- STEP: done -->"]]')
+    worker = installation.worker()
+    wait_for(lambda: installation.store.exists(f"{installation.keys.prefix}read:observer:words"))
+    first = await installation.answer("hello")
+    counted = words / "counted"
+    wait_for((counted / first.turn_id).exists)
+    (words / "kill").touch()
+    turns = [await installation.answer(f"hello {number}", f"s{number}") for number in range(4)]
+    wait_for(lambda: not (words / "kill").exists())
+    wait_for(lambda: all((counted / turn.turn_id).exists() for turn in turns))
+    assert {json.loads((counted / turn.turn_id).read_text()) for turn in (first, *turns)} == {7}
+    assert worker.process.poll() is None, "the supervisor started the killed process anew"

@@ -1,0 +1,88 @@
+"""The port *Observer*: what reads the log of finished turns, at least once, behind a cursor in the store.
+
+Packages add observers by entry points (docs/ARCHITECTURE.md). They run in the second loop of a worker process, in one
+process of an installation at a time, and never in the way of a turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import structlog
+
+from api_client.contract.errors import TurnNotFound
+from api_client.contract.events import Event
+from api_client.contract.plugins import OBSERVER, UnusablePlugin, find_plugins, load_plugin
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Turn
+from api_client.store import Store
+from api_client.store.connection import OneConnection
+from api_client.turns.finished_turns import FinishedTurns
+from api_client.turns.reader import TurnReader
+
+log = structlog.get_logger()
+
+#: Seconds between two looks; and until another process takes over from one that died.
+_LOOK_SECONDS, _TAKE_OVER_SECONDS = 1.0, 15
+#: Turns at most, after which the cursor moves on.
+_BATCH = 50
+
+
+class Observer(Protocol):
+    """A reader of turns that ended. It is made without arguments, once per worker process."""
+
+    def observe(self, turn: Turn, events: Sequence[Event]) -> None:
+        """Take a turn that ended, with its whole log.
+
+        It comes again when this raises, or when the process ends before it returned. May block: it runs in a thread.
+        """
+        ...
+
+
+class ObserverFeed:
+    """Hands finished turns to every installed observer. One that is new begins with turns that end from then on."""
+
+    def __init__(self, settings: Settings, connection: OneConnection) -> None:
+        self._store = Store(settings, connection)
+        self._reader = TurnReader(self._store)
+        self._observers = _load_observers()
+        self.name, self.seconds = "observers", _LOOK_SECONDS if self._observers else 0.0
+        self._me = f"{socket.gethostname()}-{os.getpid()}"
+
+    async def poll(self) -> None:
+        """Hand over what ended since the last look. Raises ``StoreUnavailable``."""
+        for name, observer in self._observers.items():
+            turns = FinishedTurns(self._store, f"observer:{name}")
+            await turns.begin()
+            while await self._holds(name) and (batch := await turns.next(_BATCH)):
+                for turn_id in batch.turn_ids:
+                    with suppress(TurnNotFound):  # retention was faster
+                        turn = await self._reader.get(turn_id)
+                        await asyncio.to_thread(observer.observe, turn, await self._reader.events(turn_id))
+                await turns.sent(batch)
+
+    async def leave(self) -> None:
+        """Leave the cursors where they are: another process goes on."""
+
+    async def _holds(self, name: str) -> bool:
+        """Return whether this process is the one that reads for an observer now, for a while."""
+        key, redis, ask = f"{self._store.keys.prefix}observing:{name}", self._store.redis, self._store.ask
+        if await ask(redis.set(key, self._me, nx=True, ex=_TAKE_OVER_SECONDS)):
+            return True
+        held = await ask(redis.get(key)) == self._me.encode()
+        return held and bool(await ask(redis.expire(key, _TAKE_OVER_SECONDS)))
+
+
+def _load_observers() -> Mapping[str, Observer]:
+    found = dict[str, Observer]()
+    for name in find_plugins(OBSERVER):
+        try:
+            found[name] = load_plugin(OBSERVER, name)()
+        except UnusablePlugin as error:
+            log.error("observer.not_loaded", observer=name, error=str(error))
+    return found
