@@ -128,7 +128,6 @@ def _form(value: Any) -> str:
 
 @lru_cache(maxsize=256)
 def _forms(link: Link) -> tuple[_Form, _Form]:
-    """Message and event."""
     first, *rest = chain_of(link, _text("turn_id"), _text("session_id"))
     shown = _shown(first["kwargs"] | {"session_id": _text("session_shown")})
     return _message(first, rest, shown), _event(first, shown)

@@ -149,7 +149,6 @@ class _Walk:
         self._mending = 0.0
 
     def take(self, event: Event) -> None:
-        """Read one event."""
         at = event.at
         match event.body:
             case event_kinds.TurnQueued() | event_kinds.TurnFinished() | event_kinds.LogReset() | event_kinds.Unknown():
@@ -242,7 +241,6 @@ class _Walk:
             self._check(attempt, name, attempt.judged_since or at, at, not codes, codes=codes)
 
     def spans(self) -> list[Span]:
-        """Return what was read, as spans."""
         return [self._whole(), *map(self._attempted, self._attempts.values()), *self._checks]
 
     def _whole(self) -> Span:

@@ -106,7 +106,11 @@ def alerts(
         said = f"the workers on {', '.join(sorted(folders))} see different session folders"
         fix = "mount one shared volume as HELIX_ROOT on all of them (docs/operations.md)"
         yield Alert("sessions shared", said, fix)
-    yield from _of_builds(facts)
+    there = [each for each in facts.reports if each.version and facts.at - each.at < HEARD_SECONDS]
+    if len(builds := {each.version: each.worker for each in there}) > 1:
+        said = "; ".join(f"{version}, such as {name}" for version, name in sorted(builds.items()))
+        fix = "let each worker be replaced; an older one leaves what it does not know to the others (docs/deploying.md)"
+        yield Alert("builds", f"workers of {len(builds)} builds are at work: {said}", fix, "warning")
     if fleet.agents and overdue:
         message = f"{overdue} turns were due and nobody looked at them: no reaper is at work"
         yield Alert("reaper", message, "read the workers' logs, then restart them")
@@ -127,14 +131,6 @@ def alerts(
         scopes = ", ".join(each.scope for each in spent[:5]) + (", ..." if len(spent) > 5 else "")
         wait = Wait(reason=Reason.BUDGET, at=facts.at, subject=scopes, until=spent[0].resets_at)
         yield Alert(Reason.BUDGET.value, wait.words(), wait.fix, wait.severity)
-
-
-def _of_builds(facts: Facts) -> Iterator[Alert]:
-    there = [each for each in facts.reports if each.version and facts.at - each.at < HEARD_SECONDS]
-    if len(builds := {each.version: each.worker for each in there}) > 1:
-        said = "; ".join(f"{version}, such as {name}" for version, name in sorted(builds.items()))
-        fix = "let each worker be replaced; an older one leaves what it does not know to the others (docs/deploying.md)"
-        yield Alert("builds", f"workers of {len(builds)} builds are at work: {said}", fix, "warning")
 
 
 def _of_workers(fleet: Fleet) -> Iterator[Alert]:

@@ -49,7 +49,6 @@ def _known(code: str) -> str:
 
 
 def _row(code: str, locale: str) -> dict[str, str]:
-    """Return what is to be said about a code, whichever table it is in."""
     if code in ERROR_CODES:
         what, todo = words_of(code, locale)
         return {"code": code, "what": what, "to_do": todo, "operator": ERROR_CODES[code].operator}

@@ -16,7 +16,6 @@ from worker.cli import NO
 from worker.cli.output import json_option, number_of, one_line, write_json, write_said, write_table
 from worker.cli.text_input import read_text, root_option
 from worker.enforcement.policies import (
-    AppliesTo,
     ChosenRules,
     PolicyError,
     PolicyFile,
@@ -126,12 +125,9 @@ def show(file: str, model: str, owner: str, route: str, as_json: bool) -> None:
 
 
 def _row(entry: PolicyRule) -> tuple[str, ...]:
+    conditions = "; ".join(f"{name} {', '.join(values)}" for name, values in entry.applies_to.to_dict().items())
     reactions = "shadow" if entry.shadow else ", ".join(map(str, entry.order))
-    return entry.rule, entry.name, reactions, str(entry.max_attempts or "-"), _conditions(entry.applies_to)
-
-
-def _conditions(applies_to: AppliesTo) -> str:
-    return "; ".join(f"{name} {', '.join(values)}" for name, values in applies_to.to_dict().items()) or "every turn"
+    return entry.rule, entry.name, reactions, str(entry.max_attempts or "-"), conditions or "every turn"
 
 
 @policy.command()

@@ -60,33 +60,28 @@ def isolated(
 
 
 class _StandIn(ResponseValidator):
-    """Hands its calls to a child."""
+    """Hands its calls to a child. Raises ``NotJudged`` where one does not end well."""
 
     def __init__(self, validator: ResponseValidator, child: Child, place: int) -> None:
         self._validator, self._child, self._place = validator, child, place
 
     @property
     def name(self) -> str:
-        """The validator's name."""
         return self._validator.name
 
     @property
     def mends_files(self) -> bool:  # type: ignore[override]
-        """As the validator's own."""
         return self._validator.mends_files
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
-        """As the validator's. Raises NotJudged where it does not end well."""
         found: list[ValidationIssue] = self._call("validate", response, context)
         return found
 
     def apply_fallback(self, response: str, context: Mapping[str, Any]) -> str | None:
-        """As the validator's. Raises NotJudged where it does not end well."""
         text: str | None = self._call("apply_fallback", response, context)
         return text
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """As the validator's. Raises NotJudged where it does not end well."""
         lines: Sequence[str] = self._child.call(self._place, "explain_fallback", (before, after, dict(context)))
         return lines
 
@@ -199,7 +194,6 @@ class Child:
                 os.kill(self._pid, signal.SIGKILL)
 
     def _serve(self, pipe: Connection, call: tuple[Any, ...]) -> None:
-        """The child: answer calls until the parent closes the pipe."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)

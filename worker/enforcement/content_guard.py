@@ -184,11 +184,7 @@ def lost(
 
 
 def still_lost(
-    missing: Iterable[ValidationIssue],
-    earlier: Iterable[Attempt],
-    after: str,
-    locale: str,
-    files: Sequence[str] = (),
+    missing: Iterable[ValidationIssue], earlier: Iterable[Attempt], after: str, locale: str, files: Sequence[str] = ()
 ) -> list[ValidationIssue]:
     """Those of the CONTENT_LOST issues of an attempt that a later answer does not settle either.
 
@@ -264,7 +260,9 @@ def _replaces(reply: str, answer: str, request: Request, files: Iterable[str]) -
         return False
     if adrs := parse(answer).adrs:
         texts = [text for text in (reply, *files) if len(parse(text).adrs) >= len(adrs)]
-        return any(_is_whole(adr, request) for text in texts for adr in parse(text).adrs)
+        named = {key(title) for part in request.parts if (title := section_title(part))}
+        found = [adr for text in texts for adr in parse(text).adrs]  # one is more than the parts that were asked for:
+        return any(adr.titled or any(key(section.title) not in named for section in adr.sections) for adr in found)
     body = strip_marker(reply).strip()
     if request.shortens:
         return True
@@ -272,12 +270,6 @@ def _replaces(reply: str, answer: str, request: Request, files: Iterable[str]) -
         return False
     before = len(strip_marker(answer).strip())
     return before < _SOME_LENGTH or len(body) >= _FRAGMENT_SHARE * before
-
-
-def _is_whole(adr: Adr, request: Request) -> bool:
-    """True when an ADR is more than the parts that were asked for."""
-    named = {key(title) for part in request.parts if (title := section_title(part))}
-    return adr.titled or any(key(section.title) not in named for section in adr.sections)
 
 
 def _splice(splice: _Splice, errors: Sequence[ValidationIssue], offer: Offer, parts: Sequence[str]) -> None:

@@ -343,7 +343,6 @@ def _is_row(line: str) -> bool:
 
 
 def _in_fence(text: str) -> bool:
-    """True when a text ends inside a block of code."""
     fences = parse(text).out.fences if may_hold_fences(text) else []
     return bool(fences) and not fences[-1].closed and fences[-1].end == text.count("\n") + 1
 

@@ -135,6 +135,5 @@ def _edits(taken: TakenAnswer, reply: str, locale: str) -> tuple[str, ...]:
 
 
 def _documents(context: Mapping[str, Any]) -> list[str]:
-    """The Markdown files that the agent wrote."""
     files = context.get("files") or {}
     return [text for name, text in files.items() if name.lower().endswith(".md")]

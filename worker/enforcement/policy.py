@@ -147,8 +147,15 @@ def _decide(history: Sequence[Attempt], policy: Policy) -> Decision:
     hopeless = used_up or _came_back(history)
     spent = _spent(history, policy)
     next_of = {
-        issue: _next_action(
-            policy.actions(issue.validator), hopeless=hopeless or issue.validator in spent or issue.code == NOT_JUDGED
+        issue: next(
+            # The repair was tried before the answer was judged.
+            (
+                each
+                for each in policy.actions(issue.validator)
+                if each is not Action.REPAIR
+                and not (each is Action.RETRY and (hopeless or issue.validator in spent or issue.code == NOT_JUDGED))
+            ),
+            Action.FAIL,
         )
         for issue in errors
     }
@@ -210,17 +217,10 @@ def _feedback(history: Sequence[Attempt], policy: Policy) -> str:
 
 
 def _spent(history: Sequence[Attempt], policy: Policy) -> frozenset[str]:
-    """The validators that rejected as many answers as the policy asks again for."""
     if not policy.caps:
         return frozenset()
     rejected = [{error.validator for error in attempt.errors} for attempt in history if attempt.complete]
     return frozenset(name for name, cap in policy.caps.items() if sum(name in names for names in rejected) >= cap)
-
-
-def _next_action(actions: Sequence[Action], *, hopeless: bool) -> Action:
-    """The first action that can still be taken; the repair was tried before the answer was judged."""
-    left = (a for a in actions if a is not Action.REPAIR and not (a is Action.RETRY and hopeless))
-    return next(left, Action.FAIL)
 
 
 def _came_back(history: Sequence[Attempt]) -> bool:

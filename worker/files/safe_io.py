@@ -16,10 +16,7 @@ T = TypeVar("T")
 
 #: How a machine answers whose disk takes no writes, or that is short of something: no fault of what it works on.
 SHORT_OF = frozenset(
-    {
-        *(errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE),
-        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
-    }
+    {*(errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE), *(errno.EMFILE, errno.ENFILE, errno.ENOMEM)}
 )
 #: How a folder is opened.
 DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

@@ -83,12 +83,7 @@ def prepare(holder: FencedPlace, turn: Turn, root: Path, template: str, *, tools
     own = map(identity, (STATUS, "input/request.md", "context/messages.json"), repeat(session))
     files = (laid, *own, *((f"context/{each[0]}", *each[1:]) for each in documents))
     prepared = Version(
-        turn_id=turn.turn_id,
-        status=status,
-        rules=rules,
-        digest=digest,
-        file=identity(RULES, session),
-        files=files,
+        turn_id=turn.turn_id, status=status, rules=rules, digest=digest, file=identity(RULES, session), files=files
     )
     _versions.put(workdir, prepared)
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 _LOOK_SECONDS = 0.025
@@ -100,7 +101,8 @@ def spawn(program: Program, log_file: Path | None = None) -> subprocess.Popen[by
     if program.ready_file:
         program.ready_file.unlink(missing_ok=True)
     with contextlib.ExitStack() as stack:
-        output = stack.enter_context(open(log_file, "ab", opener=_private)) if log_file else None
+        private = partial(os.open, mode=0o600)
+        output = stack.enter_context(open(log_file, "ab", opener=private)) if log_file else None
         return subprocess.Popen(
             [
                 *(sys.executable, "-I", "-S", "-c", _TETHER),
@@ -114,10 +116,6 @@ def spawn(program: Program, log_file: Path | None = None) -> subprocess.Popen[by
             cwd=program.cwd,
             start_new_session=True,
         )
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def exited(process: subprocess.Popen[bytes]) -> bool:

@@ -53,12 +53,10 @@ class _Child:
         self.stays_down = False  # it ended because an operator wanted it to
 
     def ask(self) -> None:
-        """Begin to ask whether it answers."""
         if self.program.answers:
             self.liveness = LivenessProbe(self.program.answers, self.program.ask_seconds, self.program.misses)
 
     def ask_no_more(self) -> None:
-        """It ends, or has ended."""
         if self.liveness:
             self.liveness.stop()
         self.liveness = None

@@ -115,7 +115,6 @@ class _Runs:
         phase_dir.mkdir(parents=True, exist_ok=True)
 
     async def run(self, attempt: int, feedback: str) -> PhaseRun[RunResult]:
-        """Run the agent once, in its own folder."""
         directory = self._phase_dir / "attempts" / f"{self.name}-{attempt}"
         (directory / "output").mkdir(parents=True)
         if attempt > 1:

@@ -213,7 +213,6 @@ def _texts(tree: Tree, phase: Phase) -> tuple[dict[str, str], list[str]]:
 
 
 def _judged(ran: RunResult, nonce: str, stop: Stop, seconds: float) -> VerificationResult:
-    """The result that a verifier's run makes: a valid verdict, or the reason why there is none."""
     completion = ran.completion
     facts: dict[str, Any] = {"completion": completion, "usage": ran.usage, "text": ran.text}
     if completion.verdict is not Ended.COMPLETE:

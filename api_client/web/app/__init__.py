@@ -100,13 +100,7 @@ def create_app(settings: Settings, client: TurnsClient | None = None, pack: Pack
     client = client or TurnsClient(settings)
     client.policies.check()
     client.prompts.check()
-    relay = Relay(
-        settings,
-        client,
-        Readers(client, settings.stop_grace_seconds),
-        ApiKeyring(settings.keys_path),
-        pack,
-    )
+    relay = Relay(settings, client, Readers(client, settings.stop_grace_seconds), ApiKeyring(settings.keys_path), pack)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:

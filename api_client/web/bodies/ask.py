@@ -178,7 +178,6 @@ def _rules(wished: Wishes, settings: Settings, model: str, locale: str, page: bo
 def _ask(
     request: TurnRequest, wished: Wishes, headers: Headers, settings: Settings, *, chat_id: str, key: str, page: bool
 ) -> Ask:
-    """The turn, and how its caller wants to read it."""
     retries = headers.get("x-stainless-retry-count", "")
     shown_by = StreamMode.LIVE if page else StreamMode.VALIDATED
     question = ""

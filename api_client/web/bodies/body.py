@@ -67,7 +67,6 @@ class _Parser:
         self._waiting: dict[str, deque[Callable[[], None]]] = {}
 
     def submit(self, owner: str, work: Callable[[], _T]) -> Future[_T]:
-        """Do the work when it is its owner's turn."""
         future = Future[_T]()
 
         def do() -> None:
@@ -108,7 +107,6 @@ class _Reading:
         self.unread: set[_Body] = set()
 
     def add(self, body: _Body, piece: bytes) -> None:
-        """Keep a piece."""
         body.data += piece
         self.bytes += len(piece)
         self.of[body.owner] += len(piece)

@@ -174,10 +174,7 @@ def holder_by_hash(offered: str, relay: Relay) -> Caller | None:
     Every key is compared whatever the result, so that the answer's time tells nothing.
     """
     limits = OwnerLimits(
-        per_minute=TURNS_PER_MINUTE,
-        unfinished=UNFINISHED_TURNS,
-        stored_bytes=STORED_BYTES,
-        requests=REQUESTS,
+        per_minute=TURNS_PER_MINUTE, unfinished=UNFINISHED_TURNS, stored_bytes=STORED_BYTES, requests=REQUESTS
     )
     plain, forwarding = relay.settings.api_keys, relay.settings.forwarding_keys
     known = [

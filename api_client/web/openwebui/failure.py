@@ -76,6 +76,5 @@ def _last_reason(message: str) -> str:
 
 
 def _names(issues: Sequence[ValidationIssue], turn_id: str) -> str:
-    """Return what an administrator asks for: the codes, and the turn."""
     codes = filter(None, error_codes(issues))
     return f"({', '.join([*codes, turn_id])})"

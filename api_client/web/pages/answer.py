@@ -78,7 +78,6 @@ def _over(asked: LinkedQuestion) -> str:
 
 
 def _shown(asked: LinkedQuestion, said: str, status: int = 200) -> Response:
-    """The page: the question and its form, or what is said instead of them."""
     turn, locale = asked.turn, asked.turn.request.locale
     until = clock_time(asked.until, time.time())
     return page("answer.html", status, say=say, locale=locale, turn=turn, said=said, until=until)

@@ -52,7 +52,6 @@ def _show(sheet: Sheet) -> Callable[..., Awaitable[Response]]:
 
 
 def _press(sheet: Sheet, noun: Noun[Any], button: Button[Any]) -> Callable[..., Awaitable[Response]]:
-    """Return what a button does, and then shows the rest."""
 
     async def press(relay: RelayOf, visitor: VisitorOf, form: Form) -> Response:
         require_operator(visitor.caller, noun.doing)

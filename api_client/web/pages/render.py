@@ -186,7 +186,6 @@ class _PageRoute(APIRoute):
     """A route whose errors are pages too, and whose every answer has the pages' headers."""
 
     def get_route_handler(self) -> Callable[[Request], Any]:
-        """The handler, with errors answered."""
         handle = super().get_route_handler()
 
         async def answer(request: Request) -> Response:

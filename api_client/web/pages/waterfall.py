@@ -68,18 +68,15 @@ class _Walk:
             self.rows.append(WaterfallRow(label))
 
     def open(self, kind: str, at: float) -> None:
-        """A bar begins."""
         self.kind, self.since = kind, at
 
     def close(self, at: float, *, kind: str = "", going_on: bool = False) -> None:
-        """The open bar ends, if there is one."""
         if self.kind:
             bar = Bar(kind or self.kind, self.since - self.began, max(self.since, at) - self.began, going_on)
             self.rows[-1] = replace(self.rows[-1], bars=(*self.rows[-1].bars, bar))
         self.kind = ""
 
     def say(self, said: str, *, good: bool | None) -> None:
-        """End the present row."""
         self.rows[-1] = replace(self.rows[-1], said=said, good=good)
 
 

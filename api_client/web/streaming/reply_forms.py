@@ -71,7 +71,6 @@ class _DraftPage(PageReply):
         self._behind = False
 
     def _rendered(self, event: Event) -> list[Payload]:
-        """The status line, then what changes of the text, then the end."""
         edits = self._draft.take(event)
         if self._behind:
             edits = self._all()

@@ -62,7 +62,6 @@ def _course(rate: RetryRate) -> list[tuple[str, ...]]:
 
 
 def _counts(piece: RetryRate) -> bool:
-    """Return whether a turn finished, or an answer was judged, in this piece of the time."""
     return bool(piece.turns or any(row.validated for row in piece.rows))
 
 

@@ -94,12 +94,10 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
     waiting = f"{seen.states['queued']} waiting"
     if seen.oldest_waiting:
         waiting += f" ({seen.could_run} could run, oldest {_span(seen.at - seen.oldest_waiting)})"
-    clock = time.strftime("%H:%M:%S", time.localtime(seen.at))
+    clock, workers = time.strftime("%H:%M:%S", time.localtime(seen.at)), number_of(seen.fleet.agents, "worker")
+    slots = f"{seen.fleet.free} of {seen.fleet.slots} slots free"
     head = [
-        Line(
-            f"{clock}  {seen.working} at work  {waiting}  {_workers(seen)}",
-            BOLD,
-        ),
+        Line(f"{clock}  {seen.working} at work  {waiting}  {workers}, {slots}", BOLD),
         Line(
             f"last {span}: {total.turns} finished  {percent(seen.retry_rate)} asked again  "
             + "  ".join(f"{count} {outcome}" for outcome, count in seen.figures.outcomes.items())
@@ -139,10 +137,6 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
     return [
         line if len(line.text) <= width else line._replace(text=line.text[: width - 1] + "…") for line in lines[:height]
     ]
-
-
-def _workers(seen: Overview) -> str:
-    return f"{number_of(seen.fleet.agents, 'worker')}, {seen.fleet.free} of {seen.fleet.slots} slots free"
 
 
 def _running(turn: Turn, seen: Overview) -> Line:

@@ -81,12 +81,14 @@ def demo(locale: str, as_json: bool) -> None:
 
 
 async def _play(installation: Installation, supervisor: Supervisor, locale: str, *, as_json: bool) -> list[Result]:
-    """Play all scenes, one after the other."""
     from openai import AsyncOpenAI
 
     timeline = None if as_json else Timeline(indent="  ")
     if timeline:
-        _introduce(installation, timeline)
+        timeline.write(Line(f"  broker  {installation.broker.split('  ')[0]}, append-only file on"))
+        timeline.write(Line(f"  worker  Celery, {installation.settings.run_slots} agents at once"))
+        timeline.write(Line(f"  web     {installation.addresses['web_url']}/v1"))
+        timeline.write(Line("  agent   scripted (no API key needed)"))
     results = []
     async with (
         TurnsClient(installation.settings) as client,
@@ -118,7 +120,6 @@ async def _play_scene(
     supervisor: Supervisor,
     timeline: Timeline | None,
 ) -> Result:
-    """Send one message as any client would, and watch its turn meanwhile."""
     from openai import APIError
 
     begun = time.monotonic()
@@ -166,15 +167,7 @@ async def _watch(
                 timeline.write(Line(f"               kill -9 {pid}: the worker is gone, its agent with it", BAD))
 
 
-def _introduce(installation: Installation, timeline: Timeline) -> None:
-    timeline.write(Line(f"  broker  {installation.broker.split('  ')[0]}, append-only file on"))
-    timeline.write(Line(f"  worker  Celery, {installation.settings.run_slots} agents at once"))
-    timeline.write(Line(f"  web     {installation.addresses['web_url']}/v1"))
-    timeline.write(Line("  agent   scripted (no API key needed)"))
-
-
 def _show(result: Result, timeline: Timeline) -> None:
-    """Show what the client received, and whether it is as expected."""
     if result.client_error:
         for line in safe(result.client_error).splitlines():
             timeline.write(Line(f"    chat: {line}", WARN))

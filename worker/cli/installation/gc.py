@@ -90,11 +90,7 @@ def _folders(settings: Settings, lives: dict[str, float], dry_run: bool) -> dict
 
         now, attempts = time.time(), lives["attempts"]
         of_sessions = old_folders(
-            settings.sessions_dir,
-            now=now,
-            session_seconds=lives["sessions"],
-            attempt_seconds=attempts,
-            live=live,
+            settings.sessions_dir, now=now, session_seconds=lives["sessions"], attempt_seconds=attempts, live=live
         )
         known = set(runner.run(client.phases.read_folders()))
         if gone := [directory for directory in known if not dry_run and not (settings.root / directory).exists()]:

@@ -44,10 +44,7 @@ _PROMPTS = {
     "de": [("Schreibe ein ADR", "zu einer Entscheidung, die ansteht"), ("Prüfe diesen Entwurf", "und nenne Lücken")],
     "en": [("Write an ADR", "for a decision we face"), ("Review this design", "and name what is missing")],
 }
-_DESCRIPTION = {
-    "de": "Antworten werden geprüft, bevor sie gelten.",
-    "en": "Answers are checked before they count.",
-}
+_DESCRIPTION = {"de": "Antworten werden geprüft, bevor sie gelten.", "en": "Answers are checked before they count."}
 
 
 @click.group(invoke_without_command=True)

@@ -104,7 +104,11 @@ def up(verbose: bool, host: str, port: int, no_flower: bool, as_json: bool) -> N
         configure_logging(installation.settings)
         if installation.keyless:
             make_token(installation.settings.token_path)
-        directory = None if verbose else _log_directory(state)
+        directory = None if verbose else state / "logs"
+        if directory:
+            directory.mkdir(exist_ok=True)
+            for file in directory.glob("*.log"):  # those of the run before
+                file.replace(file.with_suffix(".log.1"))
         supervisor = Supervisor(
             installation.programs, logs=directory, on_exit=programs.noting_exits(installation.settings)
         )
@@ -187,15 +191,6 @@ def only_one(state: Path) -> Iterator[None]:
         file.write(str(os.getpid()))
         file.flush()
         yield
-
-
-def _log_directory(state: Path) -> Path:
-    """The folder for logs; those of the run before are kept as *.log.1."""
-    directory = state / "logs"
-    directory.mkdir(exist_ok=True)
-    for file in directory.glob("*.log"):
-        file.replace(file.with_suffix(".log.1"))
-    return directory
 
 
 def _announce(installation: Installation, state: Path, as_json: bool) -> None:

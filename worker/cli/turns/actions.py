@@ -27,11 +27,7 @@ from worker.cli.turns.listing import filter_options, offered_models, search_of, 
 
 _PAST = {"cancel": "cancelled", "replay": "replayed", "drop": "dropped"}
 #: What each action's filter may ask for: it is done to nothing else.
-_STATUSES = {
-    "cancel": STATUSES["unfinished"],
-    "replay": ("success", "unsuccessful", *STATUSES["finished"]),
-    "drop": (),
-}
+_STATUSES = {"cancel": STATUSES["unfinished"], "replay": ("success", "unsuccessful", *STATUSES["finished"]), "drop": ()}
 
 
 def act_on_one(action: str, turn_id: str, as_json: bool, change: Change = Change()) -> None:  # noqa: B008

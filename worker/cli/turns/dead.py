@@ -81,7 +81,6 @@ def show_dead(turn_id: str, as_json: bool) -> None:
 
 
 def _words_of(death: Death) -> str:
-    """A death on one line: who died, at what, of what."""
     return f"{death.worker or 'unknown'} while {death.during}: {death.cause or 'nobody saw why'}"
 
 

@@ -62,11 +62,7 @@ def show(turn_id: str, as_json: bool) -> None:
     if as_json:
         write_json({**turn.to_dict(), **found})
         return
-    rows: list[tuple[str, ...]] = [
-        ("turn", turn.turn_id),
-        ("state", turn.state.value),
-        ("what", one_line(_what(turn))),
-    ]
+    rows: list[tuple[str, ...]] = [("turn", turn.turn_id), ("state", turn.state.value), ("what", one_line(_what(turn)))]
     if turn.decide_by:
         rows.append(("until", f"{moment(turn.decide_by)}, then {turn.decide_default}"))
     if turn.decision:

@@ -37,13 +37,7 @@ def phase() -> None:
 @click.option("--watch", "watching", is_flag=True, help="Write each event until the last phase has ended.")
 @json_option
 def run(
-    path: Path,
-    only: str | None,
-    model: str,
-    locale: str | None,
-    deadline: float | None,
-    watching: bool,
-    as_json: bool,
+    path: Path, only: str | None, model: str, locale: str | None, deadline: float | None, watching: bool, as_json: bool
 ) -> None:
     """Run the phases of PATH, a phases.yaml or the folder that holds it, and write the ids of their turns.
 

@@ -221,7 +221,6 @@ def _fallback(fell: Mapping[str, Any]) -> str:
 
 
 def _texts(attempt: AttemptRecord) -> Iterator[Line]:
-    """Yield what was asked and answered, and the feedback, whole."""
     sent = [("instructions that were sent", attempt.sent.get("system", ""))]
     sent += [(f"sent as {each['role']}", each["content"]) for each in attempt.sent.get("messages", ())]
     for title, text in (

@@ -278,7 +278,6 @@ class _Paragraph:
         self.masked = _EMPHASIS.sub(lambda found: " " * len(found[0]), masked).replace("’", "'")
 
     def line_at(self, place: int) -> int:
-        """The line of the answer at a character."""
         return self.first + self.text.count("\n", 0, place)
 
     def clauses(self) -> Iterator[tuple[int, int, str]]:

@@ -133,8 +133,10 @@ def header_end(lines: Sequence[str], number: int) -> int:
     close = next((n for n in range(number + 1, len(lines)) if lines[n].rstrip() == "---" and lines[n][0] == "-"), 0)
     body = lines[number + 1 : close or len(lines)]
     if not close or _runs_into_the_text(body):
-        end = _open_end(body)
-        return number + 1 + end if end else 0
+        end = next((n for n, line in enumerate(body) if not _YAML_LINE.match(line) or _is_heading(line)), len(body))
+        keys = sum(1 for line in body[:end] if _KEY.match(line) and line[0] not in " #")
+        named = any(_ADR_ID.match(line) for line in body[:end])
+        return number + 1 + end if end and named and keys > 1 and _starts_with_key(body[:end]) else 0
     if any(_ADR_ID.match(line) for line in body):
         return close + 1 if _starts_with_key(body) else 0
     if any(_is_heading(line) for line in body):
@@ -153,14 +155,6 @@ def _runs_into_the_text(body: Sequence[str]) -> bool:
     blank = next((n for n, line in enumerate(body) if not line.strip()), len(body))
     rest = (line for line in body[blank:] if line.strip())
     return any(_HEADING.match(line) or not _YAML_LINE.match(line) for line in rest) and not _is_data("\n".join(body))
-
-
-def _open_end(body: Sequence[str]) -> int:
-    """Count the lines of a header that nobody closed; 0 when these are not one: it has adr_id and another key."""
-    end = next((n for n, line in enumerate(body) if not _YAML_LINE.match(line) or _is_heading(line)), len(body))
-    keys = sum(1 for line in body[:end] if _KEY.match(line) and line[0] not in " #")
-    named = any(_ADR_ID.match(line) for line in body[:end])
-    return end if named and keys > 1 and _starts_with_key(body[:end]) else 0
 
 
 def _is_heading(line: str) -> bool:
@@ -260,11 +254,6 @@ def is_excerpt(adr: Adr) -> bool:
         if not _PLACE_LINE.match(line):
             return False
         filled = True
-    return filled or not adr.sections or _has_place_holder(adr)
-
-
-def _has_place_holder(adr: Adr) -> bool:
     titles = (h.title for h in adr.out.headings if adr.start <= h.line < adr.end and h.level == 1)
-    return any(_PLACE_FIELD.match(line) for line in adr.yaml_text.split("\n")) or any(
-        _PLACE_TITLE.match(t) for t in titles
-    )
+    placed = any(map(_PLACE_FIELD.match, adr.yaml_text.split("\n"))) or any(map(_PLACE_TITLE.match, titles))
+    return filled or not adr.sections or placed

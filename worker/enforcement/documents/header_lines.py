@@ -155,7 +155,6 @@ def _depth(line: str) -> int:
 
 
 def _place(here: dict[str, HeaderEntry], key: str, lines: list[str]) -> int:
-    """The line before which a missing key goes."""
     if key in FIELDS:
         return max((here[name].end for name in FIELDS[: FIELDS.index(key)] if name in here), default=0)
     last = max((block.end for block in here.values()), default=0)
@@ -233,7 +232,6 @@ class _Lists:
 
 
 def _removals(text: str, lists: _Lists, leaving: Sequence[Node]) -> list[_Edit]:
-    """The edits that take entries out of the source list."""
     items = lists.source.items
     if lists.source.flow:
         if len(leaving) == len(items):
@@ -260,7 +258,6 @@ def _flow_removals(items: Sequence[Node], leaving: Sequence[Node]) -> Iterator[_
 
 
 def _arrivals(text: str, lists: _Lists, arriving: Sequence[Node], target: str) -> list[_Edit]:
-    """The edits that put entries into the target list."""
     eol = "\r\n" if "\r\n" in text else "\n"
     node, key = lists.target, lists.target_key
     if node is not None and node.kind == "sequence":
@@ -316,7 +313,6 @@ def _flow(text: str, items: Sequence[Node]) -> str:
 
 
 def _dash(text: str, item: Node) -> str:
-    """The indentation of a block list's entry."""
     found = _DASH.fullmatch(text, text.rfind("\n", 0, item.start) + 1, item.start)
     if found is None or item.kind != "scalar":
         raise _Unsure

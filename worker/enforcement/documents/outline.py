@@ -224,7 +224,6 @@ class _Reading:
         self.alone = True  # no document fence came before
 
     def source(self) -> Iterator[str]:
-        """The lines as markdown-it reads them."""
         return (_MASK if number in self.headers else line for number, line in enumerate(self._plain()))
 
     def _plain(self) -> Iterator[str]:

@@ -285,12 +285,10 @@ def _blank_line(text: str, eol: str) -> str:
 
 
 def _eol(text: str) -> str:
-    """The text's line ending."""
     return "\r\n" if "\r\n" in text else "\n"
 
 
 def _with_eol(piece: str, text: str) -> str:
-    """A piece with the text's line endings."""
     return piece.replace("\r\n", "\n").replace("\n", _eol(text))
 
 

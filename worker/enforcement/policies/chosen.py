@@ -104,31 +104,25 @@ class _Conditional(ResponseValidator):
 
     @property
     def name(self) -> str:
-        """The name of the file's entry."""
         return self._name
 
     @property
     def mends_files(self) -> bool:  # type: ignore[override]
-        """As the validator's own."""
         return self._inner.mends_files
 
     def bounded_on(self, texts: Iterable[str]) -> bool:
-        """As the validator's own."""
         return self._inner.bounded_on(texts)
 
     @property
     def bounded(self) -> bool:  # type: ignore[override]
-        """As the validator's own."""
         return self._inner.bounded
 
     @property
     def reaches_out(self) -> bool:
-        """As the rule's own."""
         return bool(getattr(self._inner, "reaches_out", False))
 
     @property
     def patience(self) -> float:  # type: ignore[override]
-        """As the validator's own."""
         return self._inner.patience
 
     def validate(self, response: str, context: Mapping[str, Any]) -> list[ValidationIssue]:
@@ -142,5 +136,4 @@ class _Conditional(ResponseValidator):
         return self._inner.apply_fallback(response, context) if fits(self._applies_to, response) else None
 
     def explain_fallback(self, before: str, after: str, context: Mapping[str, Any]) -> Sequence[str]:
-        """As the validator's own."""
         return self._inner.explain_fallback(before, after, context)

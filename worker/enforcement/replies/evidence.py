@@ -252,7 +252,6 @@ def is_section(body: str, document: str, title: str, *, headed: bool, feedback: 
 
 @lru_cache(maxsize=8)
 def _vocabulary(document: str) -> tuple[frozenset[str], str]:
-    """The stems of a document's words, and its language."""
     words = (word for word in _words(document) if word not in _COMMON and len(word) > 1)
     return frozenset(map(_stem, words)), language_of(document) or ""
 

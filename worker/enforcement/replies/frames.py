@@ -167,7 +167,9 @@ def fences_of(lines: Sequence[str], infos: Collection[str] = INFOS) -> Iterator[
         if info in infos:
             closed = end > number + 1 and bool(_FENCE.match(lines[end - 1]))
             inner = [_unquoted(line, opening[1]) for line in lines[number + 1 : end - closed]]
-            inner = _added(inner) if info == "diff" else inner
+            if info == "diff":  # its new and its unchanged lines
+                kept = (line for line in inner if not line.startswith(("-", "@@", "+++", "\\")))
+                inner = [line[1:] if line[:1] in ("+", " ") else line for line in kept]
             yield Wrapper(info, number, end, "\n".join(inner))
         number = end
 
@@ -189,12 +191,6 @@ def _plain_end(lines: Sequence[str], start: int, mark: str) -> int:
         if (found := _FENCE.match(lines[number])) and found[2].startswith(mark) and not found[3]:
             return number + 1
     return len(lines)
-
-
-def _added(lines: Sequence[str]) -> list[str]:
-    """Return what a diff leaves: its new and its unchanged lines."""
-    kept = (line for line in lines if not line.startswith(("-", "@@", "+++", "\\")))
-    return [line[1:] if line[:1] in ("+", " ") else line for line in kept]
 
 
 def _unquoted(line: str, lead: str) -> str:

@@ -93,7 +93,8 @@ def read_reply(
     if whole := _whole(text):
         found.take(_read(whole, asked, answer))
     if STEP_MARKER in asked and not found.step:
-        found.step = _step_in_code(text)
+        steps = {marker.step for marker in candidates(text) if marker.step}  # also in code
+        found.step = steps.pop() if len(steps) == 1 else None
     named = {key(title): title for title in titles}
     found.sections = {
         name: body
@@ -235,12 +236,6 @@ def _demoted(body: str, level: int) -> str:
         if heading.level <= 2 and _HEADING.match(lines[heading.line]):
             lines[heading.line] = "#" * (3 - heading.level) + lines[heading.line]
     return "\n".join(lines)
-
-
-def _step_in_code(text: str) -> str | None:
-    """The one step that markers in code name; None when they name none, or several."""
-    steps = {found.step for found in candidates(text) if found.step}
-    return steps.pop() if len(steps) == 1 else None
 
 
 def _body_alone(text: str, rest: str, answer: str, title: str) -> tuple[str, bool]:

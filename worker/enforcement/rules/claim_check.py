@@ -101,7 +101,9 @@ def _distinct(paths: Iterable[str]) -> list[str]:
 
 
 def _tests(claim: WorkClaim, journal: Journal, tests: Sequence[str]) -> Contradiction | None:
-    named = [call for call in journal.calls if call.kind == "run" and _is_test(call, tests)]
+    named = [
+        call for call in journal.calls if call.kind == "run" and (call.tests or call.what.startswith(tuple(tests)))
+    ]
     runs = [call for call in named if call.ran]
     if not runs:
         return None if _unseen(journal) else Contradiction("CLAIMED_TESTS_NOT_RUN", claim, {})
@@ -121,16 +123,11 @@ def _tests(claim: WorkClaim, journal: Journal, tests: Sequence[str]) -> Contradi
     return Contradiction("CLAIMED_TEST_COUNT", claim, {"command": last.what, "count": str(counts[-1].passed)})
 
 
-def _is_test(call: ToolCall, tests: Sequence[str]) -> bool:
-    return call.tests or any(call.what.startswith(beginning) for beginning in tests)
-
-
 def _failed(call: ToolCall) -> bool:
     return call.ok is False or bool(call.code) or bool(call.counts and call.counts.failed)
 
 
 def _evidence(call: ToolCall) -> dict[str, str]:
-    """The end of a command: its exit code, and what its summary counts."""
     ends = [f"exit code {call.code}"] if call.code is not None and (call.code or not call.counts) else []
     ends += [f"{call.counts.failed} failed, {call.counts.passed} passed"] if call.counts else []
     return {"command": call.what, "end": ", ".join(ends) or "an error"}

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from api_client.contract.issue import ValidationIssue
-from worker.enforcement.documents.adr import MAX_ADRS, Adr, Section
+from worker.enforcement.documents.adr import MAX_ADRS, Adr
 from worker.enforcement.documents.content import content, is_filled
 from worker.enforcement.documents.document import Text, texts_of
 from worker.enforcement.documents.frontmatter import HeaderTooComplex, Node
@@ -114,12 +114,7 @@ class _Judge:
                 yield self._issue("EMPTY_ADR_SECTION", line, section_part(title), section=title)
             elif name == CRITERIA:
                 hidden = lines_of(adr.out.fenced, adr.out.indented, adr.out.quotes)  # no criterion counts there
-                count = sum(_criteria(adr, section, hidden) for section in found)
+                shown = (each for part in found for each in content(adr.out, part.line + 1, part.end))
+                count = sum(1 for number, text in shown if number not in hidden and _CRITERION.match(text))
                 if count < MIN_CRITERIA:
                     yield self._issue("INSUFFICIENT_CRITERIA", adr.line_of(found[0].line), count=count)
-
-
-def _criteria(adr: Adr, section: Section, hidden: set[int]) -> int:
-    """Return how many criteria a section has, sub-sections included: checkboxes, checked or not, and numbered items."""
-    shown = content(adr.out, section.line + 1, section.end)
-    return sum(1 for number, line in shown if number not in hidden and _CRITERION.match(line))

@@ -118,7 +118,6 @@ def _look(root: Root, path: str) -> PathTarget:
 
 
 def _judge(root: Root, adr: Adr, found: Report) -> Iterator[ValidationIssue]:
-    """The issues of the files that one ADR names."""
     if adr.error is not None:  # nothing is known about its files
         code = "YAML_TOO_COMPLEX" if isinstance(adr.error, HeaderTooComplex) else "INVALID_YAML"
         yield found(code, Node("scalar", 0, adr.error.line, 0), problem=adr.error)

@@ -63,7 +63,9 @@ class Root:
                 return PathTarget.OUTSIDE
             mode = os.stat(real, follow_symlinks=False).st_mode  # noqa: PTH116
         except (OSError, ValueError):  # missing, a loop of links, no permission to look
-            return PathTarget.UNUSABLE if _doubtful(path) else PathTarget.MISSING
+            # Hardly meant as a file that does not exist: a pattern, or characters that nobody sees.
+            doubtful = not path.isprintable() or _PATTERN.search(_ROUTE.sub("", path))
+            return PathTarget.UNUSABLE if doubtful else PathTarget.MISSING
         return PathTarget.FILE if stat.S_ISREG(mode) else PathTarget.OTHER
 
     @staticmethod
@@ -121,8 +123,3 @@ def _impossible(path: str) -> bool:
         return any(len(part.encode()) > MAX_NAME_BYTES for part in path.split("/"))
     except UnicodeEncodeError:
         return True
-
-
-def _doubtful(path: str) -> bool:
-    """True for what is hardly meant as a file that does not exist: a pattern, or characters that nobody sees."""
-    return not path.isprintable() or bool(_PATTERN.search(_ROUTE.sub("", path)))

@@ -85,17 +85,13 @@ class ComparisonRun:
     def _send(self, batch: _Batch) -> None:
         if len(self._under_way) == self._most * _WAITING:
             self._receive()
-        process = self._following()
-        process.send(batch)
-        self._under_way.append((batch, process))
-
-    def _following(self) -> _Process:
-        """The process whose turn it is: each in order, so that results come in the order of the batches."""
         if len(self._processes) < self._most:
             self._processes.append(_Process(self._policy, self._settings))
-            return self._processes[-1]
-        self._processes.append(self._processes.pop(0))
-        return self._processes[-1]
+        else:  # each in order, so that results come in the order of the batches
+            self._processes.append(self._processes.pop(0))
+        process = self._processes[-1]
+        process.send(batch)
+        self._under_way.append((batch, process))
 
     def _receive(self) -> None:
         batch, process = self._under_way.popleft()

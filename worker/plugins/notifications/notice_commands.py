@@ -32,7 +32,6 @@ notices.add_command(list_of(GIVEN_UP, "dead", "List what was given up, the newes
 
 
 def _acting(action: str, past: str, said: str, about: str) -> None:
-    """Add a command about notices that were given up."""
 
     @click.argument("notice_ids", metavar="[NOTICE]...", nargs=-1)
     @click.option("--all", "everything", is_flag=True, help="All that were given up.")

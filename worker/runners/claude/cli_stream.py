@@ -95,7 +95,9 @@ class ClaudeStream:
             case "system":
                 return self._system(record)
             case "rate_limit_event":
-                self._note_limit(_mapping(record, "rate_limit_info"))
+                limit = _mapping(record, "rate_limit_info")
+                if limit.get("status") == "rejected" and isinstance(until := limit.get("resetsAt"), int | float):
+                    self.resets_at = float(until)
             case "result":
                 self._take_result(record)
         return []
@@ -134,11 +136,6 @@ class ClaudeStream:
         self._count(_mapping(record, "usage"))
         if record.get("deferred_tool_use"):
             self._journal.wait()
-
-    def _note_limit(self, limit: Mapping[str, Any]) -> None:
-        resets_at = limit.get("resetsAt")
-        if limit.get("status") == "rejected" and isinstance(resets_at, int | float):
-            self.resets_at = float(resets_at)
 
     def _streamed(self, event: Mapping[str, Any]) -> list[AgentEvent]:
         match event.get("type"):

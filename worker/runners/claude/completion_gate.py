@@ -126,7 +126,8 @@ def _asks(evidence: Evidence) -> _Ruling | None:
         return None
     if not {START, END} <= set(evidence.own) or not isinstance(result.get("deferred_tool_use"), dict):
         return None
-    return Verdict.ASKS, None, f"a person is asked about a call of {_plain_name(result['deferred_tool_use'])}"
+    name = " ".join(str(result["deferred_tool_use"].get("name")).split())[:_QUOTED]
+    return Verdict.ASKS, None, f"a person is asked about a call of {name}"
 
 
 def _refusal(evidence: Evidence) -> _Ruling | None:
@@ -137,21 +138,21 @@ def _refusal(evidence: Evidence) -> _Ruling | None:
     return Verdict.REFUSED, Why.REFUSED, f"the model refused: {said or 'it said no more'}"
 
 
-def _plain_name(call: Mapping[str, Any]) -> str:
-    return " ".join(str(call.get("name")).split())[:_QUOTED]
-
-
 def _error(evidence: Evidence) -> _Ruling | None:
-    """An error that the CLI itself tells: of the service, of its set-up, of a limit."""
     result, said = evidence.result, _said(evidence)
-    if _SESSION_LOST.search(f"{said} {evidence.stderr}") and evidence.exit_code and not _has_worked(evidence):
+    if (
+        _SESSION_LOST.search(f"{said} {evidence.stderr}")
+        and evidence.exit_code
+        and not (STOP in evidence.own or evidence.text)
+    ):
         return _failed(ErrorKind.SESSION_LOST, said or "the agent session is gone")
     if limit := _LIMITS.get(str(result.get("subtype"))):
         return Verdict.ERROR, ErrorKind.LIMIT, limit
     if result.get("is_error") and (kind := _kind_of(evidence, said)):
         return _failed(kind, said)
     if evidence.exit_code and not result and STOP_FAILURE in evidence.own:
-        return _ruled_by_hook(evidence.marks[STOP_FAILURE])
+        mark = evidence.marks[STOP_FAILURE]  # the result was lost with standard output: the hook heard what kind it is
+        return _failed(kind, mark.message or mark.error) if (kind := _KINDS.get(mark.error)) else None
     if evidence.unwritable:
         return Verdict.ERROR, ErrorKind.HOST, f"the run's folder cannot be written: {evidence.unwritable}"
     if evidence.exit_code and evidence.exit_code > 0 and not result and START not in evidence.own:
@@ -160,12 +161,6 @@ def _error(evidence: Evidence) -> _Ruling | None:
         if _MISUSE.search(evidence.stderr):
             return _failed(ErrorKind.CONFIG, _plain(evidence.stderr))
     return None
-
-
-def _ruled_by_hook(mark: Mark) -> _Ruling | None:
-    """An error whose result was lost with standard output: the hook heard what kind it is, and no status."""
-    kind = _KINDS.get(mark.error)
-    return _failed(kind, mark.message or mark.error) if kind else None
 
 
 def _said(evidence: Evidence) -> str:
@@ -177,10 +172,6 @@ def _said(evidence: Evidence) -> str:
 
 def _plain(stderr: str) -> str:
     return _JARGON.sub("", stderr).strip()
-
-
-def _has_worked(evidence: Evidence) -> bool:
-    return STOP in evidence.own or bool(evidence.text)
 
 
 def _failed(kind: ErrorKind, said: str) -> _Ruling:

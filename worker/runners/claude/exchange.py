@@ -223,7 +223,6 @@ class ProcessFiles:
         )
 
     def _facts(self, message: Exchange) -> dict[str, Any]:
-        """How this message began, and how its stream went."""
         stream, taken = message.stream, message.taken_at
         facts: dict[str, Any] = {"retries": stream.retries, "continued": message.base.knows}
         facts |= {"skipped_lines": stream.skipped} if stream.skipped else {}

@@ -151,13 +151,7 @@ class ClaudeSpare(ClaudeLiving):
     """A process that waits for its session. See ``idle_agents.Spare``."""
 
     def __init__(
-        self,
-        begun: Begun,
-        held: contextlib.ExitStack,
-        files: ProcessFiles,
-        settings: Settings,
-        own: Order,
-        part: str,
+        self, begun: Begun, held: contextlib.ExitStack, files: ProcessFiles, settings: Settings, own: Order, part: str
     ) -> None:
         super().__init__(begun, held, files, Bounds.of(settings))
         self.fixed = part

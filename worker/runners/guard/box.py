@@ -177,7 +177,6 @@ def boxed(
 
 
 def _hiding(path: Path) -> list[str]:
-    """Return the options that put nothing in the place of a file or folder."""
     return ["--tmpfs", str(path), "--remount-ro", str(path)] if path.is_dir() else ["--ro-bind", "/dev/null", str(path)]
 
 

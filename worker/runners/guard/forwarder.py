@@ -222,7 +222,9 @@ class _Door:
             await asker.say(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
             rest, _ = asker.http.trailing_data
             await there.write(rest)
-            await _either(_pump(asker.stream, there), _pump(there, asker.stream))
+            async with asyncio.TaskGroup() as both:  # until both have ended, or one has failed
+                for way in (_pump(asker.stream, there), _pump(there, asker.stream)):
+                    both.create_task(way)
         finally:
             there.close()
 
@@ -349,7 +351,6 @@ class _Peer:
                 raise h11.RemoteProtocolError("the service's answer has no head")
 
     async def hear(self) -> Any:
-        """The next event."""
         while (event := self.http.next_event()) is h11.NEED_DATA:
             self.http.receive_data(await self.stream.read())
         if isinstance(event, h11.Request):
@@ -459,13 +460,6 @@ async def _pump(source: Stream, target: Stream) -> None:
     target.end()
 
 
-async def _either(*ways: Coroutine[Any, Any, None]) -> None:
-    """Both ways of a tunnel, until both have ended, or one has failed."""
-    async with asyncio.TaskGroup() as both:
-        for way in ways:
-            both.create_task(way)
-
-
 class _Served:
     """The doors as their worker asks for them, a request at a time (``doors`` names them)."""
 
@@ -496,7 +490,6 @@ class _Served:
         return self._open[number][1].seen(since)
 
     def close(self, number: int) -> None:
-        """Close it."""
         self._open.pop(number)[0].close()
 
     def end(self) -> None:

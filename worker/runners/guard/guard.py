@@ -87,7 +87,11 @@ class Guard:
         self._selector = selectors.DefaultSelector()
         self._selector.register(sock, selectors.EVENT_READ, self._receive)
         self._listen_for_children()
-        self._watch_worker(worker_pid)
+        # The worker's death is noticed even where a child it forked still holds its end of our socket.
+        with contextlib.suppress(OSError):  # no pidfd on this kernel: the socket's end has to do
+            self._selector.register(os.pidfd_open(worker_pid), selectors.EVENT_READ, self._worker_gone)
+        if os.getppid() != worker_pid:
+            self._worker_gone()
 
     def run(self) -> None:
         """Serve until the worker is gone, then until no agent is left."""
@@ -108,13 +112,6 @@ class Guard:
             signal.signal(number, lambda *_: None)
         self._wakeup = writer
         self._selector.register(reader, selectors.EVENT_READ, lambda: reader.recv(4096))
-
-    def _watch_worker(self, pid: int) -> None:
-        """Notice the worker's death even where a child it forked still holds its end of our socket."""
-        with contextlib.suppress(OSError):  # no pidfd on this kernel: the socket's end has to do
-            self._selector.register(os.pidfd_open(pid), selectors.EVENT_READ, self._worker_gone)
-        if os.getppid() != pid:
-            self._worker_gone()
 
     def _worker_gone(self) -> None:
         self._reap()  # an agent that has ended by itself has finished, whatever became of its worker

@@ -56,7 +56,6 @@ def _listen(door: str, port: int) -> None:
 
 
 def _join(asker: socket.socket, door: str) -> None:
-    """Hand on what comes, both ways, until both have ended."""
     with asker, socket.socket(socket.AF_UNIX) as out, contextlib.suppress(OSError):
         asker.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         out.connect(door)

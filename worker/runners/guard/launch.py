@@ -32,11 +32,7 @@ OUR_CODE = tuple(Bind(Path(path)) for path in [*_PYTHON, f"{SOURCE_ROOT}/worker"
 _NO_PROXY = dict.fromkeys(("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy"), "")
 _LOCAL = "127.0.0.1,localhost"
 _NO_PROXY_FOR = ("NO_PROXY", "no_proxy")
-_PROXY = {
-    "HTTPS_PROXY": box.DOOR,
-    "https_proxy": box.DOOR,
-    **dict.fromkeys(_NO_PROXY_FOR, _LOCAL),
-}
+_PROXY = {"HTTPS_PROXY": box.DOOR, "https_proxy": box.DOOR, **dict.fromkeys(_NO_PROXY_FOR, _LOCAL)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

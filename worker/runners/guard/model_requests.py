@@ -136,7 +136,6 @@ class _Rules:
             self.refuse(f"{name} = {str(value)[:64]!r}", name)
 
     def _check_tool(self, tool: object) -> None:
-        """Refuse a tool that its provider carries out."""
         given = {name.lower(): inner for name, inner in _object(tool).items()}
         kinds = [given.get("type") or "custom"] if "functiondeclarations" not in self._form["tools"] else [*given]
         for kind in kinds:

@@ -47,11 +47,7 @@ class RunReader:
     def play(self, launch: Launch) -> Play:
         """The run that starts with this launch."""
         return Play(
-            launch=launch,
-            take_line=self.take_line,
-            conclude=self.conclude,
-            clear=self.clear,
-            finished=self.finished,
+            launch=launch, take_line=self.take_line, conclude=self.conclude, clear=self.clear, finished=self.finished
         )
 
 
@@ -191,7 +187,6 @@ class ProcessRunner:
 def _concluded(
     play: Play, begun: Begun | Ending, report: Exit | None, emit: Emit, held: contextlib.ExitStack
 ) -> RunResult:
-    """The result of a run that is over, with nothing of it left."""
     try:
         with held:
             ending = begun.ended(report or Exit()) if isinstance(begun, Begun) else begun

@@ -21,11 +21,7 @@ def main() -> int:
     """Set the limits and become the program; returns only when that fails."""
     os.dup2(sys.stdout.fileno(), sys.stderr.fileno())
     memory = int(sys.argv[1]) * 2**20
-    for kind, amount in (
-        (resource.RLIMIT_AS, memory),
-        (resource.RLIMIT_FSIZE, _MAX_FILE),
-        (resource.RLIMIT_CORE, 0),
-    ):
+    for kind, amount in ((resource.RLIMIT_AS, memory), (resource.RLIMIT_FSIZE, _MAX_FILE), (resource.RLIMIT_CORE, 0)):
         if amount or kind == resource.RLIMIT_CORE:
             _limit(kind, amount)
     # The program does not search our packages: its own come first.

@@ -234,7 +234,6 @@ def _hear(chunk: dict[str, Any], refusal: list[str]) -> set[str]:
 
 
 def _failed(error: object) -> NoReturn:
-    """An error in the middle of an answer."""
     said = json.dumps(error)
     _fail("the service failed in the middle", said, status_of(error) or 500, wait_of({}, error))
 
