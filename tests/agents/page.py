@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.agents.running import VERSIONS
-from worker.plugins.certification.trial import SITUATIONS
+from worker.plugins.certification.situations import SITUATIONS
 
 KEPT = Path(__file__).with_name("certified.json")
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"

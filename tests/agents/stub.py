@@ -5,8 +5,9 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from worker.plugins.certification import services
-from worker.plugins.certification.services import Service, StubReply
+from worker.plugins.certification import stub_forms
+from worker.plugins.certification.services import Service
+from worker.plugins.certification.stub_reply import StubReply
 
 __all__ = ["Services", "StubReply", "calls", "fails", "says"]
 
@@ -32,7 +33,7 @@ class Several(StubReply):
     also: tuple[StubReply, ...] = ()
 
 
-class _SeveralItems(services._Responses):
+class _SeveralItems(stub_forms._Responses):
     def _items(self, reply: StubReply) -> list[dict[str, Any]]:
         items = super()._items(reply)
         for each in reply.also if isinstance(reply, Several) else ():
@@ -40,7 +41,7 @@ class _SeveralItems(services._Responses):
         return items
 
 
-services._FORMS["responses"] = _SeveralItems()
+stub_forms.FORMS["responses"] = _SeveralItems()
 
 
 def at_once(first: StubReply, *others: StubReply) -> StubReply:

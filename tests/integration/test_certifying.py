@@ -14,7 +14,8 @@ from api_client.contract.settings import Settings
 from tests.agents.page import _cells
 from tests.installation import turns
 from worker.plugins.certification.certifying import _counts, _line
-from worker.plugins.certification.trial import SITUATIONS, Trial, tried
+from worker.plugins.certification.situations import SITUATIONS
+from worker.plugins.certification.trial import Trial, tried
 from worker.plugins.python.runner import PythonRunner
 from worker.runners.base import Order, RunResult
 from worker.runners.guard.process_runner import Play

@@ -2,7 +2,7 @@
 
 from tests.agents.page import kept, shown, table
 from tests.agents.running import VERSIONS
-from worker.plugins.certification.trial import SITUATIONS
+from worker.plugins.certification.situations import SITUATIONS
 
 
 def test_the_page_shows_the_results_that_are_kept() -> None:

@@ -7,8 +7,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from worker.plugins.certification.services import LAST_WORDS, PART, QUESTION, SUB_QUESTION, Service, StubReply
-from worker.plugins.certification.trial import SITUATIONS
+from worker.plugins.certification.services import Service
+from worker.plugins.certification.situations import SITUATIONS
+from worker.plugins.certification.stub_reply import LAST_WORDS, PART, QUESTION, SUB_QUESTION, StubReply
 from worker.runners.guard.call_record import Record
 from worker.runners.witnessed import Call
 

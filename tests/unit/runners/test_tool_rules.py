@@ -24,7 +24,7 @@ from tests.approvals.spellings import (
 )
 from tests.runs import ordered
 from worker.agents import build_runner
-from worker.plugins.acp import agent_client
+from worker.plugins.acp import permissions
 from worker.plugins.codex import runner as codex
 from worker.runners import tool_gate
 from worker.runners.base import ToolOrders
@@ -287,8 +287,8 @@ def test_without_its_parser_every_command_is_asked_about(monkeypatch: pytest.Mon
     ],
 )
 def test_a_call_that_shows_no_input_may_touch_any_folder(project: Path, call: dict[str, Any], expected: str) -> None:
-    assert agent_client.ruled(call, [SECRETS], str(project), str(project)) == expected
-    assert agent_client.ruled(call, [{**SECRETS, "do": "run"}], str(project), str(project)) in {"", "run"}
+    assert permissions.ruled(call, [SECRETS], str(project), str(project)) == expected
+    assert permissions.ruled(call, [{**SECRETS, "do": "run"}], str(project), str(project)) in {"", "run"}
 
 
 def test_the_table_in_the_docs_is_what_the_code_knows_of_agents() -> None:

@@ -16,14 +16,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from worker.runners import permit_client, tool_gate
-from worker.runners.tool_rules.patterns import fit
+from worker.plugins.acp.permissions import allowed, arguments_of, chosen, paths_by_name, ruled, tool_of
+from worker.runners import permit_client
 
 #: The version of the protocol that is asked for, and the only one that is understood.
 PROTOCOL = 1
@@ -68,10 +68,6 @@ class RequestFailed(Exception):
         self.code = error.get("code")
 
 
-# The end of a prompt, as each version of the protocol reports it. In the draft of version 2 the answer to
-# ``session/prompt`` only acknowledges, and the stop reason comes in an update: a second function of this form.
-
-
 def end_in_answer(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] | None:
     """The answer to the prompt, which is its end in protocol 1; None for any other message.
 
@@ -86,76 +82,9 @@ def end_in_answer(message: Mapping[str, Any], asked: int) -> Mapping[str, Any] |
     return result if isinstance(result, dict) else {}
 
 
-#: Protocol -> how the end of a prompt is recognised in it.
+#: Protocol -> how the end of a prompt is recognised in it. In the draft of version 2 the answer to ``session/prompt``
+#: only acknowledges, and the stop reason comes in an update: a second function of this form.
 ENDS: Mapping[int, Callable[[Mapping[str, Any], int], Mapping[str, Any] | None]] = {PROTOCOL: end_in_answer}
-
-
-# What an agent may do when it asks.
-
-
-def allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> bool:
-    """Return whether a tool call that no rule is about may run: its kind is listed, or it edits files of ``folder``."""
-    if call.get("kind") in kinds:
-        return True
-    if folder is None:
-        return False
-    paths = _paths(call)
-    own = folder.resolve()
-    return call.get("kind") == "edit" and bool(paths) and all(_inside(path, own) for path in paths)
-
-
-def arguments_of(call: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The paths and the input of a call, by name; None of an agent that shows no input."""
-    given = call.get("rawInput")
-    return _named(_paths(call)) | given if isinstance(given, dict) else None
-
-
-def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
-    """Return what the policy says about a call: run, ask, deny, or nothing. The tool's name is the kind of the call.
-
-    Of a call without an input nobody knows what it does: a rule about its tool that names arguments, the network or a
-    folder denies it, unless its paths tell the folder, and so does one that has a person asked.
-    """
-    tool, given = tool_of(call), arguments_of(call)
-    placed = _paths(call) and tool != "execute"
-    asked = [rule for rule in rules if fit(rule.get("tool", "*"), tool)] if given is None else []
-    if any(
-        rule.get("arguments")
-        or (rule.get("do") != "run" and (rule.get("network") or (rule.get("folder") and not placed)))
-        for rule in asked
-    ):
-        return "deny"
-    given_or_paths = _named(_paths(call)) if given is None else given
-    rule = tool_gate.ruling(rules, tool, given_or_paths, root=root, folder=folder or root)
-    word = str(rule.get("do", "ask")) if rule else ""
-    return "deny" if word == "ask" and given is None else word
-
-
-def tool_of(call: Mapping[str, Any]) -> str:
-    """What rules call its tool."""
-    return str(call.get("kind") or "other")
-
-
-def _named(paths: Sequence[Any]) -> dict[str, Any]:
-    return {f"path {number}" if number else "path": path for number, path in enumerate(paths)}
-
-
-def _paths(call: Mapping[str, Any]) -> list[Any]:
-    return [place.get("path") for place in _list(call.get("locations")) if isinstance(place, dict)]
-
-
-def _inside(path: object, folder: Path) -> bool:
-    return isinstance(path, str) and (folder / path).resolve().is_relative_to(folder)
-
-
-def chosen(options: object, *, yes: bool) -> dict[str, Any]:
-    """The outcome of a permission request: once, never always; where that is not offered, cancelled."""
-    wanted = ("allow_once",) if yes else ("reject_once", "reject_always")
-    for kind in wanted:
-        for option in options if isinstance(options, list) else ():
-            if isinstance(option, dict) and option.get("kind") == kind:
-                return {"outcome": {"outcome": "selected", "optionId": option.get("optionId")}}
-    return {"outcome": {"outcome": "cancelled"}}
 
 
 class Reports:
@@ -443,7 +372,7 @@ class Client:
     def _kept_word(self, call: Mapping[str, Any], *, asks: bool, ended: bool = False) -> str:
         """What the keeper of permits says about a call; where it does not answer, no call of this run may run."""
         try:
-            given, keeper = arguments_of(call) or _named(_paths(call)), self._given["keeper"]
+            given, keeper = arguments_of(call) or paths_by_name(call), self._given["keeper"]
             return str(permit_client.ask(keeper, tool_of(call), given, asks=asks, waits=True, ended=ended))
         except OSError:
             return str(permit_client.NO)

@@ -39,7 +39,8 @@ def certify_runner(name: str, only: Sequence[str], jobs: int, as_json: bool) -> 
     from api_client.contract.settings import Settings, load
     from worker.agents import build_runner
     from worker.logs import configure_logging
-    from worker.plugins.certification.trial import SITUATIONS, tried
+    from worker.plugins.certification.situations import SITUATIONS
+    from worker.plugins.certification.trial import tried
     from worker.runners.guard import processes
 
     configure_logging(Settings(log_level="error"))  # the table says it

@@ -3,327 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import json
 import re
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Self
 from urllib.parse import urlsplit
 
+from worker.plugins.certification.stub_forms import FORMS, parsed
+from worker.plugins.certification.stub_reply import PART, QUESTION, SUB_QUESTION, Need, StubReply
 from worker.runners.guard.provider_reports import api_of
-from worker.runners.witnessed import Api
 
-#: The end of every whole answer: a text without it is not whole.
-LAST_WORDS = "These are the last words of the whole answer."
-QUESTION = "Please answer this question: who is certified here?"
-#: The text of a call that ends badly while others go on, and the question of a sub-agent.
-PART, SUB_QUESTION = (
-    "The first chapter begins in the old town and goes on until it",
-    "Count the books in the old library.",
-)
 _TITLE = "A title"
 #: What no service sends forever: so long a hanging one is kept, in seconds.
 _HANGS = 120.0
 #: So long a reply with ``waits`` is held for another call, in seconds.
 _WAITS = 3.0
-#: No agent sees one name of a call twice, as with a real service.
-_CALLS = itertools.count(1)
 _MODEL = re.compile(r"/models/([^/:]+):")
-
-#: What a situation needs of the agent to come about at all.
-Need = Literal["later call", "parallel call", "sub-agent"]
-End = Literal["stop", "limit", "refusal", "filter", "odd", "none"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StubReply:
-    """What one model call gets.
-
-    Attributes:
-        pieces: the answer's text. delay: seconds before each piece.
-        end: how the service says that it ended; ``none``: its stream ends in order, without a word of that.
-        tool: a call behind the text: the tool's name, and its arguments as they are sent.
-        status: an error's HTTP status instead of an answer, with its ``retry_after``.
-        cut: the connection breaks off: before the answer, after its first piece, in the tool call, or before its end.
-        hangs: nothing more comes: before the answer, or after its first piece.
-        fails: an error event comes after the first piece. dies: the service is gone after a cut.
-        body: sent as it is instead of an answer.
-        if_tools: only for a call that offers tools; another one gets the next reply of the script.
-        helper: the reply calls the agent's sub-agent tool, and this is what each call of the sub-agent gets; where none
-            is offered the next reply is given. waits: it is held until another call is under way.
-    """
-
-    pieces: tuple[str, ...] = ()
-    delay: float = 0.0
-    end: End = "stop"
-    tool: tuple[str, str] | None = None
-    status: int = 200
-    retry_after: str = ""
-    cut: Literal["", "before", "first", "tool", "end"] = ""
-    hangs: Literal["", "before", "first"] = ""
-    fails: bool = False
-    dies: bool = False
-    body: bytes | None = None
-    if_tools: bool = False
-    helper: StubReply | None = None
-    waits: bool = False
-
-    @property
-    def text(self) -> str:
-        """The whole text."""
-        return "".join(self.pieces)
-
-    def fitted(self, request: dict[str, Any]) -> StubReply | None:
-        """Return the reply as a request can get it; None where it cannot."""
-        if self.helper:
-            called = _sub_agent_call(request)
-            return replace(self, tool=called) if called else None
-        return None if self.if_tools and not request.get("tools") else self
-
-
-def _sub_agent_call(request: dict[str, Any]) -> tuple[str, str] | None:
-    """Return a call of the sub-agent tool that a request offers; None without one."""
-    for tool in (each for found in request.get("tools") or () for each in found.get("functionDeclarations") or [found]):
-        tool = tool.get("function") or tool
-        schemas = (tool.get(name) or {} for name in ("input_schema", "parameters", "parametersJsonSchema"))
-        takes = {name for schema in schemas for name in schema.get("properties") or ()}
-        if str(tool.get("name")).lower() in {"agent", "task"} and "prompt" in takes:
-            kind = next((kind for kind in ("general-purpose", "coder") if kind in str(tool)), "general")
-            given: dict[str, Any] = {"prompt": SUB_QUESTION, "description": "Count books", "subagent_type": kind}
-            given["run_in_background"] = False
-            return tool["name"], json.dumps({name: value for name, value in given.items() if name in takes})
-    return None
-
-
-_Events = Iterator[tuple[str, dict[str, Any]]]
-
-
-# The four forms. Each yields the events of a stream with the place at which they are, and makes the whole answer.
-
-
-class _Messages:
-    ends: ClassVar[dict[str, str]] = {
-        "stop": "end_turn",
-        "limit": "max_tokens",
-        "refusal": "refusal",
-        "filter": "refusal",
-        "odd": "never_heard_of",
-    }
-
-    def events(self, model: str, reply: StubReply) -> _Events:
-        message = {**self.whole(model, reply), "content": [], "stop_reason": None}
-        yield "open", {"type": "message_start", "message": message}
-        if reply.pieces:
-            yield "open", _block(0, "start", content_block={"type": "text", "text": ""})
-            for piece in reply.pieces:
-                yield "piece", _block(0, "delta", delta={"type": "text_delta", "text": piece})
-            yield "open", _block(0, "stop")
-        if reply.tool:
-            name, given = reply.tool
-            block = {"type": "tool_use", "id": f"toolu_{next(_CALLS)}", "name": name, "input": {}}
-            at = int(bool(reply.pieces))
-            yield "open", _block(at, "start", content_block=block)
-            for half in (given[: len(given) // 2], given[len(given) // 2 :]):
-                yield "tool", _block(at, "delta", delta={"type": "input_json_delta", "partial_json": half})
-            yield "open", _block(at, "stop")
-        if reply.end != "none":
-            ended = "tool_use" if reply.tool else self.ends[reply.end]
-            yield "end", {"type": "message_delta", "delta": {"stop_reason": ended}, "usage": {"output_tokens": 7}}
-            yield "end", {"type": "message_stop"}
-
-    def whole(self, model: str, reply: StubReply) -> dict[str, Any]:
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": reply.text}] if reply.pieces else []
-        if reply.tool:
-            given = _parsed(reply.tool[1])
-            blocks.append({"type": "tool_use", "id": f"toolu_{next(_CALLS)}", "name": reply.tool[0], "input": given})
-        return {
-            "id": "msg_1",
-            "type": "message",
-            "role": "assistant",
-            "model": model,
-            "content": blocks,
-            "stop_reason": "tool_use" if reply.tool else self.ends.get(reply.end),
-            "usage": {"input_tokens": 11, "output_tokens": 7},
-        }
-
-    def error(self, kind: str) -> dict[str, Any]:
-        return {"type": "error", "error": {"type": kind, "message": "the stub says so"}}
-
-
-def _block(index: int, what: str, **more: Any) -> dict[str, Any]:
-    return {"type": f"content_block_{what}", "index": index, **more}
-
-
-def _parsed(given: str) -> Any:
-    try:
-        return json.loads(given)
-    except ValueError:
-        return {}
-
-
-class _Chat:
-    ends: ClassVar[dict[str, str]] = {
-        "stop": "stop",
-        "limit": "length",
-        "refusal": "content_filter",
-        "filter": "content_filter",
-        "odd": "never_heard_of",
-    }
-
-    def _chunk(self, model: str, delta: dict[str, Any] | None, **more: Any) -> dict[str, Any]:
-        choices = [{"index": 0, "delta": delta, "finish_reason": None} | more] if delta is not None else []
-        return {"id": "chat_1", "object": "chat.completion.chunk", "created": 1, "model": model, "choices": choices}
-
-    def events(self, model: str, reply: StubReply) -> _Events:
-        yield "open", self._chunk(model, {"role": "assistant", "content": ""})
-        for piece in reply.pieces:
-            yield "piece", self._chunk(model, {"content": piece})
-        if reply.tool:
-            name, given = reply.tool
-            first = {
-                "index": 0,
-                "id": f"call_{next(_CALLS)}",
-                "type": "function",
-                "function": {"name": name, "arguments": ""},
-            }
-            yield "open", self._chunk(model, {"tool_calls": [first]})
-            for half in (given[: len(given) // 2], given[len(given) // 2 :]):
-                part = {"index": 0, "function": {"arguments": half}}
-                yield "tool", self._chunk(model, {"tool_calls": [part]})
-        if reply.end != "none":
-            yield "end", self._chunk(model, {}, finish_reason="tool_calls" if reply.tool else self.ends[reply.end])
-            yield "end", self._chunk(model, None) | {"usage": self._usage}
-            yield "end", {}
-
-    _usage: ClassVar[dict[str, int]] = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
-
-    def whole(self, model: str, reply: StubReply) -> dict[str, Any]:
-        message: dict[str, Any] = {"role": "assistant", "content": reply.text}
-        if reply.tool:
-            function = {"name": reply.tool[0], "arguments": reply.tool[1]}
-            message["tool_calls"] = [{"id": f"call_{next(_CALLS)}", "type": "function", "function": function}]
-        ended = "tool_calls" if reply.tool else self.ends.get(reply.end)
-        choice = {"index": 0, "message": message, "finish_reason": ended}
-        return {"id": "chat_1", "object": "chat.completion", "created": 1, "model": model, "choices": [choice]} | {
-            "usage": self._usage
-        }
-
-    def error(self, kind: str) -> dict[str, Any]:
-        return {"error": {"message": "the stub says so", "type": kind, "code": kind}}
-
-
-class _Responses:
-    details: ClassVar[dict[str, str]] = {"limit": "max_output_tokens", "filter": "content_filter"}
-
-    def _items(self, reply: StubReply) -> list[dict[str, Any]]:
-        part = {"type": "output_text", "text": reply.text, "annotations": []}
-        if reply.end == "refusal":
-            part = {"type": "refusal", "refusal": reply.text}
-        message = {"type": "message", "id": "msg_1", "status": "completed", "role": "assistant", "content": [part]}
-        items: list[dict[str, Any]] = [message] if reply.text or not reply.tool else []
-        if reply.tool:
-            name, given = reply.tool
-            call = {
-                "type": "function_call",
-                "id": "fc_1",
-                "call_id": f"call_{next(_CALLS)}",
-                "name": name,
-                "arguments": given,
-            }
-            items.append({**call, "status": "completed"})
-        return items
-
-    def events(self, model: str, reply: StubReply) -> _Events:
-        for number, (place, event) in enumerate(self._unnumbered(model, reply)):
-            yield place, {**event, "sequence_number": number}
-
-    def _unnumbered(self, model: str, reply: StubReply) -> _Events:
-        whole = self.whole(model, reply)
-        begun = {**whole, "status": "in_progress", "output": [], "incomplete_details": None, "usage": None}
-        yield "open", {"type": "response.created", "response": begun}
-        for index, item in enumerate(whole["output"]):
-            opened = {**item, "status": "in_progress"}
-            at = {"output_index": index, "item_id": item["id"]}
-            if item["type"] == "message":
-                yield "open", {"type": "response.output_item.added", **at, "item": {**opened, "content": []}}
-                empty = {"type": "output_text", "text": "", "annotations": []}
-                yield "open", {"type": "response.content_part.added", **at, "content_index": 0, "part": empty}
-                for piece in reply.pieces:
-                    yield "piece", {"type": "response.output_text.delta", **at, "content_index": 0, "delta": piece}
-            else:
-                yield "open", {"type": "response.output_item.added", **at, "item": {**opened, "arguments": ""}}
-                given = item["arguments"]
-                for half in (given[: len(given) // 2], given[len(given) // 2 :]):
-                    yield "tool", {"type": "response.function_call_arguments.delta", **at, "delta": half}
-            yield "open", {"type": "response.output_item.done", **at, "item": item}
-        if reply.end != "none":
-            yield "end", {"type": f"response.{whole['status']}", "response": whole}
-
-    def whole(self, model: str, reply: StubReply) -> dict[str, Any]:
-        reason = self.details.get(reply.end)
-        usage = {"input_tokens": 11, "output_tokens": 7, "total_tokens": 18}
-        details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
-        return {
-            "id": "resp_1",
-            "object": "response",
-            "created_at": 1,
-            "model": model,
-            "status": "incomplete" if reason or reply.end == "odd" else "completed",
-            "incomplete_details": {"reason": reason or "never_heard_of"} if reason or reply.end == "odd" else None,
-            "error": None,
-            "output": self._items(reply),
-            "usage": usage | details,
-        }
-
-    def error(self, kind: str) -> dict[str, Any]:
-        reason = {"code": kind, "type": kind, "message": "the stub says so"}
-        failed = {"id": "resp_1", "object": "response", "created_at": 1, "status": "failed", "output": []}
-        return {"type": "response.failed", "response": {**failed, "error": reason}, "error": reason}
-
-
-class _Gemini:
-    ends: ClassVar[dict[str, str]] = {
-        "stop": "STOP",
-        "limit": "MAX_TOKENS",
-        "refusal": "PROHIBITED_CONTENT",
-        "filter": "SAFETY",
-        "odd": "NEVER_HEARD_OF",
-    }
-    _usage: ClassVar[dict[str, int]] = {"promptTokenCount": 11, "candidatesTokenCount": 7, "totalTokenCount": 18}
-
-    def _said(self, model: str, *parts: dict[str, Any], end: str | None = None) -> dict[str, Any]:
-        candidate: dict[str, Any] = {"index": 0, "content": {"role": "model", "parts": list(parts)}}
-        ended = {"finishReason": end} if end else {}
-        return {"candidates": [candidate | ended], "usageMetadata": self._usage, "modelVersion": model}
-
-    def _tool(self, reply: StubReply) -> list[dict[str, Any]]:
-        name, given = reply.tool or ("", "")
-        return [{"functionCall": {"name": name, "args": _parsed(given)}}] if reply.tool else []
-
-    def events(self, model: str, reply: StubReply) -> _Events:
-        for piece in reply.pieces:
-            yield "piece", self._said(model, {"text": piece})
-        for part in self._tool(reply):
-            yield "tool", self._said(model, part)
-        if reply.end != "none":
-            yield "end", self._said(model, {"text": ""}, end=self.ends[reply.end])
-
-    def whole(self, model: str, reply: StubReply) -> dict[str, Any]:
-        return self._said(model, {"text": reply.text}, *self._tool(reply), end=self.ends.get(reply.end))
-
-    def error(self, kind: str) -> dict[str, Any]:
-        return {"error": {"code": 500, "message": "the stub says so", "status": kind.upper()}}
-
-
-_FORMS: dict[Api, _Messages | _Chat | _Responses | _Gemini] = {
-    "messages": _Messages(),
-    "chat": _Chat(),
-    "responses": _Responses(),
-    "gemini": _Gemini(),
-}
 _KINDS = {400: "invalid_request_error", 401: "authentication_error", 403: "permission_error", 404: "not_found_error"}
 _KINDS |= {413: "request_too_large", 429: "rate_limit_error", 529: "overloaded_error"}
 
@@ -438,10 +134,10 @@ class _Handler(BaseHTTPRequestHandler):
         if api is None:
             self._send(200, b'{"input_tokens": 10, "totalTokens": 10}')
             return
-        request = _parsed(said.decode("utf-8", "replace"))
+        request = parsed(said.decode("utf-8", "replace"))
         self.owner.requests.append(request)
         self.owner.headers.append({name.lower(): value for name, value in self.headers.items()})
-        reply, form = self.owner.take(request), _FORMS[api]
+        reply, form = self.owner.take(request), FORMS[api]
         named = _MODEL.search(path)
         model = named[1] if named else str(request.get("model"))
         with contextlib.suppress(_Cut, OSError):

@@ -1,0 +1,77 @@
+"""What an ACP agent may do when it asks, by the runner's settings and the policy's rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from worker.runners import tool_gate
+from worker.runners.tool_rules.patterns import fit
+
+
+def allowed(call: Mapping[str, Any], kinds: list[str], folder: Path | None) -> bool:
+    """Return whether a tool call that no rule is about may run: its kind is listed, or it edits files of ``folder``."""
+    if call.get("kind") in kinds:
+        return True
+    if folder is None:
+        return False
+    paths = _paths(call)
+    own = folder.resolve()
+    return call.get("kind") == "edit" and bool(paths) and all(_inside(path, own) for path in paths)
+
+
+def arguments_of(call: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The paths and the input of a call, by name; None of an agent that shows no input."""
+    given = call.get("rawInput")
+    return paths_by_name(call) | given if isinstance(given, dict) else None
+
+
+def ruled(call: Mapping[str, Any], rules: Sequence[Mapping[str, Any]], root: str, folder: str) -> str:
+    """Return what the policy says about a call: run, ask, deny, or nothing. The tool's name is the kind of the call.
+
+    Of a call without an input nobody knows what it does: a rule about its tool that names arguments, the network or a
+    folder denies it, unless its paths tell the folder, and so does one that has a person asked.
+    """
+    tool, given = tool_of(call), arguments_of(call)
+    placed = _paths(call) and tool != "execute"
+    asked = [rule for rule in rules if fit(rule.get("tool", "*"), tool)] if given is None else []
+    if any(
+        rule.get("arguments")
+        or (rule.get("do") != "run" and (rule.get("network") or (rule.get("folder") and not placed)))
+        for rule in asked
+    ):
+        return "deny"
+    given_or_paths = paths_by_name(call) if given is None else given
+    rule = tool_gate.ruling(rules, tool, given_or_paths, root=root, folder=folder or root)
+    word = str(rule.get("do", "ask")) if rule else ""
+    return "deny" if word == "ask" and given is None else word
+
+
+def tool_of(call: Mapping[str, Any]) -> str:
+    """What rules call its tool."""
+    return str(call.get("kind") or "other")
+
+
+def paths_by_name(call: Mapping[str, Any]) -> dict[str, Any]:
+    """The paths of a call as arguments that rules may name: ``path``, ``path 1`` and so on."""
+    return {f"path {number}" if number else "path": path for number, path in enumerate(_paths(call))}
+
+
+def _paths(call: Mapping[str, Any]) -> list[Any]:
+    places = call.get("locations")
+    return [each.get("path") for each in places if isinstance(each, dict)] if isinstance(places, list) else []
+
+
+def _inside(path: object, folder: Path) -> bool:
+    return isinstance(path, str) and (folder / path).resolve().is_relative_to(folder)
+
+
+def chosen(options: object, *, yes: bool) -> dict[str, Any]:
+    """The outcome of a permission request: once, never always; where that is not offered, cancelled."""
+    wanted = ("allow_once",) if yes else ("reject_once", "reject_always")
+    for kind in wanted:
+        for option in options if isinstance(options, list) else ():
+            if isinstance(option, dict) and option.get("kind") == kind:
+                return {"outcome": {"outcome": "selected", "optionId": option.get("optionId")}}
+    return {"outcome": {"outcome": "cancelled"}}

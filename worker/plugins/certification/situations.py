@@ -1,0 +1,138 @@
+"""The situations of the kit: what happens to an agent, and what an honest verdict on it may be."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from worker.plugins.certification.stub_reply import LAST_WORDS, PART, Need, StubReply
+
+#: ``whole``: the agent can finish; its end must count. ``broken``: it cannot; no end may count. ``open``: it may
+#: recover or not; an end counts only with the whole answer.
+Truth = Literal["whole", "broken", "open"]
+#: Our program around the agent's (``around.py``).
+Around = Literal["", "junk", "exit-zero", "exit-one", "close-stdout", "lose-last-line", "forks", "small-files"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Situation:
+    """One thing that happens to an agent.
+
+    Attributes:
+        name: what happens. truth: what an honest verdict may be.
+        replies: what the service answers; the last reply answers all further calls.
+        signal: sent to the agent's first process behind the first piece. stops: we ask it to stop then.
+        around: the program around it. idle, seconds: the longest silence, and the run's time; 0: as usual.
+        unreachable: no service is there. unknown_session: it is to continue a session that is not there.
+        needs: what the agent must do for it; an agent that does not is not in the situation.
+    """
+
+    name: str
+    truth: Truth
+    replies: tuple[StubReply, ...] = ()
+    signal: int = 0
+    stops: bool = False
+    around: Around = ""
+    idle: float = 0.0
+    seconds: float = 0.0
+    unreachable: bool = False
+    unknown_session: bool = False
+    needs: Need | None = None
+
+
+_PIECES = ("Here is the answer. ", *(f"Sentence {n} of six. " for n in range(1, 7)), LAST_WORDS)
+#: No two alike: Gemini ends an answer that repeats itself.
+_LINES = [f"Line {n} of the text, about {n * 7919 % 1000}.\n" for n in range(1500)]
+_GOOD = StubReply(pieces=_PIECES)
+_SLOW = StubReply(pieces=("Here is the answer. ", *[f"Sentence {n} of many. " for n in range(1, 200)]), delay=0.3)
+_UNKNOWN_TOOL = StubReply(pieces=("I look. ",), tool=("no_such_tool", '{"path": "nowhere"}'))
+_MALFORMED = StubReply(pieces=("I look. ",), tool=("no_such_tool", '{"path": "now'))
+
+
+_LOOKS = replace(_UNKNOWN_TOOL, if_tools=True)
+
+
+def _part(**how: Any) -> StubReply:
+    """An answer of which the end is missing."""
+    return StubReply(pieces=_PIECES[:4], **how)
+
+
+def _whole(name: str, *replies: StubReply, **more: Any) -> Situation:
+    return Situation(name=name, truth="whole", replies=replies, **more)
+
+
+def _broken(name: str, *replies: StubReply, **more: Any) -> Situation:
+    return Situation(name=name, truth="broken", replies=replies, **more)
+
+
+def _open(name: str, *replies: StubReply, **more: Any) -> Situation:
+    return Situation(name=name, truth="open", replies=replies, **more)
+
+
+_SERVICE = [
+    _whole("normal answer", _GOOD),
+    _whole("slow answer", StubReply(pieces=_PIECES, delay=0.4)),
+    _whole("long answer", StubReply(pieces=(*_LINES, LAST_WORDS))),
+    _open("unknown tool, then answer", _UNKNOWN_TOOL, _GOOD),
+    _open("malformed tool call, then answer", _MALFORMED, _GOOD),
+    _broken("malformed tool calls only", _MALFORMED, seconds=25.0),
+    _broken("output limit", _part(end="limit")),
+    _open("output limit, then answer", _part(end="limit"), _GOOD),
+    _broken("refusal", StubReply(pieces=("I will not. ",), end="refusal")),
+    _broken("content filter", _part(end="filter")),
+    _broken("empty answer", StubReply(pieces=("",))),
+    _broken("unknown stop reason", _part(end="odd")),
+    _broken("stream ends without a reason", _part(end="none")),
+    _broken("cut before the answer", _part(cut="before")),
+    _broken("cut after the first piece", _part(cut="first")),
+    _broken("cut after the text", _part(cut="end")),
+    _open("cut once, then answer", _part(cut="first"), _GOOD),
+    _broken("cut in a tool call", StubReply(tool=_UNKNOWN_TOOL.tool, cut="tool")),
+    _broken("service dies in mid-answer", _part(cut="first", dies=True)),
+    _broken("error in mid-answer", _part(fails=True)),
+    _open("error in mid-answer, then answer", _part(fails=True), _GOOD),
+    *(_broken(f"HTTP {status}", StubReply(status=status)) for status in (400, 401, 403, 404, 413, 429, 500, 503, 529)),
+    _broken("HTTP 429, wait 90 s", StubReply(status=429, retry_after="90")),
+    _open("HTTP 429 once, then answer", StubReply(status=429, retry_after="1"), _GOOD),
+    _open("HTTP 500 once, then answer", StubReply(status=500), _GOOD),
+    _broken("tool call, then HTTP 400", _UNKNOWN_TOOL, StubReply(status=400)),
+    _broken("tool call, then cut", _UNKNOWN_TOOL, _part(cut="first")),
+    _broken("tool call, then output limit", _UNKNOWN_TOOL, _part(end="limit")),
+    _broken("tool call, then nothing said", StubReply(tool=_UNKNOWN_TOOL.tool), StubReply(pieces=("",))),
+    _broken("HTML instead of an answer", StubReply(body=b"<html>Sign in</html>")),
+    _broken("an empty body", StubReply(body=b"")),
+    _broken("service hangs before the answer", StubReply(hangs="before"), idle=8.0),
+    _broken("service hangs in mid-answer", _part(hangs="first"), idle=8.0),
+    _broken("no service", _GOOD, unreachable=True),
+]
+
+#: An answer that several model calls make. ``PART`` has no place in it unless a later call repaired it.
+_SEVERAL = [
+    _open("several calls, one cut", _LOOKS, StubReply(pieces=(PART,), end="limit"), _GOOD, needs="later call"),
+    _open("several calls, one filtered", _LOOKS, StubReply(pieces=(PART,), end="filter"), _GOOD, needs="later call"),
+    _open("parallel calls, one cut", StubReply(pieces=(PART,), end="limit", waits=True), _GOOD, needs="parallel call"),
+    _whole("sub-agent fails", StubReply(helper=StubReply(status=400)), _GOOD, needs="sub-agent"),
+]
+
+
+_PROCESS = [
+    *(
+        _broken(f"{number.name} in mid-answer", _SLOW, signal=number)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL)
+    ),
+    _broken("frozen in mid-answer", _SLOW, signal=signal.SIGSTOP, idle=8.0),
+    _broken("we stop it in mid-answer", _SLOW, stops=True),
+    _broken("its time is up", _SLOW, seconds=10.0),
+    _broken("killed, exit code 0 forced", _SLOW, signal=signal.SIGTERM, around="exit-zero"),
+    _broken("HTTP 500, exit code 0 forced", StubReply(status=500), around="exit-zero"),
+    _broken("output limit, exit code 0 forced", _part(end="limit"), around="exit-zero"),
+    _open("normal answer, exit code 1 forced", _GOOD, around="exit-one"),
+    _open("junk lines on standard output", _GOOD, around="junk"),
+    _open("standard output closed early", _GOOD, around="close-stdout"),
+    _open("the last line of its output is lost", _GOOD, around="lose-last-line"),
+    _whole("it leaves a process behind", _GOOD, around="forks"),
+    _open("no file of it may grow", _GOOD, around="small-files"),
+    _open("unknown session", _GOOD, unknown_session=True),
+]
+SITUATIONS = (*_SERVICE, *_SEVERAL, *_PROCESS)
