@@ -77,7 +77,7 @@ def spans_of(text: str, counting: Sequence[Marker]) -> tuple[Span, ...]:
 def read_spans(pairs: Any, text: str) -> tuple[Span, ...]:
     """The spans of the text's markers that a record or an event names. Nothing but markers is ever cut.
 
-    ``pairs``: a list of them; anything else, as of an older version, means that the markers at the end count.
+    ``pairs``: a list of them; anything else means that the markers at the end count.
     """
     if not isinstance(pairs, list):
         return tuple(span for span in spans_of(text, candidates(text)) if span[1] == len(text))

@@ -103,8 +103,8 @@ ASKED = "request"
 
 
 def is_apart(stored: Mapping[bytes, bytes]) -> bool:
-    """Return whether texts of this record lie apart from it; the version before this one stored all of them apart."""
-    return bool(stored) and (b"apart" in stored or b"request" not in stored)
+    """Return whether texts of this record lie apart from it."""
+    return b"apart" in stored
 
 
 def elsewhere(name: str) -> str:

@@ -39,7 +39,7 @@ RESUME_SECONDS = 600.0
 #: A longer text of a turn is stored apart from its record, once.
 SHORT_BYTES = 16_384
 #: The form of a turn's record. A worker leaves turns of a later form to later workers.
-RECORD_FORM = 2
+RECORD_FORM = 1
 #: How long those whom a turn avoids leave it to others, once it may be claimed, in ms.
 ELSEWHERE_MS = 5_000
 

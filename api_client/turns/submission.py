@@ -92,12 +92,12 @@ def asked_of(request: TurnRequest) -> TurnRequest:
 def digest(request: TurnRequest, settings: Settings) -> str:
     """Return what tells one request from another that came with the same idempotency key.
 
-    A language that nobody asked for counts as the default of earlier releases, so that a key outlives an upgrade.
+    A language that nobody asked for does not count, so that a key outlives a change of HELIX_LOCALE.
     """
     asked = asked_of(request)
     newest_first = reversed([each["content"] for each in request.messages if each.get("role") == "user"])
     if asked.locale == (spoken(newest_first) or settings.locale):
-        asked = replace(asked, locale="de")
+        asked = replace(asked, locale="")
     return hashlib.sha256(asked.to_json().encode()).hexdigest()
 
 

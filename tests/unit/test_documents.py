@@ -1,9 +1,12 @@
 """The pages lead somewhere: links to files and headings that exist, and names of files that exist."""
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+
+import api_client
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted(
@@ -68,3 +71,9 @@ def test_each_file_of_the_main_path_is_one_file_and_has_what_is_to_be_read_there
                 name,
                 symbol,
             )
+
+
+def test_package_program_and_changelog_name_the_same_version() -> None:
+    newest = re.search(r"^## \[(\d.*?)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest
+    assert newest[1] == api_client.__version__ == version("helix-turns")

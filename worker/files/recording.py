@@ -154,9 +154,9 @@ def finished(folder: Path) -> FinishedRun | None:
         facts = json.loads(last)
         if not isinstance(facts, dict):
             return None
-        at = int(facts.pop(_AT, 0))  # older workers moved all of it into this file
+        at = int(facts.pop(_AT))
         said = _content(f"{folder}{_OUTPUT}")[:at] if at else b""
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, KeyError):
         return None
     return FinishedRun(said + more, facts) if len(said) == at else None
 

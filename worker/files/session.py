@@ -165,7 +165,7 @@ def conversation_digest(messages: Sequence[Mapping[str, str]]) -> str:
             # As a page of Open WebUI draws it, which is what it sends back.
             text = page_text(content, marker_spans(content)).strip()
             said.append(f'  [\n    "{message["role"]}",\n    {encode_basestring(text)}\n  ]')
-    # As json.dumps with indent=2 writes them, which takes four times as long: status.json of older versions goes on.
+    # As json.dumps with indent=2 writes them, which takes four times as long: people read status.json.
     pairs = ",\n".join(said)
     return hashlib.sha256(_bytes(f"[\n{pairs}\n]\n" if pairs else "[]\n")).hexdigest()
 

@@ -179,11 +179,10 @@ def decode(data: Mapping[str, Any], events: list[Body], stored: Mapping[str, str
         ),
         run_ended=data["run_ended"],
         judged=data["judged"],
-        # Older records have none of these: a run was stored before its answer was judged.
-        judged_ms=data.get("judged_ms", 0),
-        service=data.get("service", ""),
-        service_reason=data.get("service_reason", ""),
-        service_wait_ms=data.get("service_wait_ms", 0),
+        judged_ms=data["judged_ms"],
+        service=data["service"],
+        service_reason=data["service_reason"],
+        service_wait_ms=data["service_wait_ms"],
     )
 
 

@@ -1,6 +1,5 @@
 """From a request to the turn that is asked for: sessions, owners, defaults."""
 
-import hashlib
 import itertools
 import json
 from base64 import b64encode
@@ -227,9 +226,7 @@ def test_another_default_language_makes_no_other_request_and_another_wish_does()
         request = TurnRequest(model="m", messages=({"role": "user", "content": text},), session_id="s", locale=locale)
         return digest(request, Settings(locale=default))
 
-    plain = TurnRequest(model="m", messages=({"role": "user", "content": "1+1"},), session_id="s", locale="de")
     assert body("1+1", "de", "de") == body("1+1", "en", "en") != body("1+1", "en", "de")
-    assert body("1+1", "en", "en") == hashlib.sha256(plain.to_json().encode()).hexdigest(), "as earlier releases did"
     assert body("what is the time", "en", "de") == body("what is the time", "en", "en")
 
 

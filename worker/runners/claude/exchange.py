@@ -259,7 +259,7 @@ def files_of(found: FinishedRun | None) -> ProcessFiles | None:
     """The files of the kept process that a recording is of; None for the recording of another one."""
     try:
         head: list[Any] = json.loads(found.output.partition(b"\n")[0])[_HEAD] if found else []
-        top, kind, cut, *facts = [*head, 0, False][:10]  # older workers noted no calls, and had no spares
+        top, kind, cut, *facts = head
         names = ("mark", "agent", "asked", "length", "spent", "calls", "spare")
         return ProcessFiles(top=Path(top), level=Level(kind, cut), **dict(zip(names, facts, strict=True)))
     except (ValueError, TypeError, KeyError):
