@@ -50,6 +50,7 @@ PACKAGES: Mapping[str, Mapping[str, str]] = {
         "notices": "worker.plugins.notifications",
         "replay-policy": "worker.plugins.analysis",
         "restore": "worker.plugins.backup",
+        "traces": "worker.plugins.traces",
     },
     WATCHER: {"flow-guard": "worker.plugins.analysis", "notifier": "worker.plugins.notifications"},
     CHECK: {"notices": "worker.plugins.notifications"},

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 from collections.abc import Mapping
 
+from api_client.contract.plugins import COMMAND, why_missing
+
 _INSTALL = 'pip install ".[otel]" in the checkout'
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 _PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
@@ -26,6 +28,8 @@ def why_off(environ: Mapping[str, str]) -> str:
     protocol = _first(environ, _PROTOCOLS)
     if protocol not in ("", "http/protobuf"):
         return f"OTEL_EXPORTER_OTLP_PROTOCOL={protocol}: only http/protobuf is spoken here, port 4318 of most receivers"
+    if missing := why_missing(COMMAND, "traces"):
+        return missing
     if not _installed():
         return f"OpenTelemetry is not installed: {_INSTALL}"
     return ""

@@ -19,7 +19,7 @@ import api_client, worker
 CONNECTING = {"worker.app", "worker.celery_worker", "worker.isolated", "worker.cli.installation.flower"}
 for top in (api_client, worker):
     for found in pkgutil.walk_packages(top.__path__, f"{top.__name__}."):
-        if found.name not in {*CONNECTING, "api_client.tracing.otlp"}:
+        if found.name not in CONNECTING:
             importlib.import_module(found.name)
 print(worker.__file__)
 print(sorted(name for name in sys.modules if name.startswith("worker.plugins")))

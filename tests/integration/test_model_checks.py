@@ -14,7 +14,7 @@ from tests.http_service import Asked, HttpService, Reply
 from tests.installation import run
 from tests.integration.engine import Bench
 from worker.cli.checks.models import models
-from worker.cli.figures.trace_sending import providers_of
+from worker.plugins.traces.trace_sending import providers_of
 from worker.runners.base import Emit, Order, RunResult, Stop, config_error
 
 KEY = "right"

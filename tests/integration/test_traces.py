@@ -20,9 +20,9 @@ from api_client.tracing.switch import why_off
 from tests.installation import Installation, environ_of, turns
 from tests.receiver import Receiver, values
 from tests.support import wait_until
-from worker.cli.figures.trace_sending import NotTaken, Tree, send_next
 from worker.cli.installation.listening import Address
 from worker.cli.installation.up import plan
+from worker.plugins.traces.trace_sending import NotTaken, Tree, send_next
 
 SECRET = "geheimnis-4711"
 SCRIPT = f"""
@@ -269,7 +269,7 @@ def test_a_base_installation_works_without_opentelemetrys_sdk(settings: Settings
     everything = (
         "import importlib, pkgutil, api_client, worker, api_client.web.app\n"
         "names = [m.name for p in (api_client, worker) for m in pkgutil.walk_packages(p.__path__, p.__name__ + '.')]\n"
-        "names = [n for n in names if n != 'api_client.tracing.otlp']\n"
+        "names = [n for n in names if n != 'worker.plugins.traces.otlp']\n"
         "[importlib.import_module(n) for n in names]\n"
         "from api_client.tracing.switch import why_off\n"
         "print(len(names), why_off({'OTEL_EXPORTER_OTLP_ENDPOINT': 'http://h:1'}))"

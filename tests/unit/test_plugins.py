@@ -9,6 +9,7 @@ import pytest
 from api_client.contract.errors import SettingsError
 from api_client.contract.plugins import GROUPS, PACKAGES, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.settings import Settings, load
+from api_client.tracing.switch import why_off
 from worker import agents as registry
 from worker.agents import build_runner
 from worker.cli import COMMANDS, main, plugin_commands
@@ -157,3 +158,8 @@ def test_rejected_answers_are_exported_by_a_plugin(capsys: pytest.CaptureFixture
     said = capsys.readouterr().err
     assert ended.value.code == 2
     assert said.startswith("turns: --rejected: the export 'rejected' is in the plug-in worker.plugins.analysis, which")
+
+
+def test_traces_are_off_where_their_plugin_is_missing(nothing_installed: None) -> None:
+    why = why_off({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"})
+    assert why == "the command 'traces' is in the plug-in worker.plugins.traces, which is not installed"

@@ -66,7 +66,6 @@ COMMANDS = {
         "Look for the faults: settings, broker, workers, sessions, disk, the agent's CLI.",
     ),
     "gc": ("installation.gc:gc", "Delete what is older than it is to be kept; --dry-run counts."),
-    "traces": ("figures.traces:traces", "Send finished turns as OpenTelemetry traces."),
     "worker": ("installation.worker:worker", "Run the workers: one for agents, one for judging."),
     "workers": (
         "installation.workers:workers",

@@ -40,7 +40,7 @@ class Exporter:
         return self._exporter.export(spans) is SpanExportResult.SUCCESS
 
     def close(self) -> None:
-        """Close the connection, and end what is being repeated."""
+        """Close the connection, and give up repeats."""
         self._exporter.shutdown()  # type: ignore[no-untyped-call]
 
     def _readable(self, turn: Turn, span: Span) -> ReadableSpan:

@@ -18,9 +18,9 @@ from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.settings import load, require_store
 from api_client.figures.spans import seconds_of
 from api_client.tracing.switch import endpoint, why_off
-from worker.cli.figures.trace_sending import NotTaken, Send, SentTurns, send_next
 from worker.cli.output import json_option, write_json
 from worker.logs import configure_logging
+from worker.plugins.traces.trace_sending import NotTaken, Send, SentTurns, send_next
 from worker.processes import programs
 
 log = structlog.get_logger()
@@ -50,7 +50,7 @@ def traces(once: bool, since: str | None, as_json: bool) -> None:
     seconds = None if since is None else _span(since)
     if why := why_off(os.environ):
         raise TracingOff(why)
-    from api_client.tracing.otlp import Exporter
+    from worker.plugins.traces.otlp import Exporter
 
     configure_logging(replace(settings, log_level="warning") if once else settings)
     exporter = Exporter(__version__)
