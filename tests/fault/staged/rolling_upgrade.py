@@ -30,7 +30,7 @@ from worker.processes.broker import EmbeddedBroker
 
 _ROOT = Path(__file__).parents[3]
 #: The commits to upgrade from, oldest first: none is older than version 0.1.0. This checkout comes after them.
-_LANDED: tuple[str, ...] = ()
+_LANDED = ("9c71e76f",)
 _HERE = "this checkout"
 #: How long a chat waits for its answer.
 _SECONDS = 240.0
@@ -97,8 +97,6 @@ class _Site:
 def stage(long: bool) -> Seen:
     """Upgrade and go back; wrong is a chat that did not get its answer, or a stream that a relay could not read on."""
     known = [f"{commit}^{{commit}}" for commit in _LANDED]
-    if not known:
-        pytest.skip("no release is older than this checkout")
     if any(subprocess.run(["git", "cat-file", "-e", each], cwd=_ROOT, check=False).returncode for each in known):
         pytest.skip("the history with the landed releases is not here")
     ways = [(_LANDED[-1], _HERE)]
