@@ -11,7 +11,9 @@ from typing import Self
 
 from api_client.broker.announcer import Announcer
 from api_client.budgets.spending import BudgetLedger
-from api_client.contract.errors import NotFinished
+from api_client.contract.admission import Admission
+from api_client.contract.errors import NotFinished, SettingsError
+from api_client.contract.plugins import ADMISSION, UnusablePlugin, find_plugins, load_plugin
 from api_client.contract.settings import Settings
 from api_client.contract.turn import TurnState, replay_id
 from api_client.figures.metrics import FigureReader
@@ -21,6 +23,7 @@ from api_client.notices import Notices
 from api_client.pauses.pauses import Pauses
 from api_client.policies import Policies
 from api_client.policies.flows import Flows
+from api_client.policies.policy_admission import PolicyChoice, PolicyKeeper
 from api_client.policies.prompts import Prompts
 from api_client.policies.replays import PolicyReplays
 from api_client.relay_state.allowances import Allowances
@@ -36,6 +39,7 @@ from api_client.turns.finished_turns import FinishedTurns
 from api_client.turns.inbox import Inbox
 from api_client.turns.phase_client import Phases
 from api_client.turns.reader import TurnReader
+from api_client.turns.request_check import RequestCheck
 from api_client.turns.sessions import Sessions
 from api_client.turns.submission import replayed
 from api_client.turns.submitter import Submitter
@@ -60,10 +64,8 @@ class TurnsClient:
         self.reader = TurnReader(self.store)
         self.canceller = Canceller(self.store, self.reader, self._announcer)
         self.spending = BudgetLedger(self.store)
-        self.submitter = Submitter(
-            self.store, self._announcer, self.canceller, self.policies, self.flows, self.prompts, self.spending
-        )
-        self.phases = Phases(self.store, self.submitter, self.spending)
+        self.submitter = Submitter(self.store, self._announcer, self.canceller, self._admissions())
+        self.phases = Phases(self.store, self.submitter)
         self.audit = Audit(self.store)
         self.inbox = Inbox(self.store, self.reader, self._announcer, self.audit)
         self.dead_letters = DeadLetters(self.store, self.reader)
@@ -82,6 +84,18 @@ class TurnsClient:
         self.links = SignedLinks(self.store)
         self.snapshots = SnapshotReader(self.store)
         self.openwebui_seen = OpenWebUISeen(self.store)
+
+    def _admissions(self) -> list[Admission]:
+        """Return what a turn passes before it is stored, in order: nothing is written before the checks are over.
+
+        Raises ``SettingsError``: an installed admission does not load.
+        """
+        choice, check = PolicyChoice(self.policies, self.flows), RequestCheck(self.settings)
+        try:
+            installed = [load_plugin(ADMISSION, name)(self.store) for name in find_plugins(ADMISSION)]
+        except UnusablePlugin as error:
+            raise SettingsError([str(error)]) from error
+        return [choice, check, *installed, PolicyKeeper(self.store, choice, check, self.prompts), self.spending]
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from api_client.budgets.budget import ASIDE, DAY_SECONDS, MICRO, Spent, day_of, limits_of, spent_of
+from api_client.contract.admission import Admission, Submission
 from api_client.contract.counters import label
 from api_client.contract.errors import BudgetExceeded
 from api_client.contract.keys import Keys, keys_of
@@ -53,7 +54,7 @@ class _Open:
     guessed: bool
 
 
-class BudgetLedger:
+class BudgetLedger(Admission):
     """Budgets of an installation. Each method raises ``StoreUnavailable`` when the store does not answer."""
 
     def __init__(self, store: Store) -> None:
@@ -64,26 +65,19 @@ class BudgetLedger:
         self._days: dict[str, int] = {}
         self._at_work: dict[tuple[int, str], int] = {}
 
-    async def reserve(self, requests: Mapping[str, TurnRequest], keys: Mapping[str, str]) -> bool:
-        """Set aside what turns may cost, for all of them or none; False where no budget is about them.
-
-        ``requests`` and ``keys`` are by turn id; a turn with an idempotency key that is stored already has its
-        reservation.
+    async def hold(self, turns: Sequence[Submission]) -> None:
+        """Set aside what turns may cost, for all of them or none. One that is stored already has its reservation.
 
         Raises ``BudgetExceeded``: a budget that they count for has no room.
         """
-        if not self._budgets:
-            return False
-        turns = [
-            {"id": turn_id, "scopes": scopes, "model": label(request.model), **_most(request)}
-            for turn_id, request in requests.items()
-            if (scopes := limits_of(request, self._budgets))
-            and not await self._stored(turn_id, request, keys.get(turn_id, ""))
+        aside = [
+            {"id": turn.turn_id, "scopes": scopes, "model": label(turn.request.model), **_most(turn.request)}
+            for turn in turns
+            if (scopes := limits_of(turn.request, self._budgets)) and not await self._stored(turn)
         ]
-        if not turns:
-            return False
-        await self.settle()
-        return await self._set_aside(turns)
+        if aside:
+            await self.settle()
+            await self._set_aside(aside)
 
     async def check(self, turn_id: str, request: TurnRequest, model: str) -> None:
         """Raise ``BudgetExceeded`` where a turn's agent must not run once more: no budget of the turn has room for it.
@@ -123,14 +117,14 @@ class BudgetLedger:
                 return max(0, more)
         return 0
 
-    async def _set_aside(self, turns: list[dict[str, Any]]) -> bool:
+    async def _set_aside(self, turns: list[dict[str, Any]]) -> None:
         now = await self._store.clock_ms() / 1000
         day = day_of(now)
         said = b""
         with self._store.housekeeping("reservation"):
             said, *details = await self._store.run(_RESERVE, self._names(day), [json.dumps(turns), day, _KEEP_MS])
         if said in {b"", b"reserved"}:
-            return bool(said)
+            return
         scope = details[0].decode()
         spent, aside, ahead, limit = (int(amount) / MICRO for amount in details[1:])
         log.warning("budget.exceeded", scope=scope, spent_usd=spent, set_aside_usd=aside, limit_usd=limit)
@@ -139,19 +133,19 @@ class BudgetLedger:
         seconds = resets_at - now if spent + ahead >= limit else _AGAIN_SECONDS
         raise BudgetExceeded(scope, spent, aside, limit, resets_at, seconds)
 
-    async def _stored(self, turn_id: str, request: TurnRequest, key: str) -> bool:
-        keys = keys_of(self._store.namespace, turn_id)
-        known = [keys.turn(turn_id), *([keys.idempotency(request.owner, key)] if key else [])]
+    async def _stored(self, turn: Submission) -> bool:
+        keys, key = keys_of(self._store.namespace, turn.turn_id), turn.idempotency_key
+        known = [keys.turn(turn.turn_id), *([keys.idempotency(turn.request.owner, key)] if key else [])]
         return bool(await self._store.send("EXISTS", *known))
 
     def _names(self, day: int) -> list[str]:
         return [self._keys.spending(day), self._keys.reservations, self._keys.prices]
 
-    async def release(self, turn_id: str) -> None:
-        """The turn was not stored: nothing is set aside for it any more."""
-        text = await self._store.send("HGET", self._keys.reservations, turn_id)
-        if text:
-            await self._charge(_read(turn_id, text.decode()), 0, "")
+    async def release(self, turn: Submission) -> None:
+        """Set nothing aside any more for a turn that was not stored. One that an earlier submit stored keeps it."""
+        text = self._budgets and await self._store.send("HGET", self._keys.reservations, turn.turn_id)
+        if text and not await self._stored(replace(turn, idempotency_key="")):
+            await self._charge(_read(turn.turn_id, text.decode()), 0, "")
 
     async def settle(self) -> None:
         """Charge what turns have cost, in place of what was set aside for them."""

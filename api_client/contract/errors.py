@@ -82,6 +82,16 @@ class IntakePaused(HelixError):
         self.until = until
 
 
+class NotAdmitted(HelixError):
+    """An admission refuses a turn, in words for its caller. ``seconds``: when to come again; 0: not as it is."""
+
+    code = "not_admitted"
+
+    def __init__(self, message: str, seconds: float = 0.0) -> None:
+        super().__init__(message)
+        self.seconds = seconds
+
+
 class BudgetExceeded(HelixError):
     """A day's budget has no room. ``scope``: whose (``owner:HASH``); US dollars; ``seconds``: when to come again."""
 

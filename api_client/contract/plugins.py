@@ -25,6 +25,8 @@ EXPORT = "helix_turns.exports"
 WORK_KIND = "helix_turns.work_kinds"
 #: What a worker does for them, by the same names: classes derived from ``worker.turns.work.TurnWork``.
 WORK = "helix_turns.work"
+#: ``(store) -> contract.admission.Admission``: what a turn passes before it is stored.
+ADMISSION = "helix_turns.admissions"
 #: Readers of the event log: classes as ``worker.observers.Observer`` describes them.
 OBSERVER = "helix_turns.observers"
 
@@ -38,6 +40,7 @@ GROUPS: Mapping[str, str] = {
     WORK_KIND: "kind of work",
     WORK: "work of kind",
     OBSERVER: "observer",
+    ADMISSION: "admission",
 }
 #: What our own plug-ins add to a group, each name with its package: one that is missing can then be named.
 PACKAGES: Mapping[str, Mapping[str, str]] = {

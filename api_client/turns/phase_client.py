@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from api_client.budgets.spending import BudgetLedger
 from api_client.contract.errors import HelixError, IdempotencyConflict
 from api_client.contract.phase import Phase
 from api_client.contract.phase_work import AFTER
 from api_client.store import Store
-from api_client.turns.admission import check
 from api_client.turns.phase_requests import requests_of
 from api_client.turns.submitter import Submitter
 
@@ -19,8 +17,8 @@ from api_client.turns.submitter import Submitter
 class Phases:
     """Submits phases. Every method raises ``StoreUnavailable`` when the store does not answer."""
 
-    def __init__(self, store: Store, submitter: Submitter, spending: BudgetLedger) -> None:
-        self._store, self._submitter, self._spending = store, submitter, spending
+    def __init__(self, store: Store, submitter: Submitter) -> None:
+        self._store, self._submitter = store, submitter
         #: Set: folders whose phases were run, relative to HELIX_ROOT.
         self._folders = f"{store.keys.prefix}phase_folders"
 
@@ -35,13 +33,12 @@ class Phases:
         error's ``turn_ids`` are those that were stored before it.
         """
         requests = requests_of(phases, self._store.settings, directory=directory, **more)
-        for request in requests:
-            check(request, self._store.settings)
-        if requests:  # before the first turn: `turns gc` is to find what its agents write
-            await self._store.ask(self._store.redis.sadd(self._folders, requests[0].work_data["directory"]))
         new = {self._submitter.new_id(): request for request in requests}
         keys = {each: f"{idempotency_key} {at}" if idempotency_key else "" for at, each in enumerate(new, 1)}
-        await self._spending.reserve(new, keys)
+        turns = [await self._submitter.admit(each, request, keys[each]) for each, request in new.items()]
+        if requests:  # before the first turn: `turns gc` is to find what its agents write
+            await self._store.ask(self._store.redis.sadd(self._folders, requests[0].work_data["directory"]))
+        await self._submitter.hold(turns)
         turn_ids: list[str] = []
         try:
             for own_id, request in new.items():

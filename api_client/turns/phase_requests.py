@@ -15,7 +15,7 @@ from api_client.contract.phase_work import PHASE, work_data
 from api_client.contract.question_language import spoken
 from api_client.contract.settings import Settings
 from api_client.contract.turn import SlotShare, TurnRequest
-from api_client.turns.admission import escalation_of
+from api_client.turns.request_check import escalation_of
 
 
 def folder_of(directory: str) -> str:

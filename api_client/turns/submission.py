@@ -16,7 +16,7 @@ from api_client.contract.tasks import Link
 from api_client.contract.turn import Priority, TurnRequest
 from api_client.contract.work import find_work
 from api_client.store.commands import Word
-from api_client.turns.admission import escalation_of
+from api_client.turns.request_check import escalation_of
 
 _DAY_MS = 86_400_000
 #: Fields of a request, each with the setting that fills it in where the request does not name it.

@@ -120,6 +120,10 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
             return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)
         case errors.NotFinished() | errors.NotParked():
             return ApiError(409, shown_text(str(error), 400), code=error.code, headers=NO_RETRY)
+        case errors.NotAdmitted():
+            headers = {"retry-after": str(math.ceil(error.seconds))} if error.seconds else NO_RETRY
+            status = 429 if error.seconds else 403
+            return ApiError(status, shown_text(str(error), 400), code=error.code, headers=headers)
         case errors.BudgetExceeded():
             soon = time.time() + error.seconds < error.resets_at - 1  # what turns at work set aside comes back
             resets = clock_time(error.resets_at, time.time())

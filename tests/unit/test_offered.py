@@ -15,7 +15,7 @@ from api_client.contract.offered import BUILT_IN, askable, not_offered, offered_
 from api_client.contract.settings import Settings, load
 from api_client.contract.turn import TurnRequest
 from api_client.contract.worker_reports import WorkerReport
-from api_client.turns.admission import check
+from api_client.turns.request_check import check
 from worker.cli.checks.machine import validators
 from worker.cli.checks.workers import same_validators
 from worker.cli.policy import check as check_policy

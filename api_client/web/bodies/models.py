@@ -22,7 +22,7 @@ from api_client.contract.settings import Settings
 from api_client.contract.settings.setting_values import ROLES
 from api_client.contract.turn import DoubleText, Priority
 from api_client.pauses.pause import WHATS
-from api_client.turns.admission import escalation_of
+from api_client.turns.request_check import escalation_of
 from api_client.web.errors import ApiError, Problems, bad_request, shown, shown_text
 from api_client.web.language import Locale
 

@@ -10,6 +10,7 @@ import redis
 from api_client.budgets import spending
 from api_client.budgets.budget import DAY_SECONDS
 from api_client.client import TurnsClient
+from api_client.contract.admission import Submission
 from api_client.contract.errors import BudgetExceeded, SessionBusy
 from api_client.contract.escalation import Escalation
 from api_client.contract.keys import Keys
@@ -211,7 +212,7 @@ async def test_a_turn_that_was_not_stored_costs_nothing(client: TurnsClient, led
 
 @pytest.mark.usefixtures("priced")
 async def test_what_a_dead_relay_set_aside_comes_back(client: TurnsClient, monkeypatch: pytest.MonkeyPatch) -> None:
-    await client.spending.reserve({new_turn_id(): request(owner="alice", **ONE_RUN)}, {})
+    await client.spending.hold([Submission(turn_id=new_turn_id(), request=request(owner="alice", **ONE_RUN))])
     assert (await spent(client))["owner:alice"] == 0.4
     monkeypatch.setattr(spending, "_STORED_WITHIN_SECONDS", -1.0)
     assert (await spent(client))["owner:alice"] == 0.0

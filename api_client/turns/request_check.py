@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection
 from dataclasses import replace
 
+from api_client.contract.admission import Admission, Submission
 from api_client.contract.errors import BadRequest
 from api_client.contract.escalation import Escalation, check_escalation
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS
@@ -19,6 +20,19 @@ from api_client.contract.work import find_work
 _FIELDS = ("messages", "session_id", "owner", "locale", "metadata", "key", "work_data", "traceparent")
 _HALF = re.compile("[\ud800-\udfff]")
 _LONGEST_ID = 255
+
+
+class RequestCheck(Admission):
+    """Completes a request by the settings, and refuses one that can never work."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    async def admit(self, turn: Submission) -> TurnRequest:
+        """Return the request with its escalation. Raises as ``check``."""
+        request = completed(turn.request, self._settings) if turn.request.policy else turn.request
+        check(request, self._settings)
+        return request
 
 
 def escalation_of(settings: Settings) -> Escalation:
