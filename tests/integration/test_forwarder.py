@@ -219,6 +219,11 @@ def test_what_is_no_request_is_refused(doors: Forwarder, service: Service, sent:
     assert (answer[:10], service.asked) == (b"HTTP/1.1 4", [])
 
 
+def asks_on_a_kept_connection(path: Path, service: Service) -> bool:
+    before = len(service.connections)
+    return ask(path, body=BODY)[0] == 200 and len(service.connections) == before
+
+
 @pytest.mark.parametrize(("first", "connections"), [("", 1), ("?closes", 2), ("?more", 2)])
 def test_a_connection_serves_the_next_request_unless_it_is_spoilt(
     doors: Forwarder, service: Service, first: str, connections: int
@@ -229,9 +234,13 @@ def test_a_connection_serves_the_next_request_unless_it_is_spoilt(
         if first == "?closes":
             wait_for(lambda: not threading_of(service))
         assert ask(path, body=BODY) == (200, b"first last")
-        assert len(service.connections) == connections
+        if connections == 1:  # the door may not have put it back yet when the answer has come
+            wait_for(lambda: asks_on_a_kept_connection(path, service))
+        else:
+            assert len(service.connections) == connections
+        there = len(service.connections)
         assert ask(other, body=BODY)[0] == 200
-        assert len(service.connections) == connections + 1, "another run has its own"
+        assert len(service.connections) == there + 1, "another run has its own"
 
 
 def test_a_connection_that_is_not_used_ends(

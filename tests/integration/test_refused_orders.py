@@ -118,4 +118,4 @@ def test_no_order_writes_a_line_that_nothing_can_be_added_to() -> None:
         for path in (ROOT / folder).rglob("*.py")
         if re.search(r"audit\.note\(", path.read_text(encoding="utf-8"))
     }
-    assert found == {"backup.py"}
+    assert found == {"backing_up.py"}
