@@ -57,14 +57,14 @@ async def killed_after_the_call(
     first = workers(settings=settings)
     async with TurnsClient(settings) as client:
         turn = await waiting(client, await submitted(client, **more))  # type: ignore[arg-type]
-        before = turn.asked
+        before = turn.interruption
         await client.inbox.decide(turn.turn_id, "approve", by="alice")
         await wait_until(ran)
         found = ran()
         first.kill()
         workers(settings=settings)
         turn = await waiting(client, turn.turn_id)
-        assert turn.asked.call == before.call
+        assert turn.interruption.asked["call"] == before.asked["call"]
         assert ran() == found, "nobody has said yes to a second time"
         asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
         assert asked[-1].data["reason"] == "asked_again"

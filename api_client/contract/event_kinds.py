@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from api_client.contract.interruption import Interruption
 from api_client.contract.issue import ValidationIssue
-from api_client.contract.tool_calls import ToolQuestion
 from api_client.contract.turn_error import TurnError
 
 
@@ -204,20 +204,13 @@ class TurnEscalated(_Kind):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnParked(_Kind):
-    """It waits in the inbox for a decision; ``default`` is that after the time-out, ``question`` a tool call."""
+    """It waits for an answer to its ``interruption``: question, who may answer, for how long, what silence means."""
 
     KIND = "turn.parked"
     attempt: int
     turn_id: str
     reason: str
-    timeout_seconds: float
-    default: str
-    question: dict[str, Any] | None = None
-
-    @property
-    def asked(self) -> ToolQuestion | None:
-        """The tool call that a person is asked about; None where it waits for another decision."""
-        return ToolQuestion.from_dict(self.question) if self.question else None
+    interruption: Interruption | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

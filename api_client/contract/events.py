@@ -38,6 +38,7 @@ from api_client.contract.event_kinds import (
     VerifierJudged,
     VerifierStarted,
 )
+from api_client.contract.interruption import Interruption
 from api_client.contract.issue import issues_data, read_issues
 from api_client.contract.turn import Turn
 from api_client.contract.turn_error import TurnError, error_data
@@ -193,8 +194,17 @@ def data_of(body: Body) -> dict[str, Any]:
 
 
 #: How the fields are read, and written, that are more than a plain JSON value.
-_READ = {**READ, "tuple[ValidationIssue, ...]": read_issues, "TurnError | None": TurnError.from_dict}
-_WRITTEN: dict[str, Callable[[Any], Any]] = {"tuple[ValidationIssue, ...]": issues_data, "TurnError | None": error_data}
+_READ = {
+    **READ,
+    "tuple[ValidationIssue, ...]": read_issues,
+    "TurnError | None": TurnError.from_dict,
+    "Interruption | None": Interruption.from_dict,
+}
+_WRITTEN: dict[str, Callable[[Any], Any]] = {
+    "tuple[ValidationIssue, ...]": issues_data,
+    "TurnError | None": error_data,
+    "Interruption | None": lambda asked: asked.to_dict() if asked else {},
+}
 _CLASSES: dict[str, type[Any]] = {kind.KIND: kind for kind in get_args(Body) if kind is not Unknown}
 #: Of each kind its fields: name on the wire, name in the class, how it is read, default (MISSING: always written).
 _WIRES: dict[str, list[tuple[str, str, Callable[[Any], Any], Any]]] = {

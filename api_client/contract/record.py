@@ -9,8 +9,9 @@ from functools import cache
 from typing import Any, Generic
 
 from api_client.contract.attempt_record import AttemptRecord, P, T, _seconds
-from api_client.contract.escalation import InboxDecision
+from api_client.contract.decision import TurnDecision
 from api_client.contract.frozen import frozen
+from api_client.contract.interruption import Interruption
 from api_client.contract.issue import issues_data, read_issues
 from api_client.contract.marker import read_spans
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
@@ -28,7 +29,8 @@ _READ: dict[str, Callable[[str], Any]] = {
     "PendingFailure | None": PendingFailure.from_json,
     "dict[str, Any]": lambda text: json.loads(text or "{}"),
     "TurnError | None": TurnError.from_json,
-    "InboxDecision | None": InboxDecision.from_json,
+    "TurnDecision | None": TurnDecision.from_json,
+    "Interruption | None": Interruption.from_json,
     "tuple[ValidationIssue, ...]": lambda text: read_issues(json.loads(text or "[]")),
     "tuple[str, ...]": lambda text: tuple(json.loads(text or "[]")),
 }
@@ -39,6 +41,7 @@ _WRITTEN: dict[str, Callable[[Any], str]] = {
     "bool": lambda value: "1" if value else "",
     "float": lambda seconds: str(int(seconds * 1000)),
     "PendingFailure | None": lambda failing: failing.to_json() if failing else "{}",
+    "Interruption | None": lambda asked: asked.to_json() if asked else "{}",
     "dict[str, Any]": lambda mapping: json.dumps(mapping) if mapping else "{}",  # most are empty
     "tuple[ValidationIssue, ...]": lambda issues: json.dumps(issues_data(issues)) if issues else "[]",
     "tuple[str, ...]": lambda texts: json.dumps(texts) if texts else "[]",

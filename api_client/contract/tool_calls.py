@@ -12,9 +12,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from api_client.contract.call_display import NotShown, shown, visible
+from api_client.contract.decision import DecisionKind
+from api_client.contract.interruption import MAX_WAIT_SECONDS, Answerer, Interruption
 
-#: Longest wait for an answer, in seconds: thirty days.
-MAX_WAIT_SECONDS = 2_592_000
+#: The kind of interruption that asks whether a call may run.
+TOOL_CALL = "tool_call"
 #: Questions that one turn may ask.
 MAX_QUESTIONS = 20
 #: Of a call that is not shown so much of its tool's name is kept, in characters.
@@ -30,16 +32,6 @@ class Reaction(StrEnum):
     ASK = "ask"
     #: It does not run, and the agent hears why.
     DENY = "deny"
-
-
-class Answerer(StrEnum):
-    """Who may answer."""
-
-    #: Who owns the turn and operators, and anyone who has the link that the owner's chat shows.
-    OWNER = "owner"
-    #: Who owns the turn and operators, signed in or with their key; a link alone answers nothing.
-    SIGNED_IN = "signed_in"
-    OPERATOR = "operator"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,7 +91,7 @@ class WaitingCall:
     wait_seconds: int = 3_600
     who: str = Answerer.OWNER
 
-    def question(self, delivery: int, secrets: Sequence[str]) -> ToolQuestion:
+    def interruption(self, secrets: Sequence[str] = ()) -> Interruption:
         """The question about it: the whole call. One that nobody can be shown whole is answered already: no.
 
         ``secrets``: values that are masked, the longest first.
@@ -109,29 +101,26 @@ class WaitingCall:
             tool, arguments = shown(self.tool, self.arguments, secrets)
         except NotShown as why:
             refused, tool = str(why), visible(self.tool)[:_MOST_NAME]
-        return ToolQuestion(
-            call=self.call,
-            tool=tool,
-            arguments=arguments,
-            digest=self.digest,
-            files=self.files,
+        asked = ToolQuestion(
+            call=self.call, tool=tool, arguments=arguments, digest=self.digest, files=self.files, refused=refused
+        )
+        return Interruption(
+            kind=TOOL_CALL,
+            asked=asked.to_dict(),
+            reason=TOOL_CALL,
             who=self.who,
-            delivery=delivery,
-            allowed="no" if refused else "",
-            refused=refused,
+            wait_seconds=self.wait_seconds,
+            answer=DecisionKind.REJECT.value if refused else "",
         )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolQuestion:
-    """The question about a call, as the turn's record keeps it; afterwards with the answer.
+    """The question about a call.
 
     Attributes:
         arguments: name to text: all of them, whole, as ``call_display`` writes them.
         files: as in ``WaitingCall``.
-        delivery: the delivery that asked; its agent has ended.
-        allowed: the answer: ``yes``, ``no``, or empty while there is none. A no holds for all deliveries that follow, a
-            yes for one call. note: what was said with it.
         refused: why nobody was asked, and the answer is no; a name of ``messages.toml``.
     """
 
@@ -139,25 +128,19 @@ class ToolQuestion:
     tool: str
     arguments: Mapping[str, str]
     digest: str
-    who: str
-    delivery: int
     files: Mapping[str, str] = field(default_factory=dict)
-    allowed: str = ""
-    note: str = ""
     refused: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """The question, JSON-ready."""
-        found = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) not in ("", 0)}
+        found = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) != ""}
         return found | {"arguments": dict(self.arguments), "files": dict(self.files)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ToolQuestion | None:
-        """Read a stored one; None for an empty mapping, or another version's."""
-        try:
-            return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data})
-        except TypeError:
-            return None
+    def of(cls, interruption: Interruption) -> ToolQuestion:
+        """Read what an interruption of this kind asks. Raises ``TypeError``: it is of another kind."""
+        asked = interruption.asked
+        return cls(**{each.name: asked[each.name] for each in fields(cls) if each.name in asked})
 
     @property
     def text(self) -> str:

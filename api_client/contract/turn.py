@@ -10,14 +10,15 @@ from dataclasses import asdict, field, replace
 from enum import StrEnum
 from typing import Any
 
-from api_client.contract.escalation import Escalation, InboxDecision
+from api_client.contract.decision import TurnDecision
+from api_client.contract.escalation import Escalation
 from api_client.contract.frozen import frozen
 from api_client.contract.image import Image
+from api_client.contract.interruption import Interruption
 from api_client.contract.offered import BUILT_IN
 from api_client.contract.open_enum import OpenEnum
 from api_client.contract.owners import shown_owner
 from api_client.contract.policy import AppliedPolicy
-from api_client.contract.tool_calls import ToolQuestion
 from api_client.contract.turn_error import TurnError, error_data
 
 #: Validators that are active when a request names none (ADR-038, section 6, as repaired by docs/enforcement.md).
@@ -267,10 +268,9 @@ class Progress:
         stage, stage_model: of the escalation: 1 another model (this one) is at work, 2 a person was asked.
         fell: models of this turn that could not answer -> attempt, fault and reason; another one took over from each.
         fresh_from: attempts up to this one left nothing that the next continues.
-        decide_default: what a parked turn's time-out decides.
-        question: the tool call that a person was asked about, and the answer (``ToolQuestion``), until its run ended.
-        permit: a nonce of the run that used up the yes to that call, right before it; empty while none did.
-        questions: questions about tool calls so far. unused: of these a yes whose call never ran.
+        interruption: what the turn waits for, or was answered; kept until the run that goes on from it has ended.
+        answer_used: a nonce of the run that used up that answer, right before it; empty while none did.
+        interruptions: of each kind of interruption what it counts of this turn.
     """
 
     agent_session: str = ""
@@ -288,16 +288,9 @@ class Progress:
     fell: dict[str, Any] = field(default_factory=dict)
     fresh_from: int = 0
     failing: PendingFailure | None = None
-    decide_default: str = ""
-    question: dict[str, Any] = field(default_factory=dict)
-    permit: str = ""
-    questions: int = 0
-    unused: int = 0
-
-    @property
-    def asked(self) -> ToolQuestion | None:
-        """The question, read; None without one."""
-        return ToolQuestion.from_dict(self.question) if self.question else None
+    interruption: Interruption | None = None
+    answer_used: str = ""
+    interruptions: dict[str, Any] = field(default_factory=dict)
 
 
 @frozen(slots=True, kw_only=True)
@@ -338,7 +331,7 @@ class Turn(Progress):
     policy: str = ""
     parked_at: float = 0.0
     decide_by: float = 0.0
-    decision: InboxDecision | None = None
+    decision: TurnDecision | None = None
 
     @property
     def models(self) -> str:
@@ -369,6 +362,7 @@ class Turn(Progress):
         data = asdict(self)
         data = {name: data[name] for name in (*Turn.__annotations__, *Progress.__annotations__)}
         data["failing"] = data["failing"] or {}
+        data["interruption"] = self.interruption.to_dict() if self.interruption else {}
         data["error"] = error_data(self.error)
         data["decision"] = self.decision.to_dict() if self.decision else {}
         request = data.pop("request")

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from api_client.contract.counters import BEYOND, BOUNDS_MS, COUNTERS, label, parse
-from api_client.contract.escalation import DecisionKind
+from api_client.contract.decision import DecisionKind
 from api_client.contract.turn import Outcome
 from api_client.figures import Duration, PhaseRow, RetryRate, RuleRow, Share, Stats, TurnRow
 

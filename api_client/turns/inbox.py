@@ -7,12 +7,12 @@ from contextlib import suppress
 from pathlib import Path
 
 from api_client.broker.announcer import Announcer
+from api_client.contract.decision import check_decision
 from api_client.contract.errors import BadRequest, NotParked, TurnNotFound
-from api_client.contract.escalation import check_decision
+from api_client.contract.interruption import Answerer
 from api_client.contract.tasks import Link
-from api_client.contract.tool_calls import Answerer
 from api_client.contract.turn import Turn, TurnState
-from api_client.contract.work import find_work
+from api_client.interruptions.registry import question_kind
 from api_client.store import Store
 from api_client.store.audit import HOLDER, Audit
 from api_client.store.commands import Word
@@ -57,7 +57,7 @@ class Inbox:
         parked_at: float = 0.0,
         how: str = "inbox",
     ) -> Turn:
-        """Decide on a parked turn: approve, edit (with the text that counts), retry (with a note), reject.
+        """Answer what a parked turn waits for: by a choice that its kind of question has, as ``kind``.
 
         A line of the audit log is written first; ``how`` is for it. A worker carries the decision out; the turn's
         record is returned as it is then. Safe to repeat with the same ``decision_id``: it is decided once. ``by`` says
@@ -66,15 +66,17 @@ class Inbox:
         ``BadRequest``: the decision can never work. ``NotParked``: the turn waits for none.
         """
         turn = await self._reader.get(turn_id, owner=owner)
-        asked = turn.asked if turn.state is TurnState.PARKED else None
-        in_text = find_work(turn.request).answers_in_text
-        check_decision(kind, note, text, in_text=in_text, decision_id=decision_id, question=asked is not None)
+        asked, at = (turn.interruption, turn.parked_at) if turn.state is TurnState.PARKED else (None, 0.0)
+        check_decision(kind, note, text, decision_id)
+        if asked:
+            question_kind(asked.kind).check(asked, kind, note, text)
         # The same id with another decision is not a repeat: it is refused like any second decision.
         once = f"{decision_id or secrets.token_hex(8)}={kind}"
         session_id = turn.request.session_id
         values: dict[str, Word] = {"owner": turn.request.owner, "decision": once, "kind": kind, "by": by[:200]}
-        values |= {"note": note, "said": text, "name": name[:200]}
-        values |= {"parked": str(round(parked_at * 1000)) if parked_at else ""}
+        # Only what was checked is answered; 1: nothing that waits.
+        meant = 1 if parked_at not in (0.0, at) else round(at * 1000) or 1
+        values |= {"note": note, "said": text, "name": name[:200], "parked": str(meant)}
         async with self._audit.noted(kind, by=by, turn_id=turn_id, detail=f"{how}, for {name}" if name else how):
             if asked and asked.who == Answerer.OPERATOR and owner is not None:
                 raise BadRequest("only an operator answers this question", param="decision", code="operators_only")

@@ -9,6 +9,7 @@ from api_client.contract.issue import issues_data
 from api_client.contract.session_paths import delivery_name
 from api_client.contract.turn import Turn
 from api_client.contract.work import find_work
+from api_client.interruptions.registry import question_kind
 
 
 def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
@@ -18,7 +19,8 @@ def proposal(turn: Turn, attempts: list[AttemptRecord]) -> dict[str, Any]:
     """
     records = {record.number: record for record in attempts}
     best = records.get(turn.best or turn.attempt)
-    if best is None or turn.question:
+    asked = turn.interruption
+    if best is None or (asked and not question_kind(asked.kind).proposes):
         return {"proposal": None}
     issues = issues_data(best.remaining or best.issues)
     text = best.mended or best.answer or best.text

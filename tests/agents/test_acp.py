@@ -165,8 +165,9 @@ def test_a_run_ends_with_a_call_that_a_person_is_to_be_asked_about(agent: Agent)
     call = {"kind": "execute", "rawInput": {"command": "git push"}}
     rules = (*RULES, {"tool": "execute", "do": "ask", "who": "operator", "wait_seconds": 9})
     ran = played(agent, f"permission={json.dumps(call)}", tools=ToolOrders(rules=rules, root=agent.root))
-    assert (ran.verdict, ran.result.call.tool, ran.result.call.arguments) == ("asks", "execute", call["rawInput"])
-    assert ran.result.call.wait_seconds == 3600, "that of the first rule that fits"
+    asks = ran.result.interruption
+    assert (ran.verdict, asks.asked["tool"], asks.asked["arguments"]) == ("asks", "execute", call["rawInput"])
+    assert asks.wait_seconds == 3600, "that of the first rule that fits"
     unseen = played(agent, 'permission={"kind": "execute"}', tools=ToolOrders(rules=rules[3:], root=agent.root))
     assert "reject_once" in unseen.result.text, "nobody can say yes to a call that is not shown"
 

@@ -74,14 +74,15 @@ async def test_nothing_is_held_while_a_person_thinks_and_the_call_runs_only_afte
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
-        assert (turn.asked.tool, turn.asked.arguments) == ("execute", {"command": "git push"})
+        asked = turn.interruption.asked
+        assert (asked["tool"], asked["arguments"]) == ("execute", {"command": "git push"})
         assert (turn.lease_until, turn.next) == (0, "")
         assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}.")
         assert not runs.exists()
         await client.inbox.decide(turn.turn_id, kind, by="alice", note="not today")
         turn = await client.reader.result(turn.turn_id, timeout=60)
         [attempt] = await client.reader.attempts(turn.turn_id)
-    assert (turn.outcome, turn.question) == (Outcome.PASSED, {})
+    assert (turn.outcome, turn.interruption) == (Outcome.PASSED, None)
     assert turn.response.endswith(f"Hello \n\n{said} world")
     assert (runs.read_text() if runs.exists() else "") == ("git push\n" if kind == "approve" else "")
     told = json.dumps(attempt.sent)
@@ -159,7 +160,7 @@ async def test_of_calls_in_one_message_each_is_asked_about_and_none_stops_anothe
             assert len(runs.read_text().split() if runs.exists() else []) == number
             await client.inbox.decide(turn_id, "approve", by="alice")
         turn = await client.reader.result(turn_id, timeout=60)
-    assert (turn.outcome, turn.questions, turn.unused) == (Outcome.PASSED, 3, 0)
+    assert (turn.outcome, turn.interruptions) == (Outcome.PASSED, {"tool_call": {"asked": 3}})
     assert sorted(runs.read_text().split()) == ["one", "three", "two"]
 
 

@@ -76,13 +76,13 @@ async def test_nothing_is_held_while_a_person_thinks_and_the_call_runs_only_afte
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
-        assert (turn.asked.tool, turn.asked.arguments) == ("Bash", {"command": MADE})
+        assert (turn.interruption.asked["tool"], turn.interruption.asked["arguments"]) == ("Bash", {"command": MADE})
         assert (turn.lease_until, turn.next) == (0, "")
         assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}.")
         assert (ran(asking), len(services.requests)) == ([], 1)
         await client.inbox.decide(turn.turn_id, kind, by="alice", note="not today")
         turn = await client.reader.result(turn.turn_id, timeout=60)
-    assert (turn.outcome, turn.question, turn.response) == (Outcome.PASSED, {}, "done")
+    assert (turn.outcome, turn.interruption, turn.response) == (Outcome.PASSED, None, "done")
     assert ran(asking) == (["made\n"] if kind == "approve" else [])
     told = json.dumps(services.requests[-1])
     assert ("Make it now: Bash" if kind == "approve" else "They write: not today") in told
@@ -220,7 +220,7 @@ async def test_of_two_calls_in_one_message_each_is_asked_about_and_runs_once(
             at = (await client.reader.get(turn_id)).parked_at
             await client.inbox.decide(turn_id, "approve", by="alice")
         turn = await client.reader.result(turn_id, timeout=60)
-    assert (turn.outcome, turn.questions, turn.unused) == (Outcome.PASSED, 2, 0)
+    assert (turn.outcome, turn.interruptions) == (Outcome.PASSED, {"tool_call": {"asked": 2}})
     for name in commands:
         [file] = asking.sessions_dir.rglob(f"it-ran-{name}")
         assert file.read_text() == f"{name}\n"

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from api_client.contract.tool_replies import tool_answered
+from api_client.contract.tool_call_replies import tool_answered
+from api_client.contract.tool_calls import ToolQuestion
 from tests.agents.running import RUNNERS, Agent, program_of
 from tests.agents.stub import Services, StubReply, calls, fails, says
 from tests.runs import Asked
@@ -129,9 +130,9 @@ def test_a_tool_that_is_not_allowed_is_denied_and_one_that_is_runs_in_the_runs_f
     assert [path.parent for path in agent.root.rglob("it-ran")] == [second.order.directory]
 
 
-@pytest.mark.parametrize("allowed", ["yes", "no"])
+@pytest.mark.parametrize("answer", ["approve", "reject"])
 def test_a_call_that_a_person_is_asked_about_runs_only_after_a_yes(
-    agent: Agent, services: Services, name: str, allowed: str
+    agent: Agent, services: Services, name: str, answer: str
 ) -> None:
     if name not in TOOLS:
         pytest.skip("it asks nobody: its sandbox decides")
@@ -143,14 +144,16 @@ def test_a_call_that_a_person_is_asked_about_runs_only_after_a_yes(
     if name in {"kimi", "gemini"}:  # they do not show what they would run
         assert (first.verdict, bool(first.evidence["denied"])) == ("complete", True), (first.reason, first.evidence)
         return
-    assert (first.verdict, first.result.call.tool) == ("asks", "execute"), (first.reason, first.evidence)
-    assert first.result.call.arguments["command"] == "touch it-ran"
-    answered = replace(first.result.call.question(1, str), allowed=allowed, answered=agent.runs)
-    tools = replace(orders, answered=answered, said=tool_answered("de", answered))
-    second = agent.run(agent_session=first.result.agent_session, tools=tools)
-    assert answered.words in json.dumps(services.requests[-1], ensure_ascii=False) or allowed == "no"
-    assert bool(list(second.order.directory.rglob("it-ran"))) is (allowed == "yes"), (second.reason, second.evidence)
-    assert second.verdict == "complete" or allowed == "no", "behind a refused call opencode and Qwen say nothing more"
+    asked = first.result.interruption.asked
+    assert (first.verdict, asked["tool"]) == ("asks", "execute"), (first.reason, first.evidence)
+    assert asked["arguments"]["command"] == "touch it-ran"
+    answered = replace(first.result.interruption, answer=answer, delivery=1)
+    tools = replace(orders, said=tool_answered("de", answered))
+    second = agent.run(agent_session=first.result.agent_session, tools=tools, interruption=answered)
+    told = json.dumps(services.requests[-1], ensure_ascii=False)
+    assert ToolQuestion.of(answered).words in told or answer == "reject"
+    assert bool(list(second.order.directory.rglob("it-ran"))) is (answer == "approve"), (second.reason, second.evidence)
+    assert second.verdict == "complete" or answer == "reject", "behind a refused call opencode and Qwen say no more"
 
 
 @pytest.mark.parametrize("spelled", ["touch\tit-ran", "t''ouch it-ran", "sh -c 'touch it-ran'", "X=touch; $X it-ran"])

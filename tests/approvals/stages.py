@@ -14,14 +14,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from api_client.contract.tool_calls import ToolQuestion, ToolRule
+from api_client.contract.interruption import Interruption
+from api_client.contract.tool_calls import ToolRule
 from tests.runs import order_in
 from worker.plugins.acp import agent_client
 from worker.plugins.acp.agent_client import Client
 from worker.plugins.codex import runner as codex
+from worker.runners.approval import PermitKeeper, tool_orders, waiting
 from worker.runners.base import Order, ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
-from worker.runners.permits import PermitKeeper, tool_orders, waiting
 
 #: Agent -> what it calls its shell, and a file that is to be written.
 SHELL = {"claude": "Bash", "codex": "Bash", "acp": "execute"}
@@ -40,7 +41,7 @@ class Stage:
     def __init__(self, agent: str, root: Path, rules: Sequence[Mapping[str, Any]]) -> None:
         self.agent, self.root = agent, root
         self.rules = tuple(ToolRule(**rule).to_dict() for rule in rules)
-        self.question: ToolQuestion | None = None
+        self.question: Interruption | None = None
         self.used, self.secrets = 0, list[str]()
         self.keeper: PermitKeeper | None = None
         self._asking: tuple[str, dict[str, Any]] | None = None
@@ -77,7 +78,7 @@ class Stage:
             name = next(name for name, call in self._client._calls.items() if call["rawInput"]["command"] == command)
             self._client._progressed({"toolCallId": name, "status": "completed"})
 
-    def answer(self, allowed: str = "yes", *, change: Mapping[str, str] | None = None, again: bool = False) -> None:
+    def answer(self, allowed: str = "approve", *, change: Mapping[str, str] | None = None, again: bool = False) -> None:
         """A person answers the question, and another run goes on. ``change``: files that change meanwhile.
 
         ``again``: another delivery of the same run follows, since its worker died.
@@ -87,8 +88,7 @@ class Stage:
             tool, given = self._asking
             call = waiting(self.order, tool, given)
             assert call, "the worker finds no rule that asks"
-            question = call.question(self.order.delivery, self.secrets)
-            self.question = replace(question, allowed=question.allowed or allowed)
+            self.question = replace(call, delivery=self.order.delivery, answer=call.answer or allowed)
             self.used = 0
         before = self.folder
         self._begin(self.question)
@@ -97,7 +97,7 @@ class Stage:
         for name, content in (change or {}).items():
             (self.folder / name).write_text(content)
 
-    def _begin(self, question: ToolQuestion | None = None) -> None:
+    def _begin(self, question: Interruption | None = None) -> None:
         self.close()
         number = self._numbers = self._numbers + 1
         self.home = self.root / f"home-{number}"
@@ -108,13 +108,13 @@ class Stage:
         tools = ToolOrders(
             rules=self.rules,
             root=self.root,
-            answered=question,
+            secrets=tuple(self.secrets),
             denied="No.",
             unasked="Nobody.",
             later="Later.",
             said="They said no.",
         )
-        self.order: Order = order_in(folder, "turn-1", tools=tools, delivery=number)
+        self.order: Order = order_in(folder, "turn-1", tools=tools, delivery=number, interruption=question)
         if question:
             self.keeper = PermitKeeper(question, folder, None if self.used else self._use_up)
             self.order = replace(self.order, tools=replace(tools, keeper=self.keeper.path))

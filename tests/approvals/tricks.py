@@ -11,8 +11,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 
+from api_client.contract.tool_calls import ToolQuestion
 from tests.approvals.stages import ASKED, DENIED, RUNS, SHELL, Stage
-from worker.runners import permit_client
+from worker.runners import approval_client
 
 Play = Callable[[Stage], int]
 A, B, C = "touch a", "touch b", "touch c"
@@ -136,7 +137,7 @@ def _answers_itself(word: str, command: str) -> Play:
 def _takes_it(stage: Stage) -> int:
     """The agent asks the keeper itself before its call: the yes is used up, and the call does not run."""
     allowed(stage)
-    permit_client.ask(stage.told["keeper"], SHELL[stage.agent], {"command": A}, asks=True)
+    approval_client.ask(stage.told["keeper"], SHELL[stage.agent], {"command": A}, asks=True)
     return ran(stage.call(A))
 
 
@@ -220,7 +221,7 @@ def _beside(command: str) -> Play:
 def _after_no(*commands: str) -> Play:
     def play(stage: Stage) -> int:
         assert stage.call(A) == ASKED
-        stage.answer("no")
+        stage.answer("reject")
         return sum(ran(stage.call(command)) for command in commands)
 
     return play
@@ -238,7 +239,7 @@ def _old_yes(stage: Stage) -> int:
 
 def _no_then_yes(stage: Stage) -> int:
     assert stage.call(A) == ASKED
-    stage.answer("no")
+    stage.answer("reject")
     assert stage.call(B) == ASKED
     stage.answer()
     return ran(stage.call(A))
@@ -455,8 +456,8 @@ def _shown(command: str, **more: str) -> Play:
             return 0
         assert said == ASKED
         stage.answer()
-        question = stage.question
-        assert question
+        assert stage.question
+        question = ToolQuestion.of(stage.question)
         if question.refused:
             return ran(stage.uses(SHELL[stage.agent], {"command": command, **more}))
         shown = {_read_back(name): _read_back(text) for name, text in question.arguments.items()}

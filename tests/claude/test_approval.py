@@ -13,7 +13,7 @@ import pytest
 from api_client.client import TurnsClient
 from api_client.contract.errors import BadRequest, NotParked
 from api_client.contract.settings import Settings
-from api_client.contract.tool_calls import MAX_QUESTIONS
+from api_client.contract.tool_calls import MAX_QUESTIONS, ToolQuestion
 from api_client.contract.turn import Outcome, TurnRequest, TurnState
 from tests.asking import Workers, killed_after_the_call, killed_before_the_call, waiting
 from tests.asking import submitted as asking_for
@@ -74,15 +74,15 @@ async def test_a_call_waits_for_a_yes_and_then_runs_once_in_the_place_where_it_w
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
-        question = turn.asked
+        question = ToolQuestion.of(turn.interruption)
         assert (question.tool, question.arguments) == ("Bash", {"command": "touch output/made.txt"})
-        assert (turn.lease_until, turn.next, turn.decide_default) == (0, "", "reject")
+        assert (turn.lease_until, turn.next, turn.interruption.silence) == (0, "", "reject")
         assert not processes_with(f"HELIX_AGENT_MARK={turn.turn_id}."), "no slot and no process is held"
         assert made(asking, "made.txt") == []
         await client.inbox.decide(turn.turn_id, "approve", by="alice")
         turn = await client.reader.result(turn.turn_id, timeout=120)
         attempts = await client.reader.attempts(turn.turn_id)
-    assert (turn.outcome, turn.attempt, turn.question) == (Outcome.PASSED, 1, {})
+    assert (turn.outcome, turn.attempt, turn.interruption) == (Outcome.PASSED, 1, None)
     assert turn.response.startswith("Nun die Datei.\n\nFertig.") or turn.response.startswith("Erst das.")
     [file] = made(asking, "made.txt")
     [first] = made(asking, "first.txt")
@@ -142,7 +142,7 @@ async def test_a_rule_denies_and_another_lets_run_without_anybody(
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
-        assert turn.asked.arguments["command"].startswith("echo ok"), "what is joined is no plain echo"
+        assert turn.interruption.asked["arguments"]["command"].startswith("echo ok"), "what is joined is no plain echo"
         await client.inbox.decide(turn.turn_id, "reject", by="alice")
         turn = await client.reader.result(turn.turn_id, timeout=120)
     assert turn.outcome is Outcome.PASSED
@@ -256,7 +256,7 @@ async def test_a_run_that_ended_with_a_question_is_adopted_when_its_worker_died_
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
-        assert (turn.delivery, turn.asked.delivery) == (2, 1), "the question is that of the run that was adopted"
+        assert (turn.delivery, turn.interruption.delivery) == (2, 1), "the question is that of the run that was adopted"
         assert len(stub.requests) == 2, "nobody paid for it again"
         put(points / "agent.ended", "kill@2")
         await client.inbox.decide(turn.turn_id, "approve", by="alice")
@@ -320,13 +320,14 @@ async def test_of_two_calls_in_one_message_none_runs_before_its_own_yes_and_each
     worker_process(settings=asking)
     async with TurnsClient(asking) as client:
         turn = await waiting(client, await submitted(client))
-        [asked] = [name for name, command in commands.items() if turn.asked.arguments["command"] == command]
+        command = turn.interruption.asked["arguments"]["command"]
+        [asked] = [name for name, each in commands.items() if each == command]
         other = "two" if asked == "one" else "one"
         assert [*made(asking, "one"), *made(asking, "two")] == []
         stub.replies = [shell(commands[other]), END]
         await client.inbox.decide(turn.turn_id, "approve", by="alice")
         turn = await waiting(client, turn.turn_id)
-        assert turn.asked.arguments["command"] == commands[other]
+        assert turn.interruption.asked["arguments"]["command"] == commands[other]
         assert (len(made(asking, asked)), made(asking, other)) == (1, [])
         await client.inbox.decide(turn.turn_id, "approve", by="alice")
         turn = await client.reader.result(turn.turn_id, timeout=120)
@@ -348,7 +349,7 @@ async def test_three_calls_in_one_message_are_all_asked_about_and_stay_in_the_co
         turn_id = await submitted(client)
         for number, name in enumerate(names):
             turn = await waiting(client, turn_id)
-            assert turn.asked.arguments["command"] == commands[name]
+            assert turn.interruption.asked["arguments"]["command"] == commands[name]
             assert [len(made(asking, each)) for each in names] == [1] * number + [0] * (3 - number)
             rest = names[number + 1 :]
             stub.replies = [shell(commands[rest[0]]), END] if rest else [END]
@@ -356,7 +357,7 @@ async def test_three_calls_in_one_message_are_all_asked_about_and_stay_in_the_co
             if rest:
                 await wait_until(lambda at=turn.parked_at: parked_after(client, turn_id, at))
         turn = await client.reader.result(turn_id, timeout=120)
-    assert (turn.outcome, turn.questions, turn.unused) == (Outcome.PASSED, 3, 0)
+    assert (turn.outcome, turn.interruptions) == (Outcome.PASSED, {"tool_call": {"asked": 3}})
     for name in names:
         [file] = made(asking, name)
         assert Path(file).read_text() == "x\n"
@@ -401,7 +402,7 @@ async def test_a_call_that_nobody_can_be_shown_does_not_run_and_the_turn_goes_on
         turn_id = await submitted(client)
         turn = await client.reader.result(turn_id, timeout=120)
         notes = [each.data["text"] for each in await client.reader.events(turn_id) if each.kind == "attempt.note"]
-    assert (turn.outcome, turn.questions, made(asking, "made.txt")) == (Outcome.PASSED, 1, [])
+    assert (turn.outcome, turn.interruptions["tool_call"]["asked"], made(asking, "made.txt")) == (Outcome.PASSED, 1, [])
     assert "zu lang, um ihn einem Menschen" in json.dumps(stub.requests[-1]["messages"], ensure_ascii=False)
     assert len(notes) == 1
 
@@ -419,7 +420,7 @@ async def test_a_turn_asks_so_often_and_no_more(asking: Settings, worker_process
                 stub.replies = [shell("touch output/more"), END]
             await client.inbox.decide(turn_id, "approve", by="alice")
         turn = await client.reader.result(turn_id, timeout=120)
-    assert (turn.outcome, turn.questions) == (Outcome.PASSED, MAX_QUESTIONS)
+    assert (turn.outcome, turn.interruptions["tool_call"]["asked"]) == (Outcome.PASSED, MAX_QUESTIONS)
     assert made(asking, "more") == []
     assert f"schon {MAX_QUESTIONS}-mal ein Mensch gefragt" in json.dumps(stub.requests[-1]["messages"])
 

@@ -8,9 +8,10 @@ from dataclasses import fields
 import pytest
 
 from api_client.contract.attempt_record import AttemptFacts
-from api_client.contract.escalation import DecisionKind, InboxDecision
+from api_client.contract.decision import DecisionKind, TurnDecision
 from api_client.contract.event_kinds import AttemptRejected, TurnFinished
 from api_client.contract.events import body_of, data_of
+from api_client.contract.interruption import Interruption
 from api_client.contract.issue import Severity, ValidationIssue, error_codes, read_issues
 from api_client.contract.keys import Keys, keys_of
 from api_client.contract.record import FieldChanges, changes_of, decode_attempts, decode_turn
@@ -110,6 +111,7 @@ VALUES = {
     "PendingFailure | None": PendingFailure(
         outcome=Outcome.INCOMPLETE, code="incomplete", reason="cut", why="broke_off"
     ),
+    "Interruption | None": Interruption(kind="webhook", asked={"url": "x"}, answer="approve"),
     "dict[str, Any]": {"a": 1},
     "tuple[ValidationIssue, ...]": (ValidationIssue("X", "wrong", "right", file="a.md", line=3),),
     "tuple[str, ...]": ("a", "b"),
@@ -212,12 +214,12 @@ def test_an_error_of_another_shape_is_read_as_none(damaged: str) -> None:
 
 def test_a_decision_keeps_its_form_on_the_wire() -> None:
     wire = {"kind": "edit", "by": "key:1", "for": "alice", "note": "n", "text": "t", "at": 1.5}
-    decision = InboxDecision.from_json(json.dumps(wire))
+    decision = TurnDecision.from_json(json.dumps(wire))
     assert decision is not None
     assert (decision.kind, decision.for_, decision.to_dict()) == (DecisionKind.EDIT, "alice", wire)
     assert (decision.who, decision.timed_out) == ("key:1 for alice", False)
-    assert InboxDecision.from_json("") is None
-    assert InboxDecision(kind=DecisionKind.REJECT, by="timeout").who == "the time-out"
+    assert TurnDecision.from_json("") is None
+    assert TurnDecision(kind=DecisionKind.REJECT, by="timeout").who == "the time-out"
 
 
 def test_events_carry_issues_and_errors_as_objects() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from api_client.contract.event_kinds import AttemptRejected
 from api_client.contract.events import Body, body_of
+from api_client.contract.interruption import Interruption
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.phase_work import PHASE_RUN, PHASE_VERIFY
 from api_client.contract.tasks import FAIL, FALLBACK, RESUME, RETRY, RUN, VALIDATE, Link, all_tasks, runs_agent
@@ -129,7 +130,7 @@ def _parked(link: Link, seconds: float) -> Move:
         next=None,
         events=[*rejected.events, body_of("turn.parked", {"attempt": link.attempt})],
         counters=rejected.counters | {"turn.escalated|2": 1},
-        fields=progress(decide_default="reject"),
+        fields=progress(interruption=Interruption(kind="verdict")),
         park_seconds=seconds,
     )
 

@@ -78,7 +78,7 @@ def asks(call: WaitingCall, text: str = "") -> Play:
 
     def play(order: Order, emit: Emit, stop: Stop) -> RunResult:
         completion = Completion(verdict=Verdict.ASKS, reason="a person is asked")
-        return RunResult(completion=completion, text=text, agent_session="agent-1", call=call)
+        return RunResult(completion=completion, text=text, agent_session="agent-1", interruption=call.interruption())
 
     return play
 

@@ -13,10 +13,11 @@ from click.testing import CliRunner
 
 from api_client import api_keys as ring
 from api_client.contract.errors import BadRequest, NotParked
+from api_client.contract.interruption import Answerer
 from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link
-from api_client.contract.tool_calls import Answerer, WaitingCall
+from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Outcome, Turn, TurnState
 from api_client.store.audit import HOLDER
 from api_client.web.app import create_app
@@ -66,7 +67,7 @@ async def test_the_turns_page_asks_and_its_form_answers(kind: str, bench: Bench,
         sent = await http.post(f"/turns/{turn.turn_id}/decision", data={**fields, "decision": kind, "note": "so"})
         assert sent.status_code == 303
     turn = await went_on(bench, turn)
-    assert (turn.outcome, turn.decision.kind, turn.question) == (Outcome.PASSED, kind, {})
+    assert (turn.outcome, turn.decision.kind, turn.interruption) == (Outcome.PASSED, kind, None)
     assert turn.response.startswith("Ich habe es gebaut.\n\n"), "what it said before its question is part of the answer"
     [line] = {(each.action, each.by) for each in await bench.client.audit.read(turn_id=turn.turn_id)}
     assert line[0] == kind
@@ -110,7 +111,7 @@ async def test_a_question_for_operators_is_answered_by_no_one_else(bench: Bench,
             return said.status_code, body.get("error", {}).get("code", "")
 
         shown = await http.get(url, headers={"authorization": f"Bearer {keys['alice']}"})
-        assert shown.json()["question"]["arguments"] == {"command": "git push <b>x</b>"}
+        assert shown.json()["interruption"]["asked"]["arguments"] == {"command": "git push <b>x</b>"}
         assert await answers("alice") == (403, "operators_only")
         assert await answers("bob") == (404, "turn_not_found")
         assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.PARKED
@@ -205,7 +206,7 @@ async def test_a_link_answers_its_own_question_and_no_later_one(bench: Bench, se
     link = await link_in_chat(settings, turn)
     await bench.client.inbox.decide(turn_id, "approve", by="alice")
     turn = await went_on(bench, turn)
-    assert (turn.state, turn.asked.arguments) == (TurnState.PARKED, {"command": "rm -rf /"})
+    assert (turn.state, turn.interruption.asked["arguments"]) == (TurnState.PARKED, {"command": "rm -rf /"})
     async with web(settings) as http:
         status, text = await said(http, link)
         assert (status, "waits for no answer" in text, "rm -rf" in text) == (200, True, False)

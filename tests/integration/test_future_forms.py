@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from api_client.client import TurnsClient
-from api_client.contract.escalation import DecisionKind
+from api_client.contract.decision import DecisionKind
 from api_client.contract.events import Event
 from api_client.contract.keys import keys_of
 from api_client.contract.settings import Settings

@@ -26,7 +26,7 @@ async def decided(bench: Bench, turn: Turn, kind: str, **more: str) -> Turn:
 
 async def test_a_turn_whose_policy_escalates_is_parked_held_by_nobody_and_listed(bench: Bench) -> None:
     turn = await bench.parked()
-    assert (turn.next, turn.lease_until, turn.outcome, turn.decide_default) == ("", 0, None, "reject")
+    assert (turn.next, turn.lease_until, turn.outcome, turn.interruption.silence) == ("", 0, None, "reject")
     assert [found.turn_id for found in await bench.client.inbox.parked()] == [turn.turn_id]
     assert await bench.client.inbox.parked(owner="somebody else") == []
     kinds = [event.kind for event in await bench.client.reader.events(turn.turn_id)]

@@ -163,17 +163,18 @@ async def test_the_clients_user_answers_what_the_turn_asks_once(
     assert after.decision.by.startswith("key:"), "the answer is noted"
 
 
-QUESTION = {"call": "c", "tool": "Bash", "arguments": {"command": "ls"}, "digest": "d", "who": "owner", "delivery": 1}
+ASKED = {"call": "c", "tool": "Bash", "arguments": {"command": "ls"}, "digest": "d"}
+QUESTION = {"kind": "tool_call", "asked": ASKED, "who": "owner", "delivery": 1}
 PARKED = {"turn_id": "t", "session_id": "s", "attempt": 1, "response": "", "state": "parked", "created_at": 1.0}
 
 
 def test_a_question_is_a_form_with_a_name_of_its_own_and_only_for_whom_it_is_for() -> None:
-    task = detailed({**PARKED, "parked_at": 12.5, "question": QUESTION})
+    task = detailed({**PARKED, "parked_at": 12.5, "interruption": QUESTION})
     [(name, form)] = task["inputRequests"].items()
     assert (task["status"], name, form["method"]) == ("input_required", "12.5", "elicitation/create")
     assert form["params"]["message"] == "May the agent do this?\nBash\ncommand: ls"
     for question in ({**QUESTION, "who": "operator"}, {}):
-        other = detailed({**PARKED, "parked_at": 12.5, "question": question})
+        other = detailed({**PARKED, "parked_at": 12.5, "interruption": question})
         assert (other["status"], "inputRequests" in other) == ("working", False)
         assert "a person has to decide" in other["statusMessage"]
 
@@ -191,4 +192,4 @@ def test_a_question_is_a_form_with_a_name_of_its_own_and_only_for_whom_it_is_for
     ],
 )
 def test_only_a_clear_yes_or_no_decides(response: dict[str, Any], said: str) -> None:
-    assert decision(response) == said
+    assert decision(response, {"interruption": QUESTION}) == said

@@ -11,7 +11,8 @@ import redis
 from api_client import api_keys as keys
 from api_client.api_keys import make_token
 from api_client.contract.completion import Verdict
-from api_client.contract.escalation import DecisionKind, Escalation
+from api_client.contract.decision import DecisionKind
+from api_client.contract.escalation import Escalation
 from api_client.contract.owners import owner_of_key, owner_of_name
 from api_client.contract.settings import Settings
 from api_client.contract.tasks import RESUME, Link

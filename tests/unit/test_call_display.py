@@ -3,6 +3,7 @@
 import pytest
 
 from api_client.contract.call_display import MAX_SHOWN_BYTES, NotShown, shown, visible
+from api_client.contract.interruption import Interruption
 from api_client.contract.tool_calls import ToolQuestion, WaitingCall
 
 
@@ -27,7 +28,7 @@ def test_what_nobody_would_see_is_written_out_and_the_rest_is_as_it_is(text: str
 
 
 def question(secrets: tuple[str, ...] = (), **given: object) -> ToolQuestion:
-    return WaitingCall(call="c", tool="Bash", arguments=given, digest="d").question(3, secrets)
+    return ToolQuestion.of(WaitingCall(call="c", tool="Bash", arguments=given, digest="d").interruption(secrets))
 
 
 def test_a_known_secret_alone_is_masked_and_never_what_only_looks_like_one() -> None:
@@ -38,7 +39,7 @@ def test_a_known_secret_alone_is_masked_and_never_what_only_looks_like_one() -> 
 @pytest.mark.parametrize("secret", ["pass word", "a$(b)cdef", "`abcdef`", "abc;def", "abc'def", "geheimnisß"])
 def test_a_secret_that_a_shell_would_read_is_not_masked_and_nobody_is_asked(secret: str) -> None:
     found = question((secret,), command=f"push {secret}")
-    assert (found.allowed, found.refused, found.arguments) == ("no", "with_secret", {})
+    assert (found.refused, found.arguments) == ("with_secret", {})
 
 
 def test_all_arguments_are_shown_or_nobody_is_asked() -> None:
@@ -65,5 +66,4 @@ def test_no_value_can_look_like_another_argument() -> None:
     found = question(command="true\ncwd: /safe", cwd="/")
     assert found.text == "Bash\ncommand: true\n    cwd: /safe\ncwd: /"
     assert found.words == "Bash (command: true⟦U+000A⟧cwd: /safe, cwd: /)"
-    assert ToolQuestion.from_dict(found.to_dict()) == found
-    assert ToolQuestion.from_dict({}) is None
+    assert ToolQuestion.of(Interruption(kind="tool_call", asked=found.to_dict())) == found

@@ -110,6 +110,11 @@ class Fail:
     attempt: int
     reason: str
 
+    @property
+    def handed_on(self) -> bool:
+        """True when the policy has somebody else asked before the turn ends."""
+        return self.reason == "escalated"
+
 
 Decision = Accept | Retry | Fallback | Fail
 

@@ -9,15 +9,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.decision import HANDED_ON
 from api_client.contract.event_kinds import AttemptAccepted, AttemptLost, AttemptRejected
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.tasks import FAIL, Link
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.turns.record.moves import Answer, Move, again, attempt_facts, progress, retrying
-from worker.turns.transitions.after_judging import cannot_judge, judged_counters, rejected_counters
+from worker.turns.interruptions.kind import Failure
+from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.after_run import CALLED_OFF, Facts, called_off
-from worker.turns.transitions.escalation import escalated
+from worker.turns.transitions.interruptions import rescued
+from worker.turns.transitions.judged_counters import judged_counters, rejected_counters
 from worker.turns.transitions.usage import Usage
 from worker.verification import Ground, VerificationResult, feedback_on
 
@@ -88,8 +91,8 @@ def _rejected(
         counters=rejected_counters(turn, "fail", errors, usage),
         judged=True,
     )
-    handed_on = replace(move, counters=rejected_counters(turn, "escalate", errors, usage))
-    return escalated(turn, handed_on, best=link.attempt, reason=reason, issues=issues) or move
+    counters = rejected_counters(turn, HANDED_ON, errors, usage)
+    return rescued(turn, move, Failure(best=link.attempt, reason=reason, issues=issues, counters=counters))
 
 
 def _issues(result: VerificationResult) -> tuple[ValidationIssue, ...]:

@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, TypeGuard, runtime_checkable
 from api_client.contract.completion import Completion as Completion
 from api_client.contract.completion import ErrorKind as ErrorKind
 from api_client.contract.completion import Verdict as Verdict
-from api_client.contract.tool_calls import ToolQuestion, WaitingCall
+from api_client.contract.interruption import Interruption
 from worker.enforcement.claims.journal import Journal
 from worker.runners.sent import SentInput
 
@@ -22,21 +22,21 @@ class ToolOrders:
     Attributes:
         rules: as ``ToolRule.to_dict`` writes them, in order. root: HELIX_ROOT.
         asks: a person can be asked; else such a call is denied.
-        answered: the question that an earlier delivery ended with: this run goes on from there.
-        keeper: the socket of the ``PermitKeeper`` of such a run.
+        keeper: the socket of the ``PermitKeeper`` of a run that goes on from a person's answer.
         denied: what the agent hears about a call that the rules deny. unasked: about one that nobody can be asked
             about. later: about one that comes together with a question. said: what it hears of a person's answer.
+        secrets: values that a question does not show, the longest first.
     """
 
     rules: tuple[Mapping[str, Any], ...]
     root: Path
     asks: bool = True
-    answered: ToolQuestion | None = None
     keeper: Path | None = None
     denied: str = ""
     unasked: str = ""
     later: str = ""
     said: str = ""
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
 
 AgentEventKind = Literal["output", "reset", "tool", "note"]
@@ -66,7 +66,7 @@ class Order:
         so_far: the text of this answer that came before a break, and that the agent is asked to go on from; or empty.
         model: name of the model that is asked; its block of the settings file holds.
         locale: language of what we say to the agent besides, ``de`` or ``en``.
-        option: what is after ``:`` in the model's runner, such as a script's path.
+        option: the rest of the model's runner after ``:``, such as a script's path.
         deadline: when the run must be over, by ``time.monotonic()``.
         idle_seconds: longest silence of the agent.  kill_grace_seconds: time between SIGTERM and SIGKILL.
         read_only: the agent may read in ``directory``, and nothing else: no tool of its writes, runs or fetches.
@@ -74,6 +74,7 @@ class Order:
         witness: file in which the scripted agent records what it executed, or empty.
         owner: whose session it is; the agent's process may then be kept for its next message. Empty: it never is.
         tools: what may become of its tool calls; None: its own permissions decide.
+        interruption: the question that an earlier delivery ended with, and its answer: this run goes on from there.
         recorded: its output is kept beside ``directory`` while it runs, so that a finished run can be adopted.
     """
 
@@ -99,11 +100,7 @@ class Order:
     owner: str = ""
     recorded: bool = False
     tools: ToolOrders | None = None
-
-    @property
-    def answered(self) -> ToolQuestion | None:
-        """The question from which this run goes on."""
-        return self.tools.answered if self.tools else None
+    interruption: Interruption | None = None
 
     @property
     def mark(self) -> str:
@@ -118,7 +115,7 @@ class RunResult:
     ``adopted`` is the number of the earlier delivery that this was the run of; 0 for the delivery at work.
     The text of a run that is not complete is the longest text known of its answer: a beginning of it, in order.
     ``sent`` is what the agent was really sent, where that is more than the order's prompt.
-    ``call`` is the tool call that a person is to be asked about, where the verdict says so.
+    ``interruption`` is what the turn is to wait for, where the verdict says so.
     For ``kept_seconds`` its process waits here for the session's next message; 0: it has ended.
     ``journal`` is what its agent reported of its tools; None of an agent that reports none.
     """
@@ -131,7 +128,7 @@ class RunResult:
     adopted: int = 0
     kept_seconds: float = 0.0
     journal: Journal | None = None
-    call: WaitingCall | None = None
+    interruption: Interruption | None = None
 
 
 def not_begun(reason: str, *, host: bool) -> RunResult:

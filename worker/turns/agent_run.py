@@ -18,8 +18,6 @@ from api_client.contract.errors import SettingsError, StoreUnavailable
 from api_client.contract.events import Body
 from api_client.contract.failpoints import FailpointError, arrive, reach
 from api_client.contract.settings import Settings
-from api_client.contract.tool_calls import MAX_QUESTIONS
-from api_client.contract.tool_replies import tool_answered, tool_denied, tool_later, tool_refused
 from api_client.contract.work import find_work
 from worker.enforcement.feedback import go_on_feedback
 from worker.enforcement.going_on import known
@@ -33,7 +31,6 @@ from worker.runners.base import (
     Order,
     Runner,
     RunResult,
-    ToolOrders,
     config_error,
     in_loop,
     needs_folder,
@@ -42,10 +39,11 @@ from worker.runners.base import (
 )
 from worker.runners.guard.marks import sweep_before
 from worker.runners.guard.processes import shared
-from worker.runners.permits import PermitKeeper
 from worker.turns import folders
 from worker.turns.continuation import Addition, Continuation
 from worker.turns.event_writer import EventWriter
+from worker.turns.interruptions.kind import RunGround
+from worker.turns.interruptions.registry import kind_of, kinds
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 from worker.turns.work import find_work_of
@@ -59,10 +57,11 @@ class AgentRun:
     Attributes:
         prompt: what the agent is asked: the user's message, the feedback on the attempt before, or its work's own.
         unsent: the last events of the run: to be logged with what follows from it.
-        permit: the run's nonce, once it used up a person's yes; empty while it did not.
+        answer_used: the run's nonce, once it used up the answer that it went on from; empty while it did not.
 
     ``history`` holds the attempts before; ``broken`` is the text that an earlier delivery of this one left to go on
-    from, where it broke off with a passing error; ``asked_after`` what an earlier one said before its question.
+    from, where it broke off with a passing error; ``before_answer`` what an earlier one said before it
+    was interrupted.
     """
 
     def __init__(
@@ -71,17 +70,17 @@ class AgentRun:
         lease: Lease,
         history: Sequence[AttemptRecord],
         broken: str = "",
-        asked_after: str | None = None,
+        before_answer: str | None = None,
     ) -> None:
         self._parts = parts
-        self._asked_after = asked_after
+        self._before_answer = before_answer
         self._lease = lease
         self._turn = lease.claim.turn
         self._history = history
         self.prompt = history[-1].feedback if history else self._turn.request.prompt
         self._so_far = known(history[-1].text) if history and history[-1].goes_on else ""
         self.unsent: list[Body] = []
-        self.permit, self._keeper = "", contextlib.ExitStack()
+        self.answer_used, self._at_end = "", contextlib.ExitStack()
         if broken:
             self._so_far = known(broken)
             self.prompt = go_on_feedback(self._so_far, self._turn.request.locale)
@@ -95,7 +94,7 @@ class AgentRun:
         try:
             runner, order = await self._parts.threads.files(self._ready, True) if self._blocks() else self._ready(False)
             await self._lease.confirm(self._parts.ledger)
-            order = self._with_keeper(order)
+            order = self._equipped(order)
         except SettingsError as error:
             log.error("attempt.not_started", error=str(error)[:200])
             return config_error(str(error))
@@ -108,8 +107,8 @@ class AgentRun:
         writer = EventWriter(self._parts.ledger, self._lease.claim)
         try:
             continuation: Continuation | Addition | None = None
-            if self._asked_after is not None:
-                continuation = Addition(self._asked_after, writer.emit)
+            if self._before_answer is not None:
+                continuation = Addition(self._before_answer, writer.emit)
             elif self._so_far:
                 continuation = Continuation(self._so_far, writer.emit)
             emit = continuation.emit if continuation else writer.emit
@@ -118,8 +117,8 @@ class AgentRun:
                 result = await self._adopted(runner, order, emit)
             if result is None and self._parts.spending:
                 await self._affordable(self._parts.spending, order)
-            if result is None and order.answered:
-                result = await self._took_over(order, order.answered.delivery)
+            if result is None and order.interruption and needs_folder(runner):
+                result = await self._took_over(order, order.interruption.delivery)
             result = result or await self._played(runner, order, emit)
             if self._parts.host.heard(result.completion):
                 await self._parts.threads.files(self._parts.host.look)
@@ -129,7 +128,7 @@ class AgentRun:
                 await self._parts.ledger.keep(order.turn_id, order.session_id, result.kept_seconds)
             return continuation.ended(result) if continuation else result
         finally:
-            self._keeper.close()
+            self._at_end.close()
             self.unsent = await writer.close()
 
     async def _affordable(self, spending: BudgetLedger, order: Order) -> None:
@@ -148,10 +147,10 @@ class AgentRun:
         return result
 
     def _finished_before(self, runner: Adopts, order: Order) -> RunResult | None:
-        asked = self._turn.asked
-        if asked and asked.allowed == "yes" and not self._turn.permit:
-            return None  # who could let the call run died with the worker: the agent ended without it
-        asked_in = asked.delivery if asked else 0  # what it left is in the question already
+        asked = self._turn.interruption
+        if asked and not kind_of(asked).adopts(self._turn, asked):
+            return None
+        asked_in = asked.delivery if asked else 0  # what it left is in the interruption already
         for number in range(order.delivery - 1, asked_in, -1):
             folder = folders.delivery_beside(order.directory, self._turn, order.attempt, number)
             if result := runner.adopt(replace(order, delivery=number, directory=folder, recorded=False)):
@@ -190,7 +189,8 @@ class AgentRun:
             )
             return not_begun(said, host=False) if isinstance(error, OSError) else config_error(said)
         if isinstance(result, RunResult):
-            return result
+            problem = result.interruption.problem if result.interruption else ""
+            return config_error(f"runner {runner.name!r}: {problem}") if problem else result
         await self._parts.threads.runs(shared().end, order.mark)
         return config_error(f"runner {runner.name!r} returned {type(result).__name__}; it must return a RunResult")
 
@@ -211,21 +211,29 @@ class AgentRun:
             return True
         return not lease.went_on and has_answer(folders.folder_of(self._parts.settings, turn))
 
-    def _with_keeper(self, order: Order) -> Order:
-        """The order with who tells its hooks what a person said. Raises ``OSError``."""
-        tools = order.tools
-        if tools is None or tools.answered is None:
-            return order
+    def _equipped(self, order: Order) -> Order:
+        """The order with what each kind of interruption adds. Raises ``SettingsError``, ``OSError``."""
         claim, nonce = self._lease.claim, secrets.token_hex(12)
 
         def use_up() -> bool:
             done = self._parts.threads.asked(self._parts.ledger.use_up(claim, nonce))
-            self.permit = nonce if done else ""
+            self.answer_used = nonce if done else ""
             return done
 
-        keeper = PermitKeeper(tools.answered, order.directory, None if self._turn.permit else use_up)
-        self._keeper.callback(keeper.close)
-        return replace(order, tools=replace(tools, keeper=keeper.path))
+        ground = RunGround(
+            turn=self._turn,
+            settings=self._parts.settings,
+            policy=lambda: self._parts.policies.known(self._turn),
+            use_up=use_up,
+            at_end=self._at_end.callback,
+        )
+        try:
+            for kind in kinds():
+                order = kind.equip(order, ground)
+        except BaseException:
+            self._at_end.close()
+            raise
+        return order
 
     def _ready(self, may_block: bool) -> tuple[AnyRunner, Order]:
         """The runner and its order, before the turn is confirmed to be ours. Raises as ``_prepared``."""
@@ -305,31 +313,9 @@ class AgentRun:
             witness=settings.witness,
             owner="" if not find_work(turn.request).in_session or self._parts.host.sick else turn.request.owner,
             recorded=may_block and folders.is_recorded(runner),
-            tools=self._tools(name),
+            interruption=turn.interruption,
         )
         return runner, order
-
-    def _tools(self, model: str) -> ToolOrders | None:
-        """The policy's rules for the agent's tool calls. Raises ``SettingsError``: the policy is not known here."""
-        turn = self._turn
-        try:
-            file = self._parts.policies.known(turn)
-        except ValueError as error:
-            raise SettingsError([str(error)]) from None
-        rules = [rule for rule in file.tools if rule.concerns(model, turn.request.key)] if file else []
-        if not rules:
-            return None
-        locale, answered, most = turn.request.locale, turn.asked, turn.questions >= MAX_QUESTIONS
-        return ToolOrders(
-            rules=tuple(rule.to_dict() for rule in rules),
-            root=self._parts.settings.root,
-            asks=find_work(turn.request).in_session and not most,
-            answered=answered,
-            denied=tool_denied(locale),
-            unasked=tool_refused(locale, "limit") if most else tool_denied(locale),
-            later=tool_later(locale),
-            said=tool_answered(locale, answered) if answered else "",
-        )
 
     def _template(self, settings: Settings) -> str:
         """The text of the turn's session template, as it was at the submit; after an escalation, that model's."""

@@ -10,7 +10,6 @@ import structlog
 from api_client.contract import tasks
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import BudgetExceeded
-from api_client.contract.settings.redaction import secrets_of
 from api_client.contract.turn import PendingFailure
 from api_client.contract.work import find_work
 from api_client.turns.record.claim import Claim
@@ -23,10 +22,10 @@ from worker.turns.judges import CannotJudge
 from worker.turns.leases.lease import Lease
 from worker.turns.parts import EngineParts
 from worker.turns.publisher import accept_with_files
-from worker.turns.transitions.after_decision import after_decision
 from worker.turns.transitions.after_judging import after_fallback, after_giving_up, cannot_judge
 from worker.turns.transitions.after_run import after_run, not_affordable
 from worker.turns.transitions.backoff import Delays
+from worker.turns.transitions.interruptions import resumed
 from worker.turns.transitions.usage import with_judging
 from worker.turns.validation import case_of, validate
 from worker.turns.work import find_work_of
@@ -75,13 +74,13 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
     this = records[-1] if records and records[-1].number == link.attempt else None
     if link.attempt == 1 and (ended := await find_work_of(turn).start(parts, lease)):
         return ended
-    asked_after = this.text if this and turn.asked else None
-    run = AgentRun(parts, lease, history, this.text if this and this.goes_on else "", asked_after)
+    before_answer = this.text if this and turn.interruption else None
+    run = AgentRun(parts, lease, history, this.text if this and this.goes_on else "", before_answer)
     try:
         result = await run.run()
     except BudgetExceeded as error:
         return not_affordable(turn, link, error, run.unsent)
-    earlier = this if this and (this.goes_on or turn.asked) else None
+    earlier = this if this and (this.goes_on or turn.interruption) else None
     return after_run(
         turn,
         link,
@@ -90,10 +89,7 @@ async def _run(parts: EngineParts, lease: Lease, records: list[AttemptRecord]) -
         prompt=run.prompt,
         sent=result.sent.to_dict(parts.redact) if result.sent else None,
         journal=await run_journal.collected(parts, turn, link.attempt, result, earlier),
-        question=result.call.question(result.adopted or turn.delivery, secrets_of(parts.settings))
-        if result.call
-        else None,
-        permit=run.permit,
+        answer_used=run.answer_used,
         history=history,
         stop=lease.reason,
         transient_retries=parts.settings.transient_retries,
@@ -125,11 +121,11 @@ def _fallback(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -
 
 
 def _resume(parts: EngineParts, lease: Lease, attempts: list[AttemptRecord]) -> Move:
-    """Carry out a person's decision on a parked turn."""
+    """Carry out the decision that a turn waited for."""
     turn, link = lease.claim.turn, lease.claim.link
     records = {record.number: record for record in attempts}
     best = records.get(turn.best or link.attempt)
-    move = after_decision(turn, link.attempt, best)
+    move = resumed(turn, link.attempt, best)
     if best is None:
         return move
     if not find_work(turn.request).in_session:

@@ -162,7 +162,7 @@ end
 -- limited. False: none does. As after_run.py passes a run on that met the limit itself.
 local function pass_on(name, pause)
   if name ~= limit_of(works()) or pause.full or number('stage') > 0 then return false end
-  if (turn.question or '{}') ~= '{}' then return false end
+  if (turn.interruption or '{}') ~= '{}' then return false end
   local fell = (turn.fell or '') ~= '' and cjson.decode(turn.fell) or {}
   for _, other in ipairs(FALLBACKS()[model()] or {}) do
     local label = string.gsub(other, '|', '_')

@@ -149,7 +149,7 @@ class Changes:
         return self._command("beat", *_ids(claim), read, {"token": claim.token})
 
     def use_up(self, claim: Claim, run: str) -> Command[bool]:
-        """Use up a person's yes to a tool call, for a run with this nonce.
+        """Use up the answer to an interruption, for a run with this nonce.
 
         False: another run used it up, or the turn was cancelled or lost.
         """

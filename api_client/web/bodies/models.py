@@ -14,7 +14,8 @@ from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from api_client.contract.escalation import DecisionKind, Escalation
+from api_client.contract.decision import DecisionKind
+from api_client.contract.escalation import Escalation
 from api_client.contract.limits import MAX_ATTEMPTS, MAX_COST_USD, MAX_DEADLINE_SECONDS, MAX_TOKENS
 from api_client.contract.offered import not_offered
 from api_client.contract.policy import Action

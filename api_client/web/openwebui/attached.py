@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from api_client.contract.tool_calls import ToolQuestion
 from api_client.contract.turn import Outcome, Turn
+from api_client.interruptions.question import QuestionView
+from api_client.interruptions.registry import recap_of
 from api_client.turns.turn_files import LinkedFile
 from api_client.web.words import say
 
@@ -77,13 +78,14 @@ def noted(turn: Turn, locale: str) -> str:
         small = turn.cost_used < _CENT
         amount = _number(max(turn.cost_used, _CENT) / _DOLLAR, locale)
         costs.append(say("note_less_than" if small else "note_money", locale, amount=amount))
-    checks += f"; {say('note_unused', locale, count=turn.unused)}" if turn.unused else ""
+    checks += f"; {recap}" if (recap := recap_of(turn, locale)) else ""
     return f"\n\n{_NOTE}\n\n*{checks}*  \n*{say('note_cost', locale, what=', '.join(costs))}*\n"
 
 
-def unused_noted(turn: Turn, locale: str) -> str:
-    """The line below an answer that says how many calls a person allowed and the agent never made; empty for none."""
-    return f"\n\n{_NOTE}\n\n*{say('note_unused', locale, count=turn.unused)}*\n" if turn.unused else ""
+def recap_noted(turn: Turn, locale: str) -> str:
+    """The line below an answer about what its turn waited for; empty where there is nothing to say."""
+    recap = recap_of(turn, locale)
+    return f"\n\n{_NOTE}\n\n*{recap}*\n" if recap else ""
 
 
 def _number(value: float, locale: str) -> str:
@@ -91,11 +93,11 @@ def _number(value: float, locale: str) -> str:
     return text.translate({ord(","): ".", ord("."): ","}) if locale == "de" else text
 
 
-def asking(question: ToolQuestion, link: str, locale: str) -> str:
-    """The text in a chat that asks about a tool call: all of it, as code; ``link`` is the address that answers."""
-    call = "\n".join(map(_broken, question.text.split("\n")))
-    fence = _fence(call, 3)
-    said = f"**{say('may_it', locale)}**\n\n{fence}text\n{call}\n{fence}\n\n[{say('yes_or_no', locale)}]({link})"
+def asking(question: QuestionView, link: str) -> str:
+    """The text in a chat that asks a question: all of it, as code; ``link`` is the address that answers."""
+    whole = "\n".join(map(_broken, question.chat.split("\n")))
+    fence = _fence(whole, 3)
+    said = f"**{question.title}**\n\n{fence}text\n{whole}\n{fence}\n\n[{question.link}]({link})"
     return f"\n\n{_ASKING}\n\n{said}\n\n"
 
 

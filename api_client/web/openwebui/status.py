@@ -13,7 +13,8 @@ from typing import Any, TypeAlias
 from api_client.contract import event_kinds
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
-from api_client.contract.tool_calls import Answerer
+from api_client.contract.interruption import Answerer
+from api_client.interruptions.registry import question_of
 from api_client.pauses.pause import clock_time
 from api_client.web.words import say
 
@@ -136,10 +137,11 @@ def _handed_on(body: event_kinds.TurnParked | event_kinds.TurnDecided, locale: s
         return say("decided", locale)
     turn_id = _plain(body.turn_id)
     where = f"{pages}/turns/{turn_id}" if pages else f"turns inbox show {turn_id}"
-    if asked := body.asked:
-        below = pages and asked.who != Answerer.OPERATOR
-        return say("asked", locale) if below else say("asked_elsewhere", locale, where=where)
-    return say("parked", locale, where=where)
+    if not (asked := body.interruption):
+        return ""
+    question = question_of(asked, locale)
+    below = pages and question.chat and asked.who != Answerer.OPERATOR
+    return question.status if below else question.elsewhere.format(where=where)
 
 
 def _paused(body: event_kinds.TurnPaused | event_kinds.TurnResumed, locale: str) -> str:

@@ -1,4 +1,4 @@
-"""Yes or no by a link in a chat: a page that asks, and its form, which answers once.
+"""An answer by a link in a chat: a page that asks, and its form, which answers once.
 
 Reading the page changes nothing, because chats and mail programs read the links that they show.
 """
@@ -10,8 +10,11 @@ import time
 from starlette.requests import Request
 from starlette.responses import Response
 
-from api_client.contract.errors import BadRequest, NotParked
-from api_client.contract.escalation import DEFAULTS, DecisionKind
+from api_client.contract.decision import check_decision
+from api_client.contract.errors import NotParked
+from api_client.contract.interruption import Interruption
+from api_client.interruptions.question import QuestionView
+from api_client.interruptions.registry import question_of
 from api_client.pauses.pause import clock_time
 from api_client.store.audit import HOLDER
 from api_client.web.identity.access import needs_key
@@ -45,9 +48,8 @@ async def answer(
         require_local(request)
     form = await form_of(request)
     asked, kind = await asked_by(relay, turn_id, parked, until, signature), form.get("decision", "")
-    if kind not in DEFAULTS:
-        raise BadRequest("a tool call is answered by approve or reject", param="decision")
-    audit = relay.client.audit
+    note, audit = form.get("note", "").replace("\r\n", "\n"), relay.client.audit
+    check_decision(kind, note, "")
     try:
         if not asked.waits:
             async with audit.noted(kind, by=HOLDER, turn_id=turn_id, detail="link"):
@@ -56,14 +58,15 @@ async def answer(
             turn_id,
             kind,
             by=HOLDER,
-            note=form.get("note", "").replace("\r\n", "\n"),
+            note=note,
             owner=asked.turn.request.owner,
             parked_at=asked.parked_ms / 1000,
             how="link",
         )
     except NotParked:
         return _shown(asked, _over(await asked_by(relay, turn_id, parked, until, signature)), 409)
-    return _shown(asked, say(f"said_{kind}", asked.turn.request.locale))
+    choice = _question(asked).choice(kind)
+    return _shown(asked, choice.said or choice.label)
 
 
 def _over(asked: LinkedQuestion) -> str:
@@ -72,12 +75,19 @@ def _over(asked: LinkedQuestion) -> str:
     decision = turn.decision
     if decision is None or decision.timed_out or round(turn.parked_at * 1000) != asked.parked_ms:
         return say("waits_no_more", locale)
-    word = say("yes" if decision.kind is DecisionKind.APPROVE else "no", locale)
+    word = _question(asked).choice(decision.kind.value).label
     who = say("link_holder", locale) if decision.by == HOLDER else decision.who
     return say("said_before", locale, what=word, who=who)
 
 
+def _question(asked: LinkedQuestion) -> QuestionView:
+    """The question of the link, or of whatever the turn waits for by now."""
+    turn = asked.turn
+    return question_of(turn.interruption or Interruption(kind="none"), turn.request.locale)
+
+
 def _shown(asked: LinkedQuestion, said: str, status: int = 200) -> Response:
     turn, locale = asked.turn, asked.turn.request.locale
-    until = clock_time(asked.until, time.time())
-    return page("answer.html", status, say=say, locale=locale, turn=turn, said=said, until=until)
+    silence = _question(asked).choice(turn.interruption.silence).label if turn.interruption else ""
+    until = say("waits_until", locale, moment=clock_time(asked.until, time.time()), silence=silence)
+    return page("answer.html", status, locale=locale, question=_question(asked), said=said, until=until)

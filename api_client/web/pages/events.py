@@ -8,7 +8,7 @@ from api_client.contract.events import Event
 from api_client.contract.issue import error_codes, read_issues
 
 #: Shown in the attempts, or not worth a line.
-_ELSEWHERE = {"feedback", "response", "step_source", "fixed"}
+_ELSEWHERE = {"feedback", "response", "step_source", "fixed", "interruption"}
 _LONGEST = 160
 
 

@@ -15,11 +15,11 @@ from starlette.responses import Response
 from api_client.actions import Change, act
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.errors import NotFinished
-from api_client.contract.escalation import DecisionKind
 from api_client.contract.settings.setting_values import TRACE_ID
 from api_client.contract.turn import Outcome, Turn, TurnState, replay_id
 from api_client.history import deaths, export
 from api_client.index.finding import find_turn, neighbours
+from api_client.interruptions.registry import question_of, recap_of
 from api_client.snapshots.objects import FilesLost, FilesUnavailable
 from api_client.tracing import trace_id
 from api_client.turns.proposal import proposal
@@ -51,7 +51,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
     attempts = await client.reader.attempts(turn_id, owner=visitor.owner)
     outline = await client.reader.outline(turn_id)
     rows = waterfall(outline.events, turn.finished_at or time.time())
-    parked = turn.state is TurnState.PARKED
+    waits = turn.interruption if turn.state is TurnState.PARKED else None
     again = replay_id(turn.turn_id)
     return visited(
         "turn.html",
@@ -76,9 +76,11 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         files=await _files(relay, turn, visitor.owner),
         trace=relay.settings.trace_page.replace(TRACE_ID, f"{trace_id(turn):032x}") if turn.outcome else "",
         models=tuple(visitor.caller.settings(relay.settings).models),
-        decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if parked else None,
+        decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if waits else None,
+        question=question_of(waits) if waits else None,
+        recap=recap_of(turn, "en"),
         # A parked turn stands still, and what somebody writes about it must not be taken away.
-        refresh=0 if turn.outcome or parked else _REFRESH_SECONDS,
+        refresh=0 if turn.outcome or waits else _REFRESH_SECONDS,
     )
 
 
@@ -171,7 +173,10 @@ async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: Lo
     if visitor.keyless:
         raise needs_token()
     fields = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}
-    text = fields["text"].replace("\r\n", "\n") if fields["decision"] == DecisionKind.EDIT else ""
+    turn = await relay.client.reader.get(turn_id, owner=visitor.owner)
+    question = question_of(turn.interruption) if turn.interruption else None
+    takes_text = question is not None and question.choice(fields["decision"]).takes == "text"
+    text = fields["text"].replace("\r\n", "\n") if takes_text else ""
     await relay.client.inbox.decide(
         turn_id,
         fields["decision"],

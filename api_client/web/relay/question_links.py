@@ -1,4 +1,4 @@
-"""Links to a question about a tool call: who holds one answers that question, once, as long as it waits."""
+"""Links to a question that a turn waits for: who holds one answers that question, once, as long as it waits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from api_client.contract.errors import BadRequest, TurnNotFound
 from api_client.contract.event_kinds import TurnParked
 from api_client.contract.events import Event
-from api_client.contract.tool_calls import Answerer
+from api_client.contract.interruption import Answerer
 from api_client.contract.turn import Turn, TurnState
 from api_client.store.audit import HOLDER
 from api_client.web.relay.file_links import whole
@@ -37,7 +37,7 @@ class LinkedQuestion:
         """True while it can be answered."""
         turn = self.turn
         same = turn.state is TurnState.PARKED and round(turn.parked_at * 1000) == self.parked_ms
-        return same and turn.asked is not None and time.time() < self.until
+        return same and turn.interruption is not None and time.time() < self.until
 
 
 async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
@@ -46,11 +46,12 @@ async def question_link(relay: Relay, turn_id: str, event: Event) -> str:
     Where a link alone answers nothing it leads to the turn's page, behind the sign-in.
     """
     body = event.body
-    if not isinstance(body, TurnParked) or not body.asked or body.asked.who == Answerer.OPERATOR:
+    asked = body.interruption if isinstance(body, TurnParked) else None
+    if asked is None or asked.who == Answerer.OPERATOR:
         return ""
-    if body.asked.who != Answerer.OWNER:
+    if asked.who != Answerer.OWNER:
         return f"/turns/{turn_id}"
-    parked, until = round(event.at * 1000), math.floor(event.at + body.timeout_seconds)
+    parked, until = round(event.at * 1000), math.floor(event.at + asked.wait_seconds)
     signature = await relay.client.links.sign(_QUESTION, turn_id, str(parked), until=until)
     return f"/answer/{turn_id}?parked={parked}&until={until}&signature={signature}"
 

@@ -14,10 +14,11 @@ from api_client.contract.errors import HelixError, StoreUnavailable
 from api_client.contract.event_kinds import LogReset, TurnParked
 from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
+from api_client.interruptions.registry import question_of
 from api_client.web.bodies.ask import Ask
 from api_client.web.bodies.models import StreamMode
 from api_client.web.intake import SubmittedTurn, delivered
-from api_client.web.openwebui.attached import asking, attached, noted, unused_noted
+from api_client.web.openwebui.attached import asking, attached, noted, recap_noted
 from api_client.web.openwebui.background import answer_task
 from api_client.web.openwebui.failure import lost_text
 from api_client.web.relay.file_links import linked_files
@@ -113,7 +114,7 @@ async def _attached(relay: Relay, page: PageReply) -> str:
     try:
         if (note := relay.settings.chat_note == "yes") or page.asked:
             turn = await relay.client.reader.get(reply.turn_id, owner=reply.owner)
-            added.append((noted if note else unused_noted)(turn, reply.locale))
+            added.append((noted if note else recap_noted)(turn, reply.locale))
         if reply.pages:
             added.append(attached(await linked_files(relay, reply.turn_id, reply.owner), reply.pages))
     except HelixError as error:  # the answer matters more
@@ -122,16 +123,17 @@ async def _attached(relay: Relay, page: PageReply) -> str:
 
 
 async def _question(relay: Relay, page: PageReply, event: Event, body: TurnParked) -> list[Payload]:
-    """Return what asks about a tool call that waits, with a link, for a chat whose reader can follow it."""
+    """Return what a turn waits for, with a link, for a chat whose reader can follow it."""
     reply = page.reply
-    if not (reply.page and reply.pages and body.asked):
+    question = question_of(body.interruption, reply.locale) if body.interruption else None
+    if not (reply.page and reply.pages and question and question.chat):
         return []
     try:
         link = await question_link(relay, reply.turn_id, event)
     except HelixError as error:
         log.warning("relay.question_not_linked", turn_id=reply.turn_id, error=type(error).__name__)
         return []
-    return page.ask(asking(body.asked, reply.pages + link, reply.locale)) if link else []
+    return page.ask(asking(question, reply.pages + link)) if link else []
 
 
 def _broken(error: Exception, page: PageReply) -> list[bytes]:
@@ -163,7 +165,7 @@ async def _waiting(relay: Relay, page: PageReply) -> list[bytes]:
 
 async def _frames(relay: Relay, page: PageReply, event: Event, seen: int) -> list[bytes]:
     """Return the frames that an event brings; ``seen`` is the number of the last one before this reader came."""
-    page.asked = page.asked or (isinstance(event.body, TurnParked) and event.body.asked is not None)
+    page.asked = page.asked or isinstance(event.body, TurnParked)
     if event.seq > seen or event.final:
         if event.final and page.reply.page:
             page.attached = await _attached(relay, page)

@@ -27,7 +27,7 @@ class PageReply:
         #: Only Open WebUI shows it.
         self.progress = StatusLine(reply.locale, reply.pages, checked=reply.checked) if reply.status else None
         self._spent = TurnUsage() if reply.include_usage else None
-        #: What is added to the answer, should there be one; and whether a person was asked about a tool call.
+        #: What is added to the answer, should there be one; and whether the turn waited for an answer.
         self.attached, self.asked = "", False
 
     def ask(self, text: str) -> list[Payload]:

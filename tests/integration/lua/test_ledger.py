@@ -151,7 +151,7 @@ async def test_a_yes_is_used_up_by_one_run_of_who_holds_the_turn_and_only_until_
     assert [ledger.use_up(claim, run) for run in ("r1", "r1", "r2")] == [True, True, False], (
         "sent again, it is the same"
     )
-    assert (await client.reader.get(turn_id)).permit == "r1"
+    assert (await client.reader.get(turn_id)).answer_used == "r1"
     assert not ledger.use_up(replace(claim, token="another's"), "r1")
     await client.canceller.cancel(turn_id)
     assert not ledger.use_up(claim, "r1")

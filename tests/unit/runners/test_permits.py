@@ -11,11 +11,11 @@ import pytest
 from api_client.contract.tool_calls import WaitingCall
 from tests.approvals.stages import AGENTS, ASKED, DENIED, RUNS, Stage
 from tests.runs import order_in
-from worker.runners import permit_client
+from worker.runners import approval_client
+from worker.runners.approval import PermitKeeper, digest_of, tool_orders
 from worker.runners.base import ToolOrders
 from worker.runners.claude.hooks import TOOL_HOOK
 from worker.runners.named_files import digests_of
-from worker.runners.permits import PermitKeeper, digest_of, tool_orders
 
 RULES = [{"arguments": {"command": "touch *"}}, {"arguments": {"command": "echo *"}, "do": "run"}]
 FOLDER = "/srv/root/projects/sessions/s/attempts/turn-a-1-1"
@@ -57,7 +57,7 @@ def test_a_file_that_did_not_change_voids_nothing(stage: Stage) -> None:
 
 def test_a_no_is_heard_as_it_was_said(stage: Stage) -> None:
     assert stage.call("touch a") == ASKED
-    stage.answer("no")
+    stage.answer("reject")
     assert [stage.call("touch a"), stage.call("touch a"), stage.call("echo x")] == [DENIED, DENIED, RUNS]
     assert stage.call("touch b") == ASKED
 
@@ -89,17 +89,17 @@ def test_no_file_that_a_call_names_can_hold_up_its_digest(tmp_path: Path) -> Non
 
 
 def test_a_keeper_goes_with_its_run_and_without_it_nothing_runs(tmp_path: Path) -> None:
-    question = WaitingCall(call="c", tool="Bash", arguments={}, digest="d").question(1, [])
+    question = WaitingCall(call="c", tool="Bash", arguments={}, digest="d").interruption()
     keeper = PermitKeeper(question, tmp_path, None)
     order = order_in(tmp_path, "turn-1", tools=ToolOrders(rules=(), root=tmp_path, keeper=keeper.path))
     told = tool_orders(order, boxed=False)["keeper"]
-    assert permit_client.ask(told, "Bash", {}, asks=False) == permit_client.GO
+    assert approval_client.ask(told, "Bash", {}, asks=False) == approval_client.GO
     with pytest.raises(PermissionError, match="in the keeper's place"):
-        permit_client.ask(told | {"peer": 0}, "Bash", {}, asks=False)  # as from a sandbox
+        approval_client.ask(told | {"peer": 0}, "Bash", {}, asks=False)  # as from a sandbox
     keeper.close()
     assert not keeper.path.parent.exists()
     with pytest.raises(OSError, match="No such file"):
-        permit_client.ask(told, "Bash", {}, asks=False)
+        approval_client.ask(told, "Bash", {}, asks=False)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from api_client.contract.tool_calls import Answerer, Reaction, ToolRule
+from api_client.contract.interruption import Answerer
+from api_client.contract.tool_calls import Reaction, ToolRule
 from worker.runners import tool_gate
 from worker.runners.claude.hooks import TOOL_HOOK
 

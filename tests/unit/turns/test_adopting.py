@@ -17,24 +17,25 @@ CALL = WaitingCall(call="c", tool="Bash", arguments={"command": "ls"}, digest="d
 
 
 @pytest.mark.parametrize(
-    ("asked_in", "allowed", "permit", "looked_at"),
+    ("asked_in", "answer", "used", "looked_at"),
     [
         (0, "", "", [4, 3, 2, 1]),
-        (2, "yes", "nonce", [4, 3]),
-        (4, "yes", "nonce", []),
-        (2, "no", "", [4, 3]),
-        (2, "yes", "", []),
-        (1, "yes", "", []),
+        (2, "approve", "nonce", [4, 3]),
+        (4, "approve", "nonce", []),
+        (2, "reject", "", [4, 3]),
+        (2, "approve", "", []),
+        (1, "approve", "", []),
     ],
     ids=["no question", "used up", "used up, nothing since", "refused", "an open yes", "an open yes, older"],
 )
 def test_neither_the_run_that_asked_nor_one_that_left_a_yes_unused_is_adopted(
-    asked_in: int, allowed: str, permit: str, looked_at: list[int], tmp_path: Path
+    asked_in: int, answer: str, used: str, looked_at: list[int], tmp_path: Path
 ) -> None:
     request = TurnRequest(model="m", messages=(), session_id="s")
     turn = Turn(turn_id="turn-" + "0" * 32, epoch="e", state=TurnState.RUNNING, request=request, delivery=5)
     if asked_in:
-        turn = replace(turn, question={**CALL.question(asked_in, []).to_dict(), "allowed": allowed}, permit=permit)
+        asked = replace(CALL.interruption(), delivery=asked_in, answer=answer)
+        turn = replace(turn, interruption=asked, answer_used=used)
     seen: list[tuple[int, bool]] = []
 
     def adopt(order: Order) -> None:

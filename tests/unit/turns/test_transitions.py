@@ -8,9 +8,11 @@ import pytest
 
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict, Why
+from api_client.contract.decision import DecisionKind, TurnDecision
 from api_client.contract.errors import BadRequest, SettingsError
-from api_client.contract.escalation import DecisionKind, Escalation, InboxDecision, check_escalation
+from api_client.contract.escalation import Escalation, check_escalation
 from api_client.contract.event_kinds import TurnParked, TurnRetrying
+from api_client.contract.interruption import Interruption
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.messages import broken_off, line_of
 from api_client.contract.phase_work import PHASE_RUN, PHASE_VERIFY
@@ -18,15 +20,16 @@ from api_client.contract.settings import Settings
 from api_client.contract.tasks import FAIL, RETRY, RUN, Link
 from api_client.contract.tool_calls import WaitingCall
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnRequest, TurnState
+from api_client.interruptions.escalation_question import VERDICT
 from api_client.turns.record.moves import Move, attempt_facts
 from worker.enforcement.feedback import go_on_feedback, incomplete_feedback
 from worker.phases.after_verification import VERIFIER_TRIES, after_verification
 from worker.runners.base import RunResult
 from worker.turns.folders import may_be_recorded, works_in_files
-from worker.turns.transitions.after_decision import after_decision
 from worker.turns.transitions.after_judging import after_giving_up
 from worker.turns.transitions.after_run import after_run, service_said
 from worker.turns.transitions.backoff import Delays
+from worker.turns.transitions.interruptions import resumed
 from worker.verification import Ground, VerificationResult
 from worker.verification.gates.gate import GateReport, GateResult
 from worker.verification.gates.gate_codes import issue
@@ -124,10 +127,11 @@ def test_the_end_message_names_file_and_line() -> None:
 
 @pytest.mark.parametrize("kind", [DecisionKind.RETRY, DecisionKind.REJECT])
 def test_a_persons_decision_carries_file_and_line(kind: DecisionKind) -> None:
-    decision = InboxDecision(kind=kind, by="me", note="Close it.")
-    parked = replace(turn_to_escalate(Escalation()), best=1, decision=decision)
+    decision = TurnDecision(kind=kind, by="me", note="Close it.")
+    asked = Interruption(kind=VERDICT)
+    parked = replace(turn_to_escalate(Escalation()), best=1, decision=decision, interruption=asked)
     record = AttemptRecord(number=1, text="Done.", issues=(SYNTAX,))
-    move = after_decision(parked, 1, record)
+    move = resumed(parked, 1, record)
     told = move.facts.values["feedback"] if kind == "retry" else move.answer.error.message
     assert f"- {TOLD}" in told
 
@@ -346,7 +350,10 @@ def test_only_an_error_that_the_request_did_not_cause_counts_against_the_service
 
 CALL = WaitingCall(call="c1", tool="Bash", arguments={"command": "git push"}, digest="d", wait_seconds=60)
 ASKS = RunResult(
-    completion=Completion(verdict=Verdict.ASKS, reason="asks"), text="Nun.", agent_session="agent-1", call=CALL
+    completion=Completion(verdict=Verdict.ASKS, reason="asks"),
+    text="Nun.",
+    agent_session="agent-1",
+    interruption=CALL.interruption(),
 )
 DELAYS = Delays(first=1.0)
 
@@ -358,33 +365,33 @@ def working() -> Turn:
 
 
 def ran(turn: Turn, result: RunResult, stop: str = "") -> Move:
-    question = result.call.question(turn.delivery, []) if result.call else None
     more = {"prompt": "p", "transient_retries": 2, "delays": DELAYS, "stop": stop}
-    return after_run(turn, Link(RUN, 1), result, question=question, **more)
+    return after_run(turn, Link(RUN, 1), result, **more)
 
 
 def asked(turn: Turn, **answer: object) -> Turn:
     """The turn with its question, and an answer to it."""
-    question = {**CALL.question(turn.delivery, []).to_dict(), **answer}
-    return replace(turn, question=question, agent_session="agent-1", delivery=turn.delivery + 1)
+    question = replace(CALL.interruption(), delivery=turn.delivery, **answer)
+    return replace(turn, interruption=question, agent_session="agent-1", delivery=turn.delivery + 1)
 
 
 def test_a_call_that_a_person_is_asked_about_parks_the_turn_and_no_is_its_default(working: Turn) -> None:
     move = ran(working, ASKS)
     assert (move.state, move.next, move.park_seconds, move.run_ended) == (TurnState.PARKED, None, 60.0, True)
-    assert (move.fields.values["decide_default"], move.fields.values["agent_session"]) == ("reject", "agent-1")
+    asks = move.fields.values["interruption"]
+    assert (asks.silence, asks.delivery, move.fields.values["agent_session"]) == ("reject", 1, "agent-1")
     parked = move.events[-1]
     assert isinstance(parked, TurnParked)
-    assert (parked.reason, parked.asked.arguments) == ("tool_call", {"command": "git push"})
+    assert (parked.reason, parked.interruption.asked["arguments"]) == ("tool_call", {"command": "git push"})
     assert move.facts.values["text"] == "Nun."
 
 
 def test_a_call_that_may_have_run_is_asked_about_in_other_words(working: Turn) -> None:
-    said_yes = asked(working, allowed="yes")
+    said_yes = asked(working, answer="approve")
     assert ran(said_yes, ASKS).events[-1].reason == "asked_again"
-    another = replace(ASKS, call=replace(CALL, call="c2"))
+    another = replace(ASKS, interruption=replace(CALL, call="c2").interruption())
     assert ran(said_yes, another).events[-1].reason == "tool_call"
-    assert ran(asked(working, allowed="no"), ASKS).events[-1].reason == "tool_call"
+    assert ran(asked(working, answer="reject"), ASKS).events[-1].reason == "tool_call"
 
 
 def test_a_turn_that_was_called_off_asks_nobody(working: Turn) -> None:
@@ -393,39 +400,40 @@ def test_a_turn_that_was_called_off_asks_nobody(working: Turn) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "timed_out", "allowed"),
+    ("kind", "timed_out", "answer"),
     [
-        (DecisionKind.APPROVE, False, "yes"),
-        (DecisionKind.APPROVE, True, "no"),
-        (DecisionKind.REJECT, False, "no"),
-        (DecisionKind.REJECT, True, "no"),
-        (DecisionKind.EDIT, False, "no"),
+        (DecisionKind.APPROVE, False, "approve"),
+        (DecisionKind.APPROVE, True, "reject"),
+        (DecisionKind.REJECT, False, "reject"),
+        (DecisionKind.REJECT, True, "reject"),
+        (DecisionKind.EDIT, False, "reject"),
     ],
 )
 def test_only_the_yes_of_a_person_is_a_yes_and_it_is_for_the_next_delivery(
-    kind: DecisionKind, timed_out: bool, allowed: str, working: Turn
+    kind: DecisionKind, timed_out: bool, answer: str, working: Turn
 ) -> None:
     by = "timeout" if timed_out else "alice"
-    decision = InboxDecision(kind=kind, by=by, note="bitte nicht")
-    move = after_decision(replace(asked(working), decision=decision), 1, None)
+    decision = TurnDecision(kind=kind, by=by, note="bitte nicht")
+    move = resumed(replace(asked(working), decision=decision), 1, None)
     assert (move.state, move.next, move.outcome) == (TurnState.QUEUED, Link(RETRY, 1), None)
-    question = move.fields.values["question"]
-    assert (question["allowed"], question["note"]) == (allowed, "bitte nicht")
+    question = move.fields.values["interruption"]
+    assert (question.answer, question.note) == (answer, "bitte nicht")
 
 
 @pytest.mark.parametrize(("text", "refused"), [("x" * 20_000, "too_long"), ("x\u200b", "")])
 def test_a_call_that_nobody_can_be_shown_is_a_no_with_its_reason_and_the_agent_goes_on(
     text: str, refused: str, working: Turn
 ) -> None:
-    move = ran(working, replace(ASKS, call=replace(CALL, arguments={"command": text})))
-    assert (move.state, move.fields.values["questions"]) == (TurnState.QUEUED if refused else TurnState.PARKED, 1)
+    move = ran(working, replace(ASKS, interruption=replace(CALL, arguments={"command": text}).interruption()))
+    assert move.state is (TurnState.QUEUED if refused else TurnState.PARKED)
+    assert move.fields.values["interruptions"] == {"tool_call": {"asked": 1}}
     if refused:
-        assert (move.next, move.fields.values["question"]["allowed"]) == (Link(RETRY, 1), "no")
+        assert (move.next, move.fields.values["interruption"].answer) == (Link(RETRY, 1), "reject")
         assert "too long to be shown" in move.events[-1].text
 
 
 @pytest.mark.parametrize(
-    ("permit", "used", "call", "unused"),
+    ("before", "used", "call", "unused"),
     [
         ("", "", None, 1),
         ("n1", "", None, 0),
@@ -436,23 +444,27 @@ def test_a_call_that_nobody_can_be_shown_is_a_no_with_its_reason_and_the_agent_g
     ],
 )
 def test_a_call_that_was_allowed_and_never_ran_is_counted_and_noted(
-    permit: str, used: str, call: str | None, unused: int, working: Turn
+    before: str, used: str, call: str | None, unused: int, working: Turn
 ) -> None:
     """Whether its run ends with an answer or with another question."""
-    turn = replace(asked(working, allowed="yes"), permit=permit)
+    turn = replace(asked(working, answer="approve"), answer_used=before)
     done = RunResult(completion=Completion(verdict=Verdict.COMPLETE, reason="r"), text="Nun.", agent_session="n")
     result = (
-        replace(ASKS, call=replace(CALL, call=call, digest=CALL.digest if call == "c1" else "d2")) if call else done
+        replace(
+            ASKS, interruption=replace(CALL, call=call, digest=CALL.digest if call == "c1" else "d2").interruption()
+        )
+        if call
+        else done
     )
-    question = result.call.question(turn.delivery, []) if result.call else None
     more = {"prompt": "p", "transient_retries": 2, "delays": DELAYS}
-    move = after_run(turn, Link(RUN, 1), result, question=question, permit=used, **more)
-    assert move.fields.values.get("unused", 0) == unused
+    move = after_run(turn, Link(RUN, 1), result, answer_used=used, **more)
+    counted = move.fields.values.get("interruptions", {}).get("tool_call", {})
+    assert counted.get("unused", 0) == unused
     assert any("Allowed, but never run: Bash" in getattr(each, "text", "") for each in move.events) == bool(unused)
 
 
 def test_a_question_is_over_with_its_attempt_and_not_before(working: Turn) -> None:
-    going_on = asked(working, allowed="yes")
+    going_on = asked(working, answer="approve")
 
     def after(verdict: Verdict, kind: ErrorKind | None = None) -> dict[str, Any]:
         result = RunResult(
@@ -460,10 +472,10 @@ def test_a_question_is_over_with_its_attempt_and_not_before(working: Turn) -> No
         )
         return dict(ran(going_on, result).fields.values)
 
-    assert after(Verdict.COMPLETE) | {"question": {}, "agent_session": "n"} == after(Verdict.COMPLETE)
+    assert after(Verdict.COMPLETE) | {"interruption": None, "agent_session": "n"} == after(Verdict.COMPLETE)
     broken = after(Verdict.INCOMPLETE)
-    assert (broken["question"], broken["agent_session"]) == ({}, ""), "its session ends with a call that waits"
-    assert "question" not in after(Verdict.ERROR, ErrorKind.TRANSIENT), "the same attempt goes on from the question"
+    assert (broken["interruption"], broken["agent_session"]) == (None, ""), "its session ends with a call that waits"
+    assert "interruption" not in after(Verdict.ERROR, ErrorKind.TRANSIENT), "the same attempt goes on from the question"
 
 
 def test_a_text_that_broke_off_after_a_question_is_not_gone_on_from(working: Turn) -> None:
@@ -471,7 +483,7 @@ def test_a_text_that_broke_off_after_a_question_is_not_gone_on_from(working: Tur
     text = "Das ist ein langer Anfang. " * 40
     result = RunResult(completion=Completion(verdict=Verdict.ERROR, kind=ErrorKind.TRANSIENT, reason="529"), text=text)
     assert ran(working, result).facts.values.get("goes_on")
-    assert not ran(asked(working, allowed="yes"), result).facts.values.get("goes_on")
+    assert not ran(asked(working, answer="approve"), result).facts.values.get("goes_on")
 
 
 # Another model takes over, by what the service of the one before had against the run.

@@ -6,11 +6,12 @@ import click
 
 from api_client.client import TurnsClient
 from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.decision import DecisionKind
 from api_client.contract.errors import BadRequest
-from api_client.contract.escalation import DecisionKind
 from api_client.contract.issue import read_issues
 from api_client.contract.turn import Turn, TurnState
 from api_client.contract.work import find_work
+from api_client.interruptions.registry import question_of
 from api_client.turns.proposal import proposal
 from worker.cli.output import json_option, moment, one_line, safe, write_json, write_list, write_said, write_table
 from worker.cli.store_access import whoami, with_client
@@ -33,17 +34,17 @@ def list_inbox(as_json: bool) -> None:
     """List the turns that wait, the longest waiting first."""
     turns = with_client(lambda client: client.inbox.parked())
     rows = (
-        (turn.turn_id, moment(turn.parked_at), moment(turn.decide_by), turn.decide_default, one_line(_what(turn), 60))
+        (turn.turn_id, moment(turn.parked_at), moment(turn.decide_by), asked.silence, one_line(_what(turn), 60))
         for turn in turns
+        if (asked := turn.interruption)
     )
     data, head = [turn.to_dict() for turn in turns], ("turn", "since", "until", "then", "what")
     write_list(as_json, data, "nothing waits for a decision", head, rows)
 
 
 def _what(turn: Turn) -> str:
-    asked = turn.asked
-    if asked and turn.state is TurnState.PARKED:
-        return f"may the agent do this? {asked.tool} (turns inbox show)"
+    if turn.interruption and turn.state is TurnState.PARKED and (said := question_of(turn.interruption).summary):
+        return said
     work = find_work(turn.request)
     return f"{work.name if turn.request.work else ''} {work.describe(turn.request)}".strip()
 
@@ -62,14 +63,20 @@ def show(turn_id: str, as_json: bool) -> None:
     if as_json:
         write_json({**turn.to_dict(), **found})
         return
-    rows: list[tuple[str, ...]] = [("turn", turn.turn_id), ("state", turn.state.value), ("what", one_line(_what(turn)))]
-    if turn.decide_by:
-        rows.append(("until", f"{moment(turn.decide_by)}, then {turn.decide_default}"))
+    rows: list[tuple[str, ...]] = [
+        ("turn", turn.turn_id),
+        ("state", turn.state.value),
+        ("what", one_line(_what(turn))),
+    ]
+    asked = turn.interruption if turn.state is TurnState.PARKED else None
+    if asked:
+        rows.append(("until", f"{moment(turn.decide_by)}, then {asked.silence}"))
     if turn.decision:
         rows.append(("decided", f"{turn.decision.kind} by {one_line(turn.decision.who)}"))
-    if (asked := turn.asked) and turn.state is TurnState.PARKED:
-        rows += [("who answers", asked.who), ("tool", one_line(asked.tool))]
-        rows += [(one_line(name), safe(value)) for name, value in asked.arguments.items()]
+    if asked:
+        question = question_of(asked)
+        rows += [("who answers", asked.who), ("answers", ", ".join(each.decision for each in question.choices))]
+        rows += [(one_line(name), safe(value)) for name, value in question.facts]
     write_table(rows)
     if best := found["proposal"]:
         timeline = Timeline()

@@ -18,6 +18,7 @@ from api_client.contract import event_kinds
 from api_client.contract import events as kinds
 from api_client.contract.events import Event
 from api_client.contract.hand_overs import handed_over, is_hand_over
+from api_client.contract.interruption import Interruption
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.turn_error import TurnError
 from api_client.pauses.pause import clock_time
@@ -82,7 +83,8 @@ def _of_turn(body: kinds.OfTurn) -> list[Line]:
             to = "a person" if body.stage == 2 else f"model {one_line(body.model)}"
             return [Line(f"escalated to {to}", WARN), *issue_lines(body.issues)]
         case event_kinds.TurnParked():
-            said = f"waits for a decision, {body.timeout_seconds:g} s at most, then {one_line(body.default)}"
+            asked = body.interruption or Interruption(kind="none")
+            said = f"waits for a decision, {asked.wait_seconds:g} s at most, then {asked.silence}"
             hint = Line(f"turns inbox show {one_line(body.turn_id)}", DIM, detail=True)
             return [Line(said, f"{BOLD} {WARN}"), hint]
         case event_kinds.TurnDecided():

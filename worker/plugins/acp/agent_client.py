@@ -23,7 +23,7 @@ from typing import IO, Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 from worker.plugins.acp.permissions import allowed, arguments_of, chosen, paths_by_name, ruled, tool_of
-from worker.runners import permit_client
+from worker.runners import approval_client
 
 #: The version of the protocol that is asked for, and the only one that is understood.
 PROTOCOL = 1
@@ -358,24 +358,24 @@ class Client:
         if not yes and word != "ask":
             return False
         said = self._kept_word(call, asks=word == "ask")
-        if said == permit_client.LATER and self._allowed:
+        if said == approval_client.LATER and self._allowed:
             return None
-        if said == permit_client.NO or word != "ask":
-            return yes and said != permit_client.NO
-        if said == permit_client.YES:
+        if said == approval_client.NO or word != "ask":
+            return yes and said != approval_client.NO
+        if said == approval_client.YES:
             self._allowed = next(name for name, each in self._calls.items() if each is call)
         elif given["asks"]:
             self._asked = True
             self._reports.say("asks", tool=tool_of(call), arguments=arguments_of(call))
-        return bool(said == permit_client.YES)
+        return bool(said == approval_client.YES)
 
     def _kept_word(self, call: Mapping[str, Any], *, asks: bool, ended: bool = False) -> str:
         """What the keeper of permits says about a call; where it does not answer, no call of this run may run."""
         try:
             given, keeper = arguments_of(call) or paths_by_name(call), self._given["keeper"]
-            return str(permit_client.ask(keeper, tool_of(call), given, asks=asks, waits=True, ended=ended))
+            return str(approval_client.ask(keeper, tool_of(call), given, asks=asks, waits=True, ended=ended))
         except OSError:
-            return str(permit_client.NO)
+            return str(approval_client.NO)
 
     def _request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """Ask, and wait for the answer. Raises ``RequestFailed``: the answer is an error."""

@@ -13,17 +13,17 @@ from typing import Any
 from api_client.contract.completion import Completion, Verdict
 from api_client.contract.declared import Kind, each, one_of, word
 from api_client.contract.image import MAX_IMAGE_BYTES, data_url
+from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
-from api_client.contract.tool_calls import WaitingCall
 from worker.plugins.programs.declaration import AgentProgram, program_of, read_declaration
 from worker.plugins.programs.declaration_file import load
 from worker.plugins.programs.runner import ChildLines, Heard, ProgramRunner, Run
+from worker.runners.approval import tool_orders, waiting
 from worker.runners.base import AgentEvent
 from worker.runners.guard import box
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
-from worker.runners.permits import tool_orders, waiting
 from worker.runners.witnessed import ObservedCalls
 
 _HERE = Path(__file__).parent
@@ -115,7 +115,7 @@ class AcpRunner(ProgramRunner):
         kept = "".join(piece for name, piece in heard.pieces if name not in asides)
         return kept.lstrip("\n") if asides else kept
 
-    def call_of(self, run: Run, heard: Heard) -> WaitingCall | None:
+    def interruption(self, run: Run, heard: Heard) -> Interruption | None:
         """The call that a person is asked about: the rules say who, and for how long."""
         if not isinstance(heard, AcpLines) or not heard.asks:
             return None

@@ -21,7 +21,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 try:
-    from worker.runners import permit_client, tool_gate
+    from worker.runners import approval_client, tool_gate
 except Exception as error:
     sys.stderr.write(f"no call can be checked: {type(error).__name__}\n")
     sys.exit(2)  # any other code lets the call run
@@ -47,7 +47,7 @@ def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
     tool, folder = call["tool_name"], order["folder"]
     given = arguments_of(call, folder)
     if call.get("hook_event_name") == "PostToolUse":
-        permit_client.ask(order["keeper"], tool, given, asks=False, ended=True)
+        approval_client.ask(order["keeper"], tool, given, asks=False, ended=True)
         return ""
     rule = tool_gate.ruling(order["rules"], tool, given, root=order["root"], folder=folder)
     word = str(rule.get("do", "ask")) if rule else "run"
@@ -58,10 +58,10 @@ def blocked(call: Mapping[str, Any], order: Mapping[str, Any]) -> str:
     # A subagent cannot wait for a person, and no yes is for it.
     if word == "ask" and call.get("agent_id"):
         return str(order["unasked"])
-    said = permit_client.ask(order["keeper"], tool, given, asks=word == "ask", waits=True)
-    if said in {permit_client.NO, permit_client.LATER}:
-        return str(order["said" if said == permit_client.NO else "later"])
-    if word == "run" or said == permit_client.YES:
+    said = approval_client.ask(order["keeper"], tool, given, asks=word == "ask", waits=True)
+    if said in {approval_client.NO, approval_client.LATER}:
+        return str(order["said" if said == approval_client.NO else "later"])
+    if word == "run" or said == approval_client.YES:
         return ""
     if not order["asks"]:
         return str(order["unasked"])

@@ -15,17 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from api_client.contract.completion import Completion, ErrorKind, Verdict, Why
+from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
-from api_client.contract.tool_calls import WaitingCall
 from worker.enforcement.claims.journal import Journal, JournalWriter
 from worker.plugins.programs.declaration import AgentProgram
 from worker.plugins.programs.runner import Heard, ProgramRunner, Run
+from worker.runners.approval import tool_orders, waiting
 from worker.runners.base import AgentEvent
 from worker.runners.guard import box
 from worker.runners.guard.box import Bind
 from worker.runners.guard.launch import OUR_CODE
 from worker.runners.guard.supervision import Ending
-from worker.runners.permits import tool_orders, waiting
 from worker.runners.transcript import MAX_ANSWER, AnswerTooLong, json_object, killed
 
 _HOOK = Path(__file__).with_name("blocking_hook.py")
@@ -231,7 +231,7 @@ class CodexRunner(ProgramRunner):
         """Return the reader of its output."""
         return CodexOutput(continues=bool(run.kept.session), hooked=run.home if run.order.tools else None)
 
-    def call_of(self, run: Run, heard: Heard) -> WaitingCall | None:
+    def interruption(self, run: Run, heard: Heard) -> Interruption | None:
         """The call that a person is asked about."""
         asks = heard.asks if isinstance(heard, CodexOutput) else {}
         return waiting(run.order, _text(asks.get("tool")), asks["arguments"]) if asks else None

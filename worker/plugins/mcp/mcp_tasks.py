@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ConfigDict, Field
 
-from api_client.contract.tool_calls import Answerer, ToolQuestion
+from api_client.contract.interruption import Answerer, Interruption
+from api_client.interruptions.question import QuestionView
+from api_client.interruptions.registry import question_of
 from worker.plugins.mcp.mcp_tools import RelayError, TurnTools, task_of
 
 if TYPE_CHECKING:
@@ -29,7 +31,7 @@ def detailed(turn: Turn) -> dict[str, Any]:
     """The state of a turn's record as the extension writes it; a turn that failed is a call with an error."""
     task = task_of(turn)
     since = datetime.fromtimestamp(turn["created_at"], UTC).isoformat()
-    status, asked = task["status"], turn.get("question") or {}
+    status, asked = task["status"], Interruption.from_dict(turn.get("interruption") or {})
     found: dict[str, Any] = {
         "taskId": task["turn_id"],
         "status": status,
@@ -38,8 +40,8 @@ def detailed(turn: Turn) -> dict[str, Any]:
         "ttlMs": None,
         "pollIntervalMs": _POLL_MS,
     }
-    if status == "input_required" and asked.get("who", Answerer.OPERATOR) != Answerer.OPERATOR:
-        found["inputRequests"] = {_question(turn): _elicitation(asked)}
+    if status == "input_required" and asked and asked.who != Answerer.OPERATOR and question_of(asked).chat:
+        found["inputRequests"] = {_question(turn): _elicitation(question_of(asked))}
     elif status == "input_required":  # not for this client: a person decides in the inbox
         found |= {"status": "working", "statusMessage": task["error"]}
     elif status in {"completed", "failed"}:
@@ -53,20 +55,23 @@ def _question(turn: Turn) -> str:
     return f"{turn['parked_at']!r}"
 
 
-def _elicitation(asked: dict[str, Any]) -> dict[str, Any]:
-    """May the agent make this call? As a form for the client's user."""
-    question = ToolQuestion.from_dict(asked)
-    message = f"May the agent do this?\n{question.text if question else ''}"
-    decision = {"type": "string", "enum": ["approve", "reject"]}
+def _elicitation(question: QuestionView) -> dict[str, Any]:
+    """Ask the client's user by a form."""
+    decision = {"type": "string", "enum": [each.decision for each in question.choices if not each.takes]}
     schema = {"type": "object", "properties": {"decision": decision}, "required": ["decision"]}
-    params = {"mode": "form", "message": message, "requestedSchema": schema}
+    params = {"mode": "form", "message": f"{question.title}\n{question.chat}", "requestedSchema": schema}
     return {"method": "elicitation/create", "params": params}
 
 
-def decision(response: dict[str, Any]) -> str:
-    """What the client's user said to a question: ``approve``, ``reject``, or empty where nobody decided."""
+def decision(response: dict[str, Any], turn: Turn) -> str:
+    """What the client's user said to a question; who declines says what silence means. Empty where nobody decided."""
+    asked = Interruption.from_dict(turn.get("interruption") or {})
+    if not asked or not response:
+        return ""
+    if response.get("action") == "decline":
+        return asked.silence
     said = (response.get("content") or {}).get("decision") if response.get("action") == "accept" else ""
-    return "reject" if response.get("action") == "decline" else said if said in {"approve", "reject"} else ""
+    return said if said in {each.decision for each in question_of(asked).choices if not each.takes} else ""
 
 
 def extension(tools: TurnTools) -> Extension:
@@ -94,7 +99,7 @@ def extension(tools: TurnTools) -> Extension:
 
     async def update(params: Named) -> dict[str, Any]:
         turn = await tools.turn(params.task_id)
-        said = decision(params.input_responses.get(_question(turn), {}))
+        said = decision(params.input_responses.get(_question(turn), {}), turn)
         if said and turn["state"] == "parked":
             await tools.decide(turn, said)
         return {}

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from api_client.contract.completion import Completion, ErrorKind, Verdict
 from api_client.contract.errors import SettingsError
 from api_client.contract.image import images_named
+from api_client.contract.interruption import Interruption
 from api_client.contract.settings import Settings
-from api_client.contract.tool_calls import WaitingCall
 from worker.enforcement.claims.journal import Journal
 from worker.files.safe_io import SHORT_OF
 from worker.files.workspace import RESPONSE, written_files
@@ -103,7 +103,7 @@ class Run:
             order.prompt, order.messages, knows=self.kept.knows, so_far=order.so_far, locale=order.locale
         ).decode()
         before = "" if self.program.instructions or self.kept.knows else self.instructions
-        answer = order.tools.said if order.tools and order.answered else ""
+        answer = order.tools.said if order.tools else ""
         return "\n\n".join(filter(None, [before, asked, answer]))
 
     @property
@@ -194,8 +194,8 @@ class ProgramRunner(ProcessRunner):
         """Return the answer that it gave as its output."""
         return heard.text
 
-    def call_of(self, run: Run, heard: Heard) -> WaitingCall | None:
-        """The tool call that a person is to be asked about, of a run that ended with one."""
+    def interruption(self, run: Run, heard: Heard) -> Interruption | None:
+        """What its turn is to wait for, of a run that ended with a question."""
         return None
 
     def arguments(self, run: Run) -> Sequence[str]:
@@ -283,9 +283,8 @@ class ProgramRunner(ProcessRunner):
 
         def conclude(ending: Ending, emit: Emit) -> RunResult:
             result = self._concluded(run, heard, ending, emit)
-            return (
-                replace(result, call=self.call_of(run, heard)) if result.completion.verdict is Verdict.ASKS else result
-            )
+            asks = result.completion.verdict is Verdict.ASKS
+            return replace(result, interruption=self.interruption(run, heard)) if asks else result
 
         clear = functools.partial(shutil.rmtree, run.home, ignore_errors=True)
         return RunReader(take_line=heard.take_line, conclude=conclude, clear=clear, finished=lambda: heard.finished)

@@ -64,7 +64,7 @@ def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, s
     if stream.whole and ends_with(stream.text, stop.message):
         return RunRemains(text=stream.text, origin="output", marks=marks)
     left = RunRemains(text=stream.text, origin="output", marks=marks)
-    if order.answered:  # it has no prompt by which its own part of the transcript is found
+    if order.interruption:  # it has no prompt by which its own part of the transcript is found
         return RunRemains(
             text=stream.text, origin="output", missing="standard output did not bring it whole", marks=marks
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from api_client.contract.tool_calls import ToolQuestion
+from api_client.contract.interruption import Interruption
+from api_client.contract.tool_calls import TOOL_CALL, ToolQuestion
 from worker.enforcement.claims.journal import Journal, JournalWriter
 from worker.runners.base import AgentEvent
 from worker.runners.claude.answer_text import (
@@ -37,7 +38,7 @@ class ClaudeStream:
         skipped: lines that could not be read.
     """
 
-    def __init__(self, answered: ToolQuestion | None = None) -> None:
+    def __init__(self, answered: Interruption | None = None) -> None:
         """``answered``: the question that the run goes on from; the CLI says no more of that call than its result."""
         self.result: dict[str, Any] = {}
         self.error = ""
@@ -53,8 +54,9 @@ class ClaudeStream:
         self._spent: dict[str, dict[str, int]] = {}
         self._message = ""
         self._journal = JournalWriter()
-        if answered:
-            begin_tool(answered.call, answered.tool, answered.arguments, self._journal)
+        if answered and answered.kind == TOOL_CALL:
+            call = ToolQuestion.of(answered)
+            begin_tool(call.call, call.tool, call.arguments, self._journal)
 
     @property
     def journal(self) -> Journal:

@@ -10,11 +10,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from api_client.contract.interruption import Interruption
 from api_client.contract.session_paths import delivery_name
 from api_client.contract.settings import Settings
-from api_client.contract.tool_calls import WaitingCall
 from worker.files.safe_io import opened, read
-from worker.runners import permit_client, tool_gate
+from worker.runners import approval_client, tool_gate
+from worker.runners.approval import tool_orders, waiting
 from worker.runners.base import Order
 from worker.runners.claude import hooks
 from worker.runners.claude.answer_text import cleaned
@@ -27,7 +28,6 @@ from worker.runners.guard.box import DOOR, Bind
 from worker.runners.guard.footprint import Bounds
 from worker.runners.guard.launch import Launch, own_environment
 from worker.runners.guard.outbound import Outbound, Upstream
-from worker.runners.permits import tool_orders, waiting
 
 #: The tools of a run that may only read.
 READING_TOOLS = ("Read", "Glob", "Grep")
@@ -94,7 +94,7 @@ def arguments(settings: Settings, order: Order, settings_file: Path, session: st
     found = ["-p", "--output-format", "stream-json", "--verbose", "--include-partial-messages"]
     # Settings of the user, here our empty HOME, and ours: what an agent writes into its folder is not honoured.
     found += ["--setting-sources", "user", "--settings", str(settings_file), "--strict-mcp-config"]
-    # What is not allowed outright is denied: nobody is there to ask.
+    # All that is not allowed outright is denied: nobody is there to ask.
     mode = "dontAsk" if order.read_only else settings.claude_permission_mode
     tools = READING_TOOLS if order.read_only else settings.claude_tools
     found += ["--permission-mode", mode, "--tools", ",".join(tools)]
@@ -171,7 +171,7 @@ def settings_content(order: Order, home: Path, settings: Settings) -> str:
     )
 
 
-def call_of(order: Order, result: Mapping[str, Any]) -> WaitingCall | None:
+def question_of(order: Order, result: Mapping[str, Any]) -> Interruption | None:
     """The call that a deferred run's result names; None where it names none that the rules have a person asked about.
 
     The hook decides; what it decided is found again here, because the CLI does not pass it on.
@@ -190,7 +190,7 @@ def resumed(order: Order, base: Base, home: Path) -> Base:
     Raises:
         OSError: the session cannot be read, or written again.
     """
-    answered = order.answered
+    answered = order.interruption
     if answered is None or base.transcript is None:
         return base
     then = delivery_name(order.turn_id, order.attempt, answered.delivery).encode()
@@ -227,7 +227,7 @@ def binds(settings: Settings, order: Order, program: Path, settings_file: Path, 
         found += [Bind(path, writable=True) for path in writable_paths(settings)]
     home = settings_file.parent
     gate = Path(tool_gate.__file__)
-    hooked = (TOOL_HOOK, gate, gate.with_name("tool_rules"), Path(permit_client.__file__), home / TOOL_ORDERS)
+    hooked = (TOOL_HOOK, gate, gate.with_name("tool_rules"), Path(approval_client.__file__), home / TOOL_ORDERS)
     tools = [Bind(path) for path in hooked] if order.tools else []
     found += [Bind(home, writable=True), Bind(settings_file), *tools, Bind(order.directory / "marks", writable=True)]
     if base.transcript is not None:

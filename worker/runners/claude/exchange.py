@@ -250,7 +250,7 @@ class ProcessFiles:
 
 def prompt_of(order: Order, base: Base) -> bytes:
     """What the CLI is asked."""
-    if order.answered and base.transcript is not None:
+    if order.interruption and base.transcript is not None:
         return b""  # it goes on from its question; a prompt would be another message behind that
     return prompt_for(order.prompt, order.messages, knows=base.knows, so_far=order.so_far, locale=order.locale)
 

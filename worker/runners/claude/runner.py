@@ -122,7 +122,7 @@ class ClaudeCliRunner(ProcessRunner):
         return self._reading(order, home, cli_sessions.base_of(order))
 
     def _reading(self, order: Order, home: Path, base: Base) -> RunReader:
-        session, stream = session_of(order), ClaudeStream(order.answered)
+        session, stream = session_of(order), ClaudeStream(order.interruption)
         prompt = exchange.prompt_of(order, base)
 
         input_text = {"role": "user", "content": prompt.decode("utf-8", "replace")}
@@ -165,8 +165,8 @@ class ClaudeCliRunner(ProcessRunner):
         goes_on = completion.verdict in {Verdict.COMPLETE, Verdict.ASKS}
         session = cli_sessions.keep(order, left.transcript, home) if goes_on else ""
         asks = completion.verdict is Verdict.ASKS and session
-        call = claude_sessions.call_of(order, stream.result) if asks else None
-        if completion.verdict is Verdict.ASKS and call is None:
+        asked = claude_sessions.question_of(order, stream.result) if asks else None
+        if completion.verdict is Verdict.ASKS and asked is None:
             completion = replace(completion, verdict=Verdict.INCOMPLETE, why=Why.BROKE_OFF)
         prices = model_prices(self._settings.of_model(order.model).prices)
         usage = charged(stream.usage(base.spent), ending.counted, prices)
@@ -176,7 +176,7 @@ class ClaudeCliRunner(ProcessRunner):
             usage=usage,
             agent_session=session,
             journal=stream.journal,
-            call=call,
+            interruption=asked,
         )
 
 

@@ -18,7 +18,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
 try:
-    from worker.runners import permit_client, tool_gate
+    from worker.runners import approval_client, tool_gate
 except Exception as error:
     sys.stderr.write(f"no call can be checked: {type(error).__name__}\n")
     sys.exit(2)  # any other code lets the call run
@@ -42,12 +42,12 @@ def answer_to(call: Mapping[str, Any], order: Mapping[str, Any]) -> tuple[str, s
     # A subagent cannot wait for a person, and no yes is for it.
     if word == "ask" and call.get("agent_id"):
         return "deny", order["unasked"]
-    said = permit_client.ask(order["keeper"], tool, given, asks=word == "ask")
-    if said in {permit_client.NO, permit_client.LATER}:
-        return "deny", order["said" if said == permit_client.NO else "later"]
+    said = approval_client.ask(order["keeper"], tool, given, asks=word == "ask")
+    if said in {approval_client.NO, approval_client.LATER}:
+        return "deny", order["said" if said == approval_client.NO else "later"]
     if word != "ask":
         return ("allow" if word else ""), ""
-    if said == permit_client.YES:
+    if said == approval_client.YES:
         return "allow", ""
     if not order["asks"]:
         return "deny", order["unasked"]

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from api_client.contract.attempt_record import AttemptFacts
-from api_client.contract.counters import OTHER, counter, model_of
+from api_client.contract.counters import counter, model_of
+from api_client.contract.decision import HANDED_ON
 from api_client.contract.event_kinds import AttemptAccepted, AttemptRejected, TurnFallback, TurnMended
 from api_client.contract.events import Body
 from api_client.contract.issue import ValidationIssue
@@ -16,15 +17,15 @@ from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import FAIL, FALLBACK, RETRY, Link
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
-from api_client.contract.work import find_work
 from api_client.turns.record.moves import Answer, Move, asked_for, attempt_facts, policy_of, progress
 from worker.enforcement.attempt import Attempt
-from worker.enforcement.content_guard import GUARD
 from worker.enforcement.documents.step import step_of, strip_marker
 from worker.enforcement.policy import Accept, Decision, Fallback, Policy, Retry, demote
 from worker.enforcement.repair import RepairResult
-from worker.enforcement.validators.codes import CODES, clip
-from worker.turns.transitions.escalation import escalated
+from worker.enforcement.validators.codes import clip
+from worker.turns.interruptions.kind import Failure
+from worker.turns.transitions.interruptions import rescued
+from worker.turns.transitions.judged_counters import gave_up_counters, judged_counters, rejected_counters
 from worker.turns.transitions.usage import _NO_MORE, Usage
 
 
@@ -75,10 +76,10 @@ def after_validation(
         best = progress(best=decision.attempt)
         return rejects("fallback", repairs, next=Link(FALLBACK, link.attempt), fields=best)
     move = rejects("fail", next=Link(FAIL, link.attempt), fields=progress(failing=_failing(decision.reason, attempt)))
-    if decision.reason != "escalated":
+    if not decision.handed_on:
         return move
-    handed_on = replace(move, counters=rejected_counters(turn, "escalate", errors, usage))
-    return escalated(turn, handed_on, best=decision.attempt, reason="rejected", issues=errors) or move
+    counters = rejected_counters(turn, HANDED_ON, errors, usage)
+    return rescued(turn, move, Failure(best=decision.attempt, reason="rejected", issues=errors, counters=counters))
 
 
 def _failing(reason: str, attempt: Attempt) -> PendingFailure:
@@ -86,43 +87,6 @@ def _failing(reason: str, attempt: Attempt) -> PendingFailure:
         return PendingFailure(reason=reason)
     said = clip(" ".join(strip_marker(attempt.answer).split()), 200)
     return PendingFailure(outcome=Outcome.REFUSED, code="refused", reason=f"the model refused: {said}", why="refused")
-
-
-def judged_counters(turn: Turn, decision: str) -> dict[str, int]:
-    """Return the counters of a judged result."""
-    model = model_of(turn)
-    judged = {counter("attempt.judged", decision, model): 1}
-    kind = find_work(turn.request)
-    judged |= kind.count_judged(decision)
-    if not kind.answers_in_text:
-        return judged
-    for name in turn.request.validators:
-        judged[counter("validator.judged", name, model)] = 1
-    return judged
-
-
-def rejected_counters(turn: Turn, decision: str, errors: Sequence[ValidationIssue], usage: Usage) -> dict[str, int]:
-    """The same of one with errors, whose run had this ``usage``."""
-    validators, codes = _rules(turn, errors)
-    return {
-        **judged_counters(turn, decision),
-        **{counter("validator.rejected", name, decision, model_of(turn)): 1 for name in validators},
-        **{counter("code.rejected", code, decision): 1 for code in codes},
-        **usage.wasted(model_of(turn)),
-    }
-
-
-def _rules(turn: Turn, issues: Sequence[ValidationIssue]) -> tuple[set[str], set[str]]:
-    """The validators and codes of errors, as labels: unknown ones count as one.
-
-    An error that no validator found, such as a file that is not taken, counts by its code alone.
-    """
-    errors = [issue for issue in issues if issue.is_error]
-    if find_work(turn.request).has_fixed_codes:
-        return {issue.validator for issue in errors}, {issue.code for issue in errors}
-    ours = {*turn.request.validators, GUARD}
-    validators = {name if name in ours else OTHER for name in (issue.validator for issue in errors) if name}
-    return validators, {code if code in CODES else OTHER for code in (issue.code for issue in errors)}
 
 
 def after_fallback(turn: Turn, link: Link, best: int, repaired: RepairResult) -> Move:
@@ -164,15 +128,6 @@ def after_giving_up(turn: Turn, link: Link, failing: PendingFailure, issues: Seq
     error = TurnError(code=failing.code, message=message, reason=failing.reason, issues=tuple(issues))
     gave_up = gave_up_counters(turn, issues) if outcome is Outcome.FAILED else {}
     return Move(attempt=link.attempt, outcome=outcome, answer=Answer(error=error), end_counters=gave_up)
-
-
-def gave_up_counters(turn: Turn, issues: Sequence[ValidationIssue]) -> dict[str, int]:
-    """Return what a turn counts that failed with these issues left."""
-    validators, codes = _rules(turn, issues)
-    return {
-        **{counter("validator.gave_up", name): 1 for name in validators},
-        **{counter("code.gave_up", code): 1 for code in codes},
-    }
 
 
 def cannot_judge(link: Link, reason: str, code: str = "config") -> Move:

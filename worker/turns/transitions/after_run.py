@@ -18,7 +18,6 @@ from api_client.contract.issue import ValidationIssue
 from api_client.contract.messages import GIVEN_UP
 from api_client.contract.record import FieldChanges
 from api_client.contract.tasks import FAIL, Link, all_tasks
-from api_client.contract.tool_calls import ToolQuestion
 from api_client.contract.turn import Outcome, PendingFailure, Turn, TurnState
 from api_client.contract.turn_error import TurnError
 from api_client.contract.work import find_work
@@ -37,10 +36,10 @@ from worker.enforcement.attempt import Attempt
 from worker.enforcement.going_on import LEAST, known
 from worker.enforcement.policy import Retry, decide
 from worker.runners.base import RunResult
-from worker.turns.transitions import tool_questions
+from worker.turns.interruptions.kind import Failure
 from worker.turns.transitions.after_judging import cannot_judge
 from worker.turns.transitions.backoff import MOST_HAND_OVERS, Delays, delay_after, hand_over_delay
-from worker.turns.transitions.escalation import escalated
+from worker.turns.transitions.interruptions import rescued, run_ended, suspended
 from worker.turns.transitions.usage import Usage
 
 Facts = FieldChanges[AttemptFacts]
@@ -109,14 +108,13 @@ def after_run(
     delays: Delays,
     fallbacks: Mapping[str, Sequence[str]] = MappingProxyType({}),
     strikes: int = 5,
-    question: ToolQuestion | None = None,
-    permit: str = "",
+    answer_used: str = "",
 ) -> Move:
     """Return what follows from an agent run.
 
     ``sent`` is what the agent was really sent (``SentInput.to_dict``) beyond ``prompt``; ``journal`` its use of tools;
     ``stop`` why the run was stopped; ``unsent`` its events that are not logged yet; ``strikes`` how often others may
-    kill it; ``permit`` its nonce if it used up a yes; ``fallbacks`` for each fault of the service who takes over.
+    kill it; ``answer_used`` its nonce if it used up an answer; ``fallbacks`` for each fault who takes over.
     """
     completion, usage = result.completion, Usage.of(result.usage)
     event = AttemptCompleted(
@@ -126,8 +124,9 @@ def after_run(
     if completion.verdict is Verdict.COMPLETE:
         judged_by = all_tasks()[link.task].judged_by
         move = ended.move(next=Link(judged_by, link.attempt), fields=progress(agent_session=result.agent_session))
-    elif completion.verdict is Verdict.ASKS and result.call and question and not stop:
-        move = tool_questions.asked(turn, link, result.call, question, result.agent_session, ended.facts, event)
+    elif completion.verdict is Verdict.ASKS and result.interruption and not stop:
+        asked = replace(result.interruption, delivery=result.adopted or turn.delivery)
+        move = suspended(turn, ended.move(fields=progress(agent_session=result.agent_session, transients=0)), asked)
     elif stop in CALLED_OFF and completion.verdict is not Verdict.ERROR:
         move = ended.move(outcome=CALLED_OFF[stop], answer=called_off(turn, CALLED_OFF[stop]))
     elif stop or completion.verdict is Verdict.CANCELLED or completion.lost:
@@ -146,7 +145,7 @@ def after_run(
     used = progress(tokens_used=tokens + usage.tokens, cost_used=cost + usage.microdollars)
     if move.run_ended:  # what belongs to the run is forgotten
         used |= progress(handed_over=0, avoid="")
-        move = tool_questions.over(turn, move, permit, whole=completion.verdict is Verdict.COMPLETE)
+        move = run_ended(turn, move, answer_used, whole=completion.verdict is Verdict.COMPLETE)
     move = replace(
         move,
         fields=move.fields | used,
@@ -186,7 +185,7 @@ def _next_model(
 
     An error that passes soon is tried again first. A limit (429, 529) may last: the turn does not wait for its end.
     """
-    if completion.verdict is not Verdict.ERROR or completion.fault is None or turn.stage or turn.question:
+    if completion.verdict is not Verdict.ERROR or completion.fault is None or turn.stage or turn.interruption:
         return ""
     if completion.kind in _PASSING and not completion.busy and turn.transients < transient_retries:
         return ""
@@ -330,7 +329,8 @@ def _again_later(ended: _Ended, delays: Delays) -> Move:
         wait, left = completion.retry_after, max(0.0, delays.left)
         asked = f"the service asks to wait {wait:.0f} s, and the turn has {left:.0f} s left"
         return ended.cannot_work(f"{completion.reason}; {asked}")
-    may = policy_of(turn).go_on and completion.kind is ErrorKind.TRANSIENT and not turn.question  # its session goes on
+    # After an interruption its session goes on.
+    may = policy_of(turn).go_on and completion.kind is ErrorKind.TRANSIENT and not turn.interruption
     text = result.text if may else ""
     goes_on = len(known(text)) >= LEAST
     fields = progress(transients=turn.transients + (not completion.busy))
@@ -369,7 +369,7 @@ def _incomplete(ended: _Ended, history: Sequence[AttemptRecord]) -> Move:
     if not find_work(turn.request).escalates_incomplete:
         return move
     found = ValidationIssue(code="INCOMPLETE_RESPONSE", message=reason, fix_hint="")
-    return escalated(turn, move, best=link.attempt, reason="incomplete", issues=[found]) or move
+    return rescued(turn, move, Failure(best=link.attempt, reason="incomplete", issues=[found]))
 
 
 def not_affordable(turn: Turn, link: Link, spent: BudgetExceeded, unsent: Sequence[Body]) -> Move:

@@ -55,7 +55,7 @@ if turn.state == 'parked' then
     look_again(number('decide_by'))
     return answer('parked')
   end
-  decide(turn.decide_default, 'timeout', '', '', '')
+  decide(cjson.decode(turn.interruption).silence, 'timeout', '', '', '')
   return answer('announce', turn.next)
 end
 

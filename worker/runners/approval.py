@@ -1,8 +1,8 @@
 """The permit that a person's yes leaves: kept by the worker, used up in the turn's record before its call runs.
 
-The run that goes on from an answer has a keeper, which its hooks ask about each call (``permit_client``). A yes is for
-the first call of that run: where another one runs before it, or where a file that it names changed since the question,
-a person is asked again.
+The run that goes on from an answer has a keeper, which its hooks ask about each call (``approval_client``). A yes is
+for the first call of that run: where another one runs before it, or where a file that it names changed since the
+question, a person is asked again.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ from typing import Any
 
 import structlog
 
+from api_client.contract.decision import DecisionKind
 from api_client.contract.failpoints import reach
+from api_client.contract.interruption import Interruption
 from api_client.contract.tool_calls import ToolQuestion, ToolRule, WaitingCall
 from worker.runners import tool_gate
+from worker.runners.approval_client import GO, LATER, NO, YES
 from worker.runners.base import Order
 from worker.runners.named_files import digests_of
-from worker.runners.permit_client import GO, LATER, NO, YES
 
 log = structlog.get_logger()
 
@@ -42,8 +44,8 @@ def digest_of(tool: str, arguments: Mapping[str, Any], folder: str) -> str:
     return hashlib.sha256(said.replace(folder, ".").encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def waiting(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -> WaitingCall | None:
-    """The call that a person is asked about: the rules say who, and for how long; None where no rule has one asked.
+def waiting(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -> Interruption | None:
+    """The question about a call: the rules say who answers, and for how long; None where no rule has one asked.
 
     ``call`` is its id, of an agent that goes on with that very call; others make it again, in another run.
     """
@@ -54,7 +56,7 @@ def waiting(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -
     asked, digest = ToolRule(**rule), digest_of(tool, given, folder)
     # The next delivery has another folder: a call that is made there again is shown without this one's name.
     shown = given if call else json.loads(json.dumps(given, ensure_ascii=False).replace(folder, "."))
-    return WaitingCall(
+    waits = WaitingCall(
         call=call or digest,
         tool=tool,
         arguments=shown,
@@ -63,6 +65,7 @@ def waiting(order: Order, tool: str, given: Mapping[str, Any], call: str = "") -
         wait_seconds=asked.wait_seconds,
         who=asked.who,
     )
+    return waits.interruption(tools.secrets if tools else ())
 
 
 def tool_orders(order: Order, *, boxed: bool) -> dict[str, Any]:
@@ -83,9 +86,10 @@ class PermitKeeper:
     ``used``: this run has used it up. ``path`` is the socket.
     """
 
-    def __init__(self, question: ToolQuestion, folder: Path, use_up: Callable[[], bool] | None) -> None:
-        self._question, self._folder, self._use_up = question, folder, use_up
-        self._open = question.allowed == "yes" and use_up is not None
+    def __init__(self, asked: Interruption, folder: Path, use_up: Callable[[], bool] | None) -> None:
+        self._question, self._folder, self._use_up = ToolQuestion.of(asked), folder, use_up
+        self._refused = asked.answer == DecisionKind.REJECT
+        self._open = asked.answer == DecisionKind.APPROVE and use_up is not None
         self._running = False  # the allowed call
         self._put_off: set[str] = set()
         self.used = False
@@ -104,14 +108,14 @@ class PermitKeeper:
         shutil.rmtree(self._place, ignore_errors=True)
 
     def answer(self, call: Mapping[str, Any]) -> str:
-        """Return the word about a call, as ``permit_client.ask`` explains it."""
+        """Return the word about a call, as ``approval_client.ask`` explains it."""
         tool, arguments, asks = str(call["tool"]), dict(call["arguments"]), bool(call["asks"])
         digest = digest_of(tool, arguments, str(self._folder))
         same = digest == self._question.digest
         if call["ended"]:
             self._running = self._running and not same
             return GO
-        if self._question.allowed == "no":
+        if self._refused:
             return NO if same and asks else GO
         if self._running:
             return LATER

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from api_client.contract.decision import DecisionKind
+from api_client.contract.interruption import Interruption
 from api_client.contract.messages import _say
 from api_client.contract.tool_calls import MAX_QUESTIONS, ToolQuestion
 
@@ -26,10 +28,11 @@ def tool_unused(locale: str, question: ToolQuestion) -> str:
     return _say("tool_unused", locale, call=question.words)
 
 
-def tool_answered(locale: str, question: ToolQuestion) -> str:
+def tool_answered(locale: str, answered: Interruption) -> str:
     """The words about a person's answer, with what they wrote; a no is also what silence means."""
+    question, yes = ToolQuestion.of(answered), answered.answer == DecisionKind.APPROVE
     if question.refused:
         return tool_refused(locale, question.refused)
-    name = "tool_answered_yes" if question.allowed == "yes" else "tool_answered_no"
-    because = "_because" if question.note and question.allowed != "yes" else ""
-    return _say(f"{name}{because}", locale, note=question.note, call=question.words)
+    name = "tool_answered_yes" if yes else "tool_answered_no"
+    because = "_because" if answered.note and not yes else ""
+    return _say(f"{name}{because}", locale, note=answered.note, call=question.words)

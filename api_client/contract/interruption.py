@@ -1,0 +1,85 @@
+"""Why a run stops without an end, and what its turn waits for: a yes to a tool call, a verdict, a call from outside."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+#: Longest wait for an answer, in seconds: thirty days.
+MAX_WAIT_SECONDS = 2_592_000
+#: Longest question, in bytes of JSON.
+MAX_ASKED_BYTES = 262_144
+_WORD = re.compile(r"[a-z][a-z0-9_]{0,39}", re.ASCII)
+
+
+class Answerer(StrEnum):
+    """Who may answer."""
+
+    #: Who owns the turn and operators, and anyone who has the link that the owner's chat shows.
+    OWNER = "owner"
+    #: Who owns the turn and operators, signed in or with their key; a link alone answers nothing.
+    SIGNED_IN = "signed_in"
+    OPERATOR = "operator"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interruption:
+    """A question that a turn waits for, and afterwards its answer. Only its kind reads ``asked``.
+
+    Attributes:
+        kind: the name of its kind; see ``api_client/interruptions``.
+        asked: the question, JSON-ready; it never changes.
+        reason: one word for why, for operators.
+        who: an ``Answerer``. wait_seconds: how long an answer is waited for. silence: the decision after that.
+        delivery: the delivery that reported it, whose agent has ended; 0: no run goes on from it.
+        answer: the decision; empty while there is none. note: what was said with it. text: what it brings.
+    """
+
+    kind: str
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    reason: str = ""
+    who: str = Answerer.OWNER.value
+    wait_seconds: float = 3_600.0
+    silence: str = "reject"
+    delivery: int = 0
+    answer: str = ""
+    note: str = ""
+    text: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.wait_seconds <= MAX_WAIT_SECONDS:
+            raise ValueError(f"wait_seconds must be from 1 to {MAX_WAIT_SECONDS}, not {self.wait_seconds}")
+        if not _WORD.fullmatch(self.silence) or not _WORD.fullmatch(self.kind):
+            raise ValueError("kind and silence of an interruption are words of small letters, digits and _")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field but the empty ones, JSON-ready."""
+        found = {each.name: value for each in fields(self) if (value := getattr(self, each.name)) not in ("", 0)}
+        return found | {"asked": dict(self.asked)}
+
+    @property
+    def problem(self) -> str:
+        """Say why it cannot be stored; empty when it can."""
+        try:
+            too_long = len(self.to_json()) > MAX_ASKED_BYTES
+        except TypeError as error:
+            return f"what the interruption {self.kind!r} asks is not JSON: {error}"
+        return f"what the interruption {self.kind!r} asks is longer than {MAX_ASKED_BYTES} bytes" if too_long else ""
+
+    def to_json(self) -> str:
+        """The interruption as the record keeps it."""
+        return json.dumps(self.to_dict())
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Interruption | None:
+        """Read a stored one; None for an empty mapping. Raises ``ValueError``: it cannot be right."""
+        return cls(**{each.name: data[each.name] for each in fields(cls) if each.name in data}) if data else None
+
+    @classmethod
+    def from_json(cls, text: str) -> Interruption | None:
+        """Read a stored one; None for an empty text or object. Raises as ``from_dict``."""
+        return cls.from_dict(json.loads(text or "{}"))

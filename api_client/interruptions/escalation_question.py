@@ -1,0 +1,47 @@
+"""The verdict on a turn, or a phase, whose attempts have all failed: accept, repair, ask again, or reject."""
+
+from __future__ import annotations
+
+from api_client.contract.decision import DecisionKind
+from api_client.contract.errors import BadRequest
+from api_client.contract.interruption import Interruption
+from api_client.contract.word_tables import table_beside
+from api_client.interruptions.question import Choice, QuestionKind, QuestionView, say
+
+VERDICT = "verdict"
+_WORDS = table_beside(__file__)
+
+
+class VerdictQuestion(QuestionKind):
+    """Asks what becomes of the best answer; ``asked["in_text"]``: it is a text, not files."""
+
+    name = VERDICT
+    proposes = True
+
+    def show(self, asked: Interruption, locale: str) -> QuestionView:
+        """Return the question; the inbox shows the proposed answer with it."""
+        in_text = asked.asked.get("in_text", True)
+        edit = say(_WORDS, "edit" if in_text else "edit_phase", locale)
+        return QuestionView(
+            title=say(_WORDS, "title", locale),
+            summary="",
+            choices=(
+                _choice(DecisionKind.APPROVE, locale, style="main"),
+                Choice(decision=DecisionKind.EDIT.value, label=edit, takes="text" if in_text else ""),
+                _choice(DecisionKind.RETRY, locale, takes="note"),
+                _choice(DecisionKind.REJECT, locale, style="danger"),
+            ),
+            remarks=(say(_WORDS, "remark", locale),),
+            note=say(_WORDS, "note", locale),
+            elsewhere=say(_WORDS, "elsewhere", locale),
+        )
+
+    def check(self, asked: Interruption, decision: str, note: str, text: str) -> None:
+        """Refuse an answer that can never work. Raises ``BadRequest``: names the field."""
+        if decision == DecisionKind.EDIT and not asked.asked.get("in_text", True) and text:
+            raise BadRequest("such a result is edited in its files, not by a text", param="text")
+        super().check(asked, decision, note, text)
+
+
+def _choice(kind: DecisionKind, locale: str, *, style: str = "", takes: str = "") -> Choice:
+    return Choice(decision=kind.value, label=say(_WORDS, kind.value, locale), style=style, takes=takes)

@@ -1,0 +1,123 @@
+"""The protocol of a kind of interruption, as the worker needs it; its question is in ``api_client/interruptions``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.decision import TurnDecision
+from api_client.contract.event_kinds import TurnParked
+from api_client.contract.interruption import Interruption
+from api_client.contract.issue import ValidationIssue
+from api_client.contract.policy import PolicyFile
+from api_client.contract.record import FieldChanges
+from api_client.contract.settings import Settings
+from api_client.contract.turn import Progress, Turn, TurnState
+from api_client.turns.record.moves import Move, again, progress
+from worker.runners.base import Order
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A turn that is about to be given up.
+
+    Attributes:
+        best: the attempt whose answer counts if somebody accepts it. reason: one word for why the attempts failed.
+        issues: the errors in it. counters: the counters instead of the move's where the turn is handed on, or None.
+    """
+
+    best: int
+    reason: str
+    issues: Sequence[ValidationIssue]
+    counters: dict[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunGround:
+    """What a kind may use for one run of an agent.
+
+    Attributes:
+        policy: gives the turn's policy file. Raises ``ValueError``: it is not known here.
+        use_up: notes in the turn's record that this run uses up the answer, and returns whether it may; from a thread.
+        at_end: takes a function to call when the run has ended.
+    """
+
+    turn: Turn
+    settings: Settings
+    policy: Callable[[], PolicyFile | None]
+    use_up: Callable[[], bool]
+    at_end: Callable[[Callable[[], object]], object]
+
+
+class InterruptionKind:
+    """One kind of interruption; this one waits, and the agent goes on with whatever the answer is.
+
+    Transitions are pure: from a turn, and a move that is about to be stored, to that move as it should be.
+    """
+
+    name = ""
+
+    def suspend(self, turn: Turn, move: Move, asked: Interruption) -> Move:
+        """The turn waits, and nobody holds it; where the question has its answer already, the agent goes on at once."""
+        fields = move.fields | progress(interruption=asked, answer_used="") | counted(turn, move, asked.kind, "asked")
+        if asked.answer:
+            return replace(move, state=TurnState.QUEUED, next=again(turn, move.attempt), fields=fields)
+        waits = TurnParked(attempt=move.attempt, turn_id=turn.turn_id, reason=asked.reason, interruption=asked)
+        return replace(
+            move,
+            state=TurnState.PARKED,
+            next=None,
+            fields=fields,
+            events=[*move.events, waits],
+            park_seconds=asked.wait_seconds,
+        )
+
+    def resume(
+        self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
+    ) -> Move:
+        """The turn goes on after ``decision``: attempt ``number``, from the question. ``best`` is what was proposed."""
+        said = replace(asked, answer=decision.kind.value, note=decision.note, text=decision.text)
+        goes_on = progress(interruption=said)
+        return Move(attempt=number, state=TurnState.QUEUED, next=again(turn, number), fields=goes_on)
+
+    def end(self, turn: Turn, move: Move, asked: Interruption, *, used: bool, whole: bool) -> Move:
+        """A run that went on from the question ends: it is forgotten, unless its attempt goes on from it once more.
+
+        ``used``: the answer was used up. ``whole``: the run ended with a whole answer; else the session is of no use
+        to another attempt.
+        """
+        if asks_anew(move) or goes_on(move):
+            return move
+        over = progress(interruption=None) | (progress() if whole else progress(agent_session=""))
+        return replace(move, fields=move.fields | over)
+
+    def rescue(self, turn: Turn, move: Move, failure: Failure) -> Move | None:
+        """Return the move that asks somebody instead of giving the turn up; None where this kind does not."""
+        return None
+
+    def adopts(self, turn: Turn, asked: Interruption) -> bool:
+        """Return whether a finished run that went on from the question counts although its worker has died."""
+        return True
+
+    def equip(self, order: Order, ground: RunGround) -> Order:
+        """Return an order with what this kind adds to every run. Raises ``SettingsError``, ``OSError``."""
+        return order
+
+
+def asks_anew(move: Move) -> bool:
+    """Return whether a run ended with another question."""
+    return bool(move.fields.values.get("interruption"))
+
+
+def goes_on(move: Move) -> bool:
+    """Return whether the agent runs again for the same attempt."""
+    return move.state is TurnState.QUEUED and move.next is not None and move.next.attempt == move.attempt
+
+
+def counted(turn: Turn, move: Move, kind: str, name: str) -> FieldChanges[Progress]:
+    """Return the turn's counts of its interruptions, with one more of this name."""
+    counts: Mapping[str, Any] = move.fields.values.get("interruptions", turn.interruptions)
+    own = counts.get(kind, {})
+    return progress(interruptions={**counts, kind: {**own, name: own.get(name, 0) + 1}})

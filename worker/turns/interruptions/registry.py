@@ -1,0 +1,24 @@
+"""The kinds of interruptions by name: ours, and those of installed packages."""
+
+from __future__ import annotations
+
+from api_client.contract.interruption import Interruption
+from api_client.interruptions.registry import installed_kinds
+from worker.turns.interruptions.escalation import PersonVerdict
+from worker.turns.interruptions.kind import InterruptionKind
+from worker.turns.interruptions.tool_approval import ToolApproval
+
+_BUILT_IN = {kind.name: kind for kind in (ToolApproval(), PersonVerdict())}
+#: Where a package brings only the question, or no package here has it.
+_PLAIN = InterruptionKind()
+
+
+def kinds() -> list[InterruptionKind]:
+    """Return all kinds, ours first."""
+    installed = installed_kinds().values()
+    return [*_BUILT_IN.values(), *(kind for kind in installed if isinstance(kind, InterruptionKind))]
+
+
+def kind_of(asked: Interruption) -> InterruptionKind:
+    """Return the kind of an interruption."""
+    return next((kind for kind in kinds() if kind.name == asked.kind), _PLAIN)

@@ -1,0 +1,89 @@
+"""A tool call that needs a person's yes: silence is a no, and a yes is for one call, once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from api_client.contract.attempt_record import AttemptRecord
+from api_client.contract.decision import DecisionKind, TurnDecision
+from api_client.contract.errors import SettingsError
+from api_client.contract.event_kinds import AttemptNote
+from api_client.contract.interruption import Interruption
+from api_client.contract.settings.redaction import secrets_of
+from api_client.contract.tool_call_replies import tool_answered, tool_denied, tool_later, tool_refused, tool_unused
+from api_client.contract.tool_calls import MAX_QUESTIONS, TOOL_CALL, ToolQuestion
+from api_client.contract.turn import Turn
+from api_client.contract.work import find_work
+from api_client.turns.record.moves import Move
+from worker.runners.approval import PermitKeeper
+from worker.runners.base import Order, ToolOrders
+from worker.turns.interruptions.kind import InterruptionKind, RunGround, asks_anew, counted, goes_on
+
+_YES, _NO = DecisionKind.APPROVE.value, DecisionKind.REJECT.value
+
+
+class ToolApproval(InterruptionKind):
+    """A call that its policy has a person asked about."""
+
+    name = TOOL_CALL
+
+    def suspend(self, turn: Turn, move: Move, asked: Interruption) -> Move:
+        """The turn waits; a call that nobody can be shown is answered at once, and the agent hears why."""
+        before = turn.interruption
+        if before and before.asked.get("call") == asked.asked["call"] and before.answer == _YES:
+            asked = replace(asked, reason="asked_again")
+        move = super().suspend(turn, move, asked)
+        refused = asked.asked.get("refused", "")
+        why = [AttemptNote(attempt=move.attempt, text=tool_refused(turn.request.locale, refused))] if refused else []
+        return replace(move, events=[*move.events, *why])
+
+    def resume(
+        self, turn: Turn, asked: Interruption, decision: TurnDecision, number: int, best: AttemptRecord | None
+    ) -> Move:
+        """The agent goes on from its question: only the yes of a person lets this one call run, once."""
+        yes = decision.kind is DecisionKind.APPROVE and not decision.timed_out
+        kind = DecisionKind.APPROVE if yes else DecisionKind.REJECT
+        return super().resume(turn, asked, replace(decision, kind=kind), number, best)
+
+    def end(self, turn: Turn, move: Move, asked: Interruption, *, used: bool, whole: bool) -> Move:
+        """Forget the question with its run; a call that was allowed and never ran is counted and noted."""
+        move, anew = super().end(turn, move, asked, used=used, whole=whole), asks_anew(move)
+        again = anew and move.fields.values["interruption"].asked.get("digest") == asked.asked["digest"]
+        if asked.answer != _YES or used or again or (goes_on(move) and not anew):
+            return move
+        unused = AttemptNote(attempt=move.attempt, text=tool_unused(turn.request.locale, ToolQuestion.of(asked)))
+        fields = move.fields | counted(turn, move, TOOL_CALL, "unused")
+        return replace(move, fields=fields, events=[*move.events, unused])
+
+    def adopts(self, turn: Turn, asked: Interruption) -> bool:
+        """Return False for a run with an open yes: who could let its call run died with the worker."""
+        return asked.answer != _YES or bool(turn.answer_used)
+
+    def equip(self, order: Order, ground: RunGround) -> Order:
+        """Give the run the policy's rules for tool calls, and who tells its hooks what a person said."""
+        turn, locale = ground.turn, ground.turn.request.locale
+        try:
+            file = ground.policy()
+        except ValueError as error:
+            raise SettingsError([str(error)]) from None
+        rules = [rule for rule in file.tools if rule.concerns(order.model, turn.request.key)] if file else []
+        if not rules:
+            return order
+        asked = turn.interruption if turn.interruption and turn.interruption.kind == TOOL_CALL else None
+        most = turn.interruptions.get(TOOL_CALL, {}).get("asked", 0) >= MAX_QUESTIONS
+        keeper = None
+        if asked:
+            keeper = PermitKeeper(asked, order.directory, None if turn.answer_used else ground.use_up)
+            ground.at_end(keeper.close)
+        tools = ToolOrders(
+            rules=tuple(rule.to_dict() for rule in rules),
+            root=ground.settings.root,
+            asks=find_work(turn.request).in_session and not most,
+            keeper=keeper.path if keeper else None,
+            denied=tool_denied(locale),
+            unasked=tool_refused(locale, "limit") if most else tool_denied(locale),
+            later=tool_later(locale),
+            said=tool_answered(locale, asked) if asked else "",
+            secrets=tuple(secrets_of(ground.settings)),
+        )
+        return replace(order, tools=tools)
