@@ -18,7 +18,7 @@ SOME = ("normal answer", "output limit", "HTTP 429", "content filter", "exit cod
 @pytest.fixture
 def installed(tmp_path: Path) -> Path:
     """The package of the page, as a package manager would install it; its files are the page's blocks of code."""
-    agent, runner, entry = re.findall(r"```(?:python|toml)\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    agent, runner, entry = re.findall(r"```(?:python|toml)\n(.*?)```", PAGE.read_text(), re.DOTALL)[:3]
     package, known = tmp_path / "my_package", tmp_path / "my_package-1.dist-info"
     for folder in (package, known):
         folder.mkdir()
