@@ -318,14 +318,6 @@ MUTANTS = [
         "test_who_takes_over_behind_the_seal_has_the_whole_answer[long]",
     ),
     EngineMutant(
-        "records of the version before have no texts",
-        "api_client/contract/record.py",
-        '(b"apart" in stored or b"request" not in stored)',
-        'b"apart" in stored',
-        _GOLDEN,
-        "test_a_turn_of_an_earlier_version_is_found_and_finished",
-    ),
-    EngineMutant(
         "the texts of the version before are kept for ever",
         "api_client/store/lua/record.lua",
         "(turn.apart or turn.request_bytes) and",

@@ -154,6 +154,7 @@ MUTANTS = [
     Mutant("nobody looks at the deadline", "turn", "if NOW < deadline and deadline < at then at = deadline end"),
     # Parking and deciding
     Mutant("decide takes any turn", "decide", "if turn.state ~= 'parked' then", "if turn.state == 'finished' then"),
+    Mutant("decide takes any question", "decide", "number('parked_at') ~= tonumber(parked)", "false"),
     Mutant("decide takes any owner", "decide", "(owner ~= '' and turn.owner ~= owner)", "false"),
     Mutant("cancel takes any owner", "cancel", "(owner ~= '' and turn.owner ~= owner)", "false"),
     Mutant("drop takes any owner", "drop", "(owner ~= '' and turn.owner ~= owner)", "false"),

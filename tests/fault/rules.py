@@ -255,7 +255,8 @@ def decided(step: Step) -> None:
     elif decision in turn.decisions:
         rule(said == b"known" and link == before.next, "a repeated decision was not known")
     else:
-        rule((said == b"decided") == (before.state == b"parked"), "a decision on a turn that waits for none, or none")
+        waits = before.state == b"parked" and step.args[-1] == before.parked_at
+        rule((said == b"decided") == waits, "a decision on a turn that waits for none, or none")
     if said != b"decided":
         unchanged(step)
         return

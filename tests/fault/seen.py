@@ -35,6 +35,11 @@ class Seen(NamedTuple):
         return self.others[-1] or b""
 
     @property
+    def parked_at(self) -> str:
+        """When it was last parked, store time in ms; 0 if never."""
+        return (self.others[-2] or b"0").decode()
+
+    @property
     def record(self) -> tuple[Any, ...]:
         """What a command that changes nothing must leave alone."""
         return (*self[:4], *self[5:15])

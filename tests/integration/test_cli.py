@@ -172,9 +172,9 @@ def test_phases_that_wait_are_listed_as_they_are_and_wrong_ones_are_told(run: Ru
     assert (empty.returncode, "empty" in empty.stderr) == (2, True)
 
 
-def test_mending_a_chats_answer_asks_for_the_text(run: Run) -> None:
+def test_mending_an_answer_that_nobody_waits_for_says_what_the_turn_does(run: Run) -> None:
     turn_id = run("submit", "Hallo").stdout.strip()
     asked = run("inbox", "edit", turn_id)
-    assert (asked.returncode, asked.stdout) == (2, "")
-    assert "add --text FILE" in asked.stderr
+    assert (asked.returncode, asked.stdout) == (1, "")
+    assert "waits for no decision: it is queued" in asked.stderr
     assert json.loads(run("audit", "--json").stdout) == []

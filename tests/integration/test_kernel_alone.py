@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,16 @@ print(sorted(name for name in sys.modules if name.startswith("worker.plugins")))
 """
 
 
+def own_entry_points() -> str:
+    """The entry points of the product that lead into the kernel."""
+    groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    lines = []
+    for group, entries in groups.items():
+        lines.append(f"[{group}]")
+        lines += [f"{name} = {leads}" for name, leads in entries.items() if not leads.startswith("worker.plugins")]
+    return "\n".join(lines) + "\n"
+
+
 @pytest.fixture(scope="module")
 def kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The copy. Its own metadata, which is found first, names no plug-in."""
@@ -38,7 +49,7 @@ def kernel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     info = copy / "helix_turns-0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: helix-turns\nVersion: 0\n")
-    (info / "entry_points.txt").write_text("[pytest11]\nhelix_turns = worker.pytest_plugin\n")
+    (info / "entry_points.txt").write_text(own_entry_points())
     assert not (copy / "worker" / "plugins").exists()
     return copy
 

@@ -41,8 +41,9 @@ def _told(turn: TurnFacts, asked: dict[str, Line]) -> Iterator[Problem]:
         if not parked:
             yield Problem(19, "decided_twice", f"{turn.turn}: {by} decided {kind} when nothing waited for a decision")
         elif by == _TIMEOUT:
-            due = parked["at"] + parked["data"]["timeout_seconds"] * 1000
-            if kind != parked["data"]["default"]:
+            waits = parked["data"]["interruption"]
+            due = parked["at"] + waits["wait_seconds"] * 1000
+            if kind != waits["silence"]:
                 yield Problem(19, "decision_invented", f"{turn.turn}: the time-out decided {kind}")
             if event["at"] < due - _EARLY_MS:
                 yield Problem(19, "decision_invented", f"{turn.turn}: timed out {due - event['at']:.0f} ms too early")

@@ -44,5 +44,5 @@ async def _stage(folder: Path, names: list[str]) -> Seen:
 def stage(long: bool) -> Seen:
     """The default namespace, and others, each in a slot of its own or not."""
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        names = ["helix", "{team-a}", "a", "b", "{c}", "d-1", "{e}", "helix-turns"]
+        names = ["helix", "team-a", "a", "b", "c", "d-1", "e", "helix-turns"]
         return asyncio.run(_stage(Path(folder), names[: len(names) if long else 2]))

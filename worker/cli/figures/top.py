@@ -31,6 +31,7 @@ _ENTER, _LEAVE, _HOME, _REST_OF_LINE, _REST = (
     "\x1b[K",
     "\x1b[J",
 )
+_PRINTED_WIDTH = 240
 _ROWS = 60
 
 
@@ -54,7 +55,7 @@ def top(span: str, every: float, once: bool, as_json: bool) -> None:
                 if as_json:
                     write_json(seen.to_dict())
                 else:
-                    click.echo("\n".join(line.text for line in frame(seen, 120, _ROWS)))
+                    click.echo("\n".join(line.text for line in frame(seen, _PRINTED_WIDTH, _ROWS)))
                 if once or not as_json:
                     return
                 heed_cancellation()
