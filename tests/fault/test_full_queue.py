@@ -71,7 +71,7 @@ async def test_lost_runs_start_again_before_a_queue_of_others(stage: Stage) -> N
 
 
 @pytest.mark.xfail(
-    reason="a known fault of the line, also before version 0.1.0: where no slot is free at that moment, it goes to the end"
+    reason="a known fault of the line: where no slot is free when the turn before ends, the next one goes to its end"
 )
 async def test_the_next_turn_of_a_running_session_starts_before_a_queue_of_others(stage: Stage) -> None:
     async with TurnsClient(stage.settings) as client:
