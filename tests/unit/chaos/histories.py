@@ -84,7 +84,7 @@ class Turn:
     def park(self, at: float, attempt: int) -> None:
         """It is handed to a person, for five seconds."""
         self.tell(at, "turn.escalated", attempt=attempt, stage=2, reason="rejected", issues=[BROKEN])
-        self.tell(at, "turn.parked", attempt=attempt, timeout_seconds=5, default="reject")
+        self.tell(at, "turn.parked", attempt=attempt, interruption={"wait_seconds": 5, "silence": "reject"})
 
     def finish(
         self, at: float, outcome: str, response: str = "", step: str = "done", error: Line | None = None

@@ -442,7 +442,7 @@ BAD: dict[tuple[int, str], dict[str, Spoil]] = {
             at=event_of(h, PARKED, "turn.decided", -1)["at"] - 1_000
         ),
         "timed out against its default": lambda h: event_of(h, PARKED, "turn.parked", -1)["data"].update(
-            default="approve"
+            interruption={"wait_seconds": 5, "silence": "approve"}
         ),
     },
     (20, "starts_unexplained"): {
