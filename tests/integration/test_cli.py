@@ -177,4 +177,5 @@ def test_mending_an_answer_that_nobody_waits_for_says_what_the_turn_does(run: Ru
     asked = run("inbox", "edit", turn_id)
     assert (asked.returncode, asked.stdout) == (1, "")
     assert "waits for no decision: it is queued" in asked.stderr
-    assert "accepted" not in run("audit", "--json").stdout
+    [noted] = json.loads(run("audit", "--json").stdout)
+    assert "waits for no decision" in noted["refused"]
