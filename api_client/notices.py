@@ -25,7 +25,7 @@ _RIGHT_MS = 15_000
 _MOST_DEAD = 10_000
 #: Turns that are looked at together; when the clock was set back, those of so long before once more, in ms.
 _BATCH, _OVERLAP_MS = 200, 60_000
-_FIELDS = ("outcome", "model", "session_id", "error", "attempt", "parked_at", "finished_at", "state")
+_FIELDS = ("outcome", "model", "session_id", "error", "attempt", "suspended_at", "finished_at", "state")
 _RENEW = "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('PEXPIRE', KEYS[1], ARGV[2]) end return 0"
 
 
@@ -55,13 +55,13 @@ class Notices:
         names = [self._keys.notices_said, self._keys.notices, self._keys.notices_due]
         return bool(await self._store.ask(self._put(keys=names, args=args)))
 
-    async def new_turns(self, *, parked: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
-        """Yield the turns that ended, or were parked, since this was last asked: id, fields of the record.
+    async def new_turns(self, *, suspended: bool) -> AsyncGenerator[tuple[str, dict[str, str]]]:
+        """Yield the turns that ended, or were suspended, since this was last asked: id, fields of the record.
 
         The time moves on after the caller took them. The first time nothing is yielded, and the time is noted.
         """
         ask, redis, keys = self._store.ask, self._store.redis, self._keys
-        listed = keys.inbox if parked else keys.finished
+        listed = keys.inbox if suspended else keys.finished
         looked, life = keys.notices_looked(listed), int(self._store.settings.retention_seconds)
         now = await self._store.clock_ms()
         since = int(await ask(redis.get(looked)) or 0)

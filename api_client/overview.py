@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: Finished turns the slowest are looked for among: the newest of the span.
 SLOWEST_OF = 1000
 #: States nobody works in: for a worker, and for a person.
-_WAITING = {TurnState.QUEUED.value, TurnState.PARKED.value}
+_WAITING = {TurnState.QUEUED.value, TurnState.SUSPENDED.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +42,7 @@ class Overview:
         attempt_starts: since when the agent of each runs.
         slowest: the slowest of the span's newest ``SLOWEST_OF`` finished turns. latest: the last that finished.
         dead_count, dead: how many dead letters there are, and the newest.
-        parked_count, parked: how many turns wait for a person, and those that wait longest.
+        suspended_count, suspended: how many turns wait for a person, and those that wait longest.
         crashed: turns a worker died or froze with, the newest first, of those looked at.
         owners: those of most unfinished turns. fleet, alerts: the workers, and what keeps turns from going on.
     """
@@ -63,8 +63,8 @@ class Overview:
     latest: tuple[Turn, ...]
     dead_count: int
     dead: tuple[Turn, ...]
-    parked_count: int
-    parked: tuple[Turn, ...]
+    suspended_count: int
+    suspended: tuple[Turn, ...]
     crashed: tuple[Turn, ...]
     owners: tuple[OwnerLine, ...]
     fleet: Fleet
@@ -78,7 +78,7 @@ class Overview:
 
     def to_dict(self) -> dict[str, Any]:
         """The overview as a JSON-ready mapping; turns without their texts."""
-        lists = {name: getattr(self, name) for name in ("longest", "slowest", "latest", "dead", "parked", "crashed")}
+        lists = {name: getattr(self, name) for name in ("longest", "slowest", "latest", "dead", "suspended", "crashed")}
         return {
             **{each.name: getattr(self, each.name) for each in fields(self)},
             "account": {**asdict(self.account), "lost": self.account.lost},
@@ -107,7 +107,7 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
     recent = await lists.newest_finished(everything, since=now - seconds, at_most=SLOWEST_OF)
     crashed = [each for each in (*reversed(unfinished), *recent) if each.strikes][:rows]
     dead_count, dead = await lists.dead(rows)
-    parked_count, parked = await lists.parked(rows)
+    suspended_count, suspended = await lists.suspended(rows)
     states = Counter(each.status for each in unfinished)
     return Overview(
         at=now,
@@ -131,8 +131,8 @@ async def overview(client: TurnsClient, span: str = "24h", *, rows: int = 10) ->
         latest=tuple(await lists.read(each.turn_id for each in recent[:rows])),
         dead_count=dead_count,
         dead=tuple(dead),
-        parked_count=parked_count,
-        parked=tuple(parked),
+        suspended_count=suspended_count,
+        suspended=tuple(suspended),
         crashed=tuple(await lists.read(each.turn_id for each in crashed)),
         owners=standing.owners,
         fleet=standing.fleet,

@@ -21,12 +21,12 @@ async def submitted(client: TurnsClient, text: str = "Push it", **more: object) 
 async def waiting(client: TurnsClient, turn_id: str) -> Turn:
     """The turn, once a person is asked."""
 
-    async def parked() -> bool:
+    async def suspended() -> bool:
         turn = await client.reader.get(turn_id)
         assert turn.outcome is None, [a.completion for a in await client.reader.attempts(turn_id)]
-        return turn.state is TurnState.PARKED
+        return turn.state is TurnState.SUSPENDED
 
-    await wait_until(parked)
+    await wait_until(suspended)
     return await client.reader.get(turn_id)
 
 
@@ -45,7 +45,7 @@ async def killed_before_the_call(
         await wait_until((points / f"{point}.1").exists)
         workers(settings=settings)
         turn = await client.reader.result(turn.turn_id, timeout=120)
-        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
+        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.suspended"]
     assert (len(asked), turn.delivery) == (1, 3), "one asked, one was lost, one let it run"
     return turn
 
@@ -66,7 +66,7 @@ async def killed_after_the_call(
         turn = await waiting(client, turn.turn_id)
         assert turn.interruption.asked["call"] == before.asked["call"]
         assert ran() == found, "nobody has said yes to a second time"
-        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
+        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.suspended"]
         assert asked[-1].data["reason"] == "asked_again"
         await client.inbox.decide(turn.turn_id, "reject", by="alice")
         return await client.reader.result(turn.turn_id, timeout=120)

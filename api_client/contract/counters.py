@@ -72,7 +72,7 @@ COUNTERS = {
     ),
     "breaker.closed": CounterDeclaration(meaning="Circuit breakers closed by an answer.", labels=("model",)),
     "turn.decided": CounterDeclaration(
-        meaning="Decisions on parked turns: approve, edit, retry, reject.", labels=("kind",)
+        meaning="Decisions on suspended turns: approve, edit, retry, reject.", labels=("kind",)
     ),
     "validator.judged": CounterDeclaration(meaning="Answers that a validator judged.", labels=("validator", "model")),
     "validator.rejected": CounterDeclaration(

@@ -131,10 +131,10 @@ class KeyNotFound(HelixError):
         super().__init__(f"no active key {name!r}")
 
 
-class NotParked(HelixError):
+class NotSuspended(HelixError):
     """A decision on a turn that waits for none; ``why`` says what became of it."""
 
-    code = "turn_not_parked"
+    code = "turn_not_suspended"
 
     def __init__(self, turn_id: str, why: str) -> None:
         super().__init__(f"turn {turn_id!r} waits for no decision: {why}")

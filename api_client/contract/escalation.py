@@ -23,7 +23,7 @@ class Escalation:
     Attributes:
         model: stage 1, the model of HELIX_MODELS that is asked on its own; empty leaves the stage out.
         runs: how often it is run at most; 0 leaves the stage out too.
-        human: stage 2, whether the turn is then parked for a person to decide.
+        human: stage 2, whether the turn is then suspended for a person to decide.
         timeout_seconds: how long it lies there before ``default`` is decided: reject or approve.
     """
 

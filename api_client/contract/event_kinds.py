@@ -203,10 +203,10 @@ class TurnEscalated(_Kind):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnParked(_Kind):
+class TurnSuspended(_Kind):
     """It waits for an answer to its ``interruption``: question, who may answer, for how long, what silence means."""
 
-    KIND = "turn.parked"
+    KIND = "turn.suspended"
     attempt: int
     turn_id: str
     reason: str

@@ -28,12 +28,12 @@ from api_client.contract.event_kinds import (
     TurnFallback,
     TurnFinished,
     TurnMended,
-    TurnParked,
     TurnPaused,
     TurnQueued,
     TurnResumed,
     TurnRetrying,
     TurnStopping,
+    TurnSuspended,
     Unknown,
     VerifierJudged,
     VerifierStarted,
@@ -48,7 +48,7 @@ OfAttempt: TypeAlias = (
     | VerifierStarted | VerifierJudged | AttemptAccepted | AttemptRejected | AttemptLost
 )  # fmt: skip
 OfTurn: TypeAlias = (
-    TurnQueued | TurnRetrying | TurnFallback | TurnMended | TurnEscalated | TurnParked | TurnDecided | TurnPaused
+    TurnQueued | TurnRetrying | TurnFallback | TurnMended | TurnEscalated | TurnSuspended | TurnDecided | TurnPaused
     | TurnResumed | TurnStopping | TurnFinished
 )  # fmt: skip
 Body: TypeAlias = OfTurn | OfAttempt | LogReset | Unknown
@@ -193,12 +193,19 @@ def data_of(body: Body) -> dict[str, Any]:
     return data
 
 
+def _read_interruption(value: object) -> Interruption | None:
+    try:
+        return Interruption.from_dict(value) if isinstance(value, Mapping) else None
+    except (TypeError, ValueError):  # written by another version
+        return None
+
+
 #: How the fields are read, and written, that are more than a plain JSON value.
 _READ = {
     **READ,
     "tuple[ValidationIssue, ...]": read_issues,
     "TurnError | None": TurnError.from_dict,
-    "Interruption | None": Interruption.from_dict,
+    "Interruption | None": _read_interruption,
 }
 _WRITTEN: dict[str, Callable[[Any], Any]] = {
     "tuple[ValidationIssue, ...]": issues_data,

@@ -152,7 +152,7 @@ class Keys:
     flow_guard = _named("flows:guard")
     #: Stream: what operators asked for, by whom and when.
     audit = _named("audit")
-    #: Sorted set: parked turns, which wait for a decision, by the time they were parked, in milliseconds.
+    #: Sorted set: suspended turns, which wait for a decision, by the time they were suspended, in milliseconds.
     inbox = _named("inbox")
 
     def spending(self, day: int) -> str:

@@ -49,7 +49,7 @@ class TurnState(OpenEnum):
     #: A worker holds the lease and judges the answer.
     VALIDATING = "validating"
     #: Waits in the inbox until a person or the time-out decides. No worker holds it.
-    PARKED = "parked"
+    SUSPENDED = "suspended"
     #: The outcome is written. Nothing follows.
     FINISHED = "finished"
 
@@ -297,7 +297,7 @@ class Progress:
 class Turn(Progress):
     """A snapshot of a turn's record. Times are seconds since the epoch by the store's clock, 0 when not yet.
 
-    While a turn is parked, ``deadline_at`` is the latest it can become: it comes back by the rest of the time-out.
+    While a turn is suspended, ``deadline_at`` is the latest it can become: it comes back by the rest of the time-out.
     ``decision`` is the last one.
     ``lacks``: workers that cannot carry out its next link, each with why.
     ``policy``: the hash of its policy. ``markers``: the spans of the step markers in ``response`` that count
@@ -329,7 +329,7 @@ class Turn(Progress):
     worker: str = ""
     flow: str = ""
     policy: str = ""
-    parked_at: float = 0.0
+    suspended_at: float = 0.0
     decide_by: float = 0.0
     decision: TurnDecision | None = None
 

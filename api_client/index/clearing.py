@@ -1,7 +1,7 @@
 """Clearing up the store: finished turns whose records, events or attempts were to be kept for a shorter time.
 
 Each finished turn's keys carry their end of life since they finished; this applies what is set now, and never
-prolongs anything. Unfinished and parked turns, and dead letters, have no end of life and get none here.
+prolongs anything. Unfinished and suspended turns, and dead letters, have no end of life and get none here.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ class TurnLists:
         """Return whether a turn is on the dead letter list; one that was dropped or replayed is not."""
         return await self._ask(self._redis.zscore(self._keys.dead, turn_id)) is not None
 
-    async def parked(self, count: int) -> tuple[int, list[Turn]]:
+    async def suspended(self, count: int) -> tuple[int, list[Turn]]:
         """Return how many turns wait for a person, and the ``count`` that wait longest."""
         return await self._first(self._keys.inbox, count, newest=False)
 

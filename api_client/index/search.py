@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 from api_client.contract.turn import Outcome, Turn, TurnState, check_turn_id
 
 #: The states of unfinished turns, in the order a turn goes through them.
-UNFINISHED = (TurnState.QUEUED, TurnState.RUNNING, TurnState.RAN, TurnState.VALIDATING, TurnState.PARKED)
+UNFINISHED = (TurnState.QUEUED, TurnState.RUNNING, TurnState.RAN, TurnState.VALIDATING, TurnState.SUSPENDED)
 #: What a search may ask for by one word: states of unfinished turns, outcomes, and groups of these.
 STATUSES: dict[str, tuple[str, ...]] = {
     "unfinished": tuple(state.value for state in UNFINISHED),
@@ -130,7 +130,7 @@ _TEXTS, _SCANNED = 100, 5_000
 _FIELDS = (
     "id", "epoch", "state", "outcome", "request", "attempt", "delivery", "created_at", "finished_at", "deadline_at",
     "lease_until", "seq", "retries", "transients", "strikes", "stop", "step", "step_source", "worker", "next",
-    "tokens_used", "cost_used", "replay_of", "error", "allowed", "parked_at", "decide_by", "interruption",
+    "tokens_used", "cost_used", "replay_of", "error", "allowed", "suspended_at", "decide_by", "interruption",
     "flow", "policy",
 )  # fmt: skip
 

@@ -56,7 +56,7 @@ _ATTRIBUTES = ("attempt", "delivery", "during", "silent_ms", "reason", "stage", 
 _REASON_OF_OURS = (
     event_kinds.TurnRetrying,
     event_kinds.TurnEscalated,
-    event_kinds.TurnParked,
+    event_kinds.TurnSuspended,
     event_kinds.TurnStopping,
 )
 _MOST_NOTES = 100
@@ -171,7 +171,7 @@ class _Walk:
                 self._notes.append(_note(event))
                 self._model = body.model or self._model
             case (
-                event_kinds.TurnParked()
+                event_kinds.TurnSuspended()
                 | event_kinds.TurnDecided()
                 | event_kinds.TurnPaused()
                 | event_kinds.TurnResumed()

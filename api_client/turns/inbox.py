@@ -1,4 +1,4 @@
-"""The inbox: parked turns, which wait for a person, and what was decided on them."""
+"""The inbox: suspended turns, which wait for a person, and what was decided on them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from api_client.broker.announcer import Announcer
 from api_client.contract.decision import check_decision
-from api_client.contract.errors import BadRequest, NotParked, TurnNotFound
+from api_client.contract.errors import BadRequest, NotSuspended, TurnNotFound
 from api_client.contract.interruption import Answerer
 from api_client.contract.tasks import Link
 from api_client.contract.turn import Turn, TurnState
@@ -34,14 +34,14 @@ class Inbox:
         self._announcer = announcer
         self._decide = store.command(_DECIDE)
 
-    async def parked(self, *, owner: str | None = None) -> list[Turn]:
-        """The parked turns, longest waiting first; with ``owner`` only this owner's."""
+    async def suspended(self, *, owner: str | None = None) -> list[Turn]:
+        """The suspended turns, longest waiting first; with ``owner`` only this owner's."""
         found: list[Turn] = []
         for turn_id in await self._ask(self._redis.zrange(self._store.keys.inbox, 0, -1)):
             with suppress(TurnNotFound):  # decided and forgotten meanwhile, or another owner's
                 turn = await self._reader.get(turn_id.decode(), owner=owner)
-                found += [turn] if turn.state is TurnState.PARKED else []
-        return sorted(found, key=lambda turn: turn.parked_at)
+                found += [turn] if turn.state is TurnState.SUSPENDED else []
+        return sorted(found, key=lambda turn: turn.suspended_at)
 
     async def decide(
         self,
@@ -54,19 +54,19 @@ class Inbox:
         text: str = "",
         owner: str | None = None,
         decision_id: str = "",
-        parked_at: float = 0.0,
+        suspended_at: float = 0.0,
         how: str = "inbox",
     ) -> Turn:
-        """Answer what a parked turn waits for: by a choice that its kind of question has, as ``kind``.
+        """Answer what a suspended turn waits for: by a choice that its kind of question has, as ``kind``.
 
         A line of the audit log is written first; ``how`` is for it. A worker carries the decision out; the turn's
         record is returned as it is then. Safe to repeat with the same ``decision_id``: it is decided once. ``by`` says
-        who decided, ``name`` for whom they say they did, which proves nothing; the record has both. ``parked_at`` says
-        which question is meant, by ``Turn.parked_at``; 0: whatever waits now. Raises ``TurnNotFound``: no such turn.
-        ``BadRequest``: the decision can never work. ``NotParked``: the turn waits for none.
+        who decided, ``name`` for whom they say they did, which proves nothing; the record has both. ``suspended_at``
+        names the question, by ``Turn.suspended_at``; 0: whatever waits now. Raises ``TurnNotFound``: no such turn.
+        ``BadRequest``: the decision can never work. ``NotSuspended``: the turn waits for none.
         """
         turn = await self._reader.get(turn_id, owner=owner)
-        asked, at = (turn.interruption, turn.parked_at) if turn.state is TurnState.PARKED else (None, 0.0)
+        asked, at = (turn.interruption, turn.suspended_at) if turn.state is TurnState.SUSPENDED else (None, 0.0)
         check_decision(kind, note, text, decision_id)
         if asked:
             question_kind(asked.kind).check(asked, kind, note, text)
@@ -75,16 +75,16 @@ class Inbox:
         session_id = turn.request.session_id
         values: dict[str, Word] = {"owner": turn.request.owner, "decision": once, "kind": kind, "by": by[:200]}
         # Only what was checked is answered; 1: nothing that waits.
-        meant = 1 if parked_at not in (0.0, at) else round(at * 1000) or 1
-        values |= {"note": note, "said": text, "name": name[:200], "parked": str(meant)}
+        meant = 1 if suspended_at not in (0.0, at) else round(at * 1000) or 1
+        values |= {"note": note, "said": text, "name": name[:200], "suspended": str(meant)}
         async with self._audit.noted(kind, by=by, turn_id=turn_id, detail=f"{how}, for {name}" if name else how):
             if asked and asked.who == Answerer.OPERATOR and owner is not None:
                 raise BadRequest("only an operator answers this question", param="decision", code="operators_only")
             if asked and asked.who != Answerer.OWNER and by == HOLDER:
                 raise BadRequest("who answers this question has to sign in", param="decision", code="operators_only")
             said, what = await self._store.change(self._decide, turn_id, session_id, values)
-            if said == b"not_parked":
-                raise NotParked(turn_id, _why_not_parked(await self._reader.get(turn_id)))
+            if said == b"not_suspended":
+                raise NotSuspended(turn_id, _why_not_suspended(await self._reader.get(turn_id)))
             log.info("turn.decided", turn_id=turn_id, decision=kind, said=said.decode())
             # "known": our own command whose reply was lost. Whether it was announced, nobody knows; twice does no harm.
             if what:
@@ -93,10 +93,10 @@ class Inbox:
             return await self._reader.get(turn_id)
 
 
-def _why_not_parked(turn: Turn) -> str:
+def _why_not_suspended(turn: Turn) -> str:
     """Return what became of a turn that somebody wanted to decide on."""
     decided = f"{turn.decision.who} decided {turn.decision.kind} before" if turn.decision else ""
     state = f"it is {turn.outcome.value if turn.outcome else turn.state.value}"
-    if turn.state is TurnState.PARKED:
+    if turn.state is TurnState.SUSPENDED:
         state = "another question waits by now"
     return "; ".join(filter(None, [decided, state]))

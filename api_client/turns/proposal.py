@@ -1,4 +1,4 @@
-"""Facts for a decision on a parked turn."""
+"""Facts for a decision on a suspended turn."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def from_contract(error: errors.HelixError, locale: str) -> ApiError:
         case errors.IdempotencyConflict():
             message = "this Idempotency-Key was used before with another request"
             return ApiError(409, message, param="Idempotency-Key", code="idempotency_key_reused", headers=NO_RETRY)
-        case errors.NotFinished() | errors.NotParked():
+        case errors.NotFinished() | errors.NotSuspended():
             return ApiError(409, shown_text(str(error), 400), code=error.code, headers=NO_RETRY)
         case errors.NotAdmitted():
             headers = {"retry-after": str(math.ceil(error.seconds))} if error.seconds else NO_RETRY
@@ -163,7 +163,7 @@ def where(error: BaseException) -> dict[str, Any]:
 
 
 def goes_on(code: str, turn_id: str, locale: str) -> ApiError:
-    """The turn goes on without its caller, who cannot follow it (``stream_lost``), or not as long (``turn_parked``).
+    """The turn goes on without its caller, who cannot follow it (``stream_lost``), or not as long (``turn_suspended``).
 
     A repeat would be another turn.
     """

@@ -234,7 +234,7 @@ def owner_lines(rows: Iterable[Row]) -> list[OwnerLine]:
     """The owners of most unfinished turns, the first has most. Share and limit are those of the newest turn."""
     newest, working, waiting = dict[str, Row](), Counter[str](), Counter[str]()
     for each in rows:
-        (working if each.held else waiting)[each.owner] += each.state is not TurnState.PARKED
+        (working if each.held else waiting)[each.owner] += each.state is not TurnState.SUSPENDED
         if each.created_at >= (newest[each.owner].created_at if each.owner in newest else 0):
             newest[each.owner] = each
     return [

@@ -30,7 +30,7 @@ _SOON_SECONDS = 100.0
 _WORDS = table_beside(__file__)
 #: What is read of each record, in this order.
 FIELDS = (
-    "state", "created_at", "session_id", "token", "next", "not_before", "announced", "announced_at", "parked_at",
+    "state", "created_at", "session_id", "token", "next", "not_before", "announced", "announced_at", "suspended_at",
     "since", "worker", "held_since", "held_back", "lease_until", "decide_by", "stop", "model", "stage_model", "owner",
     "key", "probes", "lacks", "most", "weight",
 )  # fmt: skip
@@ -210,7 +210,7 @@ class Row:
     not_before: int
     announced: int
     announced_at: int
-    parked_at: int
+    suspended_at: int
     since: int
     held_since: int
     worker: str
@@ -285,7 +285,7 @@ def why(row: Row, head: str, facts: Facts) -> Wait | None:
             left = row.lease_until / 1000 if row.lease_until > at * 1000 else 0.0
             return Wait(reason=Reason.LOST, at=at, subject=row.worker, until=left)
         return None
-    if row.state is TurnState.PARKED:
+    if row.state is TurnState.SUSPENDED:
         return Wait(reason=Reason.PERSON, at=at, until=row.decide_by / 1000)
     if head not in {"", row.turn_id}:
         return Wait(reason=Reason.SESSION, at=at, before=head)
@@ -347,7 +347,7 @@ def wait_for(pause: Pause, at: float) -> Wait:
 
 
 def heads(rows: Iterable[Row]) -> dict[str, str]:
-    """Session -> its turn that is at work, parked, judged or held back, or else the one that is the first to run."""
+    """Session -> its turn that is at work, suspended, judged or held back, or else the one that is the first to run."""
     found: dict[str, tuple[tuple[bool, int, float], str]] = {}
     for each in rows:
         begun = each.held or bool(each.held_since) or each.state is not TurnState.QUEUED
@@ -381,7 +381,7 @@ def waiting(rows: Sequence[Row], facts: Facts) -> list[WaitingGroup]:
     first, found = heads(rows), list[WaitingGroup]()
     for row in rows:
         if wait := why(row, first[row.session_id], facts):
-            since = row.parked_at / 1000 or min(_waits_since(row, facts), facts.at)
+            since = row.suspended_at / 1000 or min(_waits_since(row, facts), facts.at)
             if wait.reason not in FOR_A_WORKER | {Reason.UNFIT, Reason.PERSON}:
                 since = row.created_at / 1000
             queue = _queue_of(row)

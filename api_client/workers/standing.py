@@ -59,7 +59,7 @@ class InstallationState:
         waiting: turns that lack nothing but a worker that takes them, longest waiting first.
         waits: all that do not run, by reason, the worst first. lost: those whose worker is there no more.
         owners: those of most unfinished turns.
-        parked_since: since when the longest parked turn waits for a person; 0: none.
+        suspended_since: since when the longest suspended turn waits for a person; 0: none.
         overdue: turns that were due long ago and that nobody looked at. dead: dead letters.
         alerts: what keeps turns from going on, causes first, each with what to do.
     """
@@ -75,7 +75,7 @@ class InstallationState:
     waits: tuple[WaitingGroup, ...] = ()
     lost: frozenset[str] = frozenset()
     owners: tuple[OwnerLine, ...] = ()
-    parked_since: float = 0.0
+    suspended_since: float = 0.0
     overdue: int = 0
     dead: int = 0
     alerts: tuple[Alert, ...] = ()
@@ -170,7 +170,7 @@ async def read_standing(
         waits=waits,
         lost=frozenset(each.turn_id for each in found_waiting if each.wait.reason is Reason.LOST),
         owners=tuple(owner_lines(rows)),
-        parked_since=min((each.parked_at for each in rows if each.state == "parked"), default=0) / 1000,
+        suspended_since=min((each.suspended_at for each in rows if each.state == "suspended"), default=0) / 1000,
         overdue=overdue,
         dead=dead,
         alerts=(*alerts(fleet, facts, overdue=overdue, waits=waits, folders=apart), *await _disk(store.settings)),

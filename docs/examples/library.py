@@ -33,7 +33,7 @@ async def main() -> None:
         await client.canceller.cancel(other)  # of a finished turn: changes nothing
         print((await client.reader.result(other, timeout=60)).outcome)
 
-        # A turn that waits for a person (`client.inbox.parked()` lists them):
+        # A turn that waits for a person (`client.inbox.suspended()` lists them):
         # await client.inbox.decide(turn_id, "approve", by="anna")
 
 

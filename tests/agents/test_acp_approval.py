@@ -126,7 +126,7 @@ async def test_a_yes_waits_for_a_store_that_is_away(
         await wait_until(lambda: time.monotonic() > back_at)
         private_broker.start()
         turn = await client.reader.result(turn.turn_id, timeout=60)
-        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.parked"]
+        asked = [event for event in await client.reader.events(turn.turn_id) if event.kind == "turn.suspended"]
     assert (turn.outcome, len(asked), runs.read_text()) == (Outcome.PASSED, 1, "git push\n")
 
 
@@ -142,10 +142,10 @@ async def test_a_worker_killed_after_the_call_ran_asks_again_before_it_runs_twic
 async def asked_after(client: TurnsClient, turn_id: str, at: float) -> float:
     async def asked() -> bool:
         turn = await client.reader.get(turn_id)
-        return turn.state is TurnState.PARKED and turn.parked_at > at
+        return turn.state is TurnState.SUSPENDED and turn.suspended_at > at
 
     await wait_until(asked)
-    return (await client.reader.get(turn_id)).parked_at
+    return (await client.reader.get(turn_id)).suspended_at
 
 
 async def test_of_calls_in_one_message_each_is_asked_about_and_none_stops_another(
@@ -174,5 +174,5 @@ async def test_a_call_is_asked_about_again_where_another_one_ran_before_it(
         at = await asked_after(client, turn_id, 0.0)
         await client.inbox.decide(turn_id, "approve", by="alice")
         await asked_after(client, turn_id, at)
-        parked = [each for each in await client.reader.events(turn_id) if each.kind == "turn.parked"]
-    assert (parked[-1].data["reason"], runs.exists()) == ("asked_again", False)
+        suspended = [each for each in await client.reader.events(turn_id) if each.kind == "turn.suspended"]
+    assert (suspended[-1].data["reason"], runs.exists()) == ("asked_again", False)

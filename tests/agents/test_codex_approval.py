@@ -192,12 +192,12 @@ def calls_of_this_run(request: dict[str, Any]) -> int:
     return sum(each["type"] == "function_call_output" for each in said[last:])
 
 
-async def parked_after(client: TurnsClient, turn_id: str, at: float) -> None:
-    async def parked() -> bool:
+async def suspended_after(client: TurnsClient, turn_id: str, at: float) -> None:
+    async def suspended() -> bool:
         turn = await client.reader.get(turn_id)
-        return turn.state is TurnState.PARKED and turn.parked_at > at
+        return turn.state is TurnState.SUSPENDED and turn.suspended_at > at
 
-    await wait_until(parked)
+    await wait_until(suspended)
 
 
 async def test_of_two_calls_in_one_message_each_is_asked_about_and_runs_once(
@@ -216,8 +216,8 @@ async def test_of_two_calls_in_one_message_each_is_asked_about_and_runs_once(
     async with TurnsClient(asking) as client:
         turn_id, at = await submitted(client), 0.0
         for _ in commands:
-            await parked_after(client, turn_id, at)
-            at = (await client.reader.get(turn_id)).parked_at
+            await suspended_after(client, turn_id, at)
+            at = (await client.reader.get(turn_id)).suspended_at
             await client.inbox.decide(turn_id, "approve", by="alice")
         turn = await client.reader.result(turn_id, timeout=60)
     assert (turn.outcome, turn.interruptions) == (Outcome.PASSED, {"tool_call": {"asked": 2}})
@@ -270,7 +270,9 @@ async def test_an_agent_in_a_sandbox_makes_no_permit(
 
         async def over() -> bool:
             now = await client.reader.get(turn_id)
-            return now.outcome is not None or (now.state is TurnState.PARKED and now.parked_at > turn.parked_at)
+            return now.outcome is not None or (
+                now.state is TurnState.SUSPENDED and now.suspended_at > turn.suspended_at
+            )
 
         await wait_until(over)
     assert ran(asking) == ["made\n"]
@@ -297,6 +299,6 @@ async def test_a_call_is_asked_about_again_where_another_one_ran_before_it(
         turn_id = await submitted(client)
         turn = await waiting(client, turn_id)
         await client.inbox.decide(turn_id, "approve", by="alice")
-        await parked_after(client, turn_id, turn.parked_at)
-        parked = [each for each in await client.reader.events(turn_id) if each.kind == "turn.parked"]
-    assert (ran(asking), parked[-1].data["reason"]) == ([], "asked_again")
+        await suspended_after(client, turn_id, turn.suspended_at)
+        suspended = [each for each in await client.reader.events(turn_id) if each.kind == "turn.suspended"]
+    assert (ran(asking), suspended[-1].data["reason"]) == ([], "asked_again")

@@ -174,7 +174,7 @@ async def test_64_lists_that_name_no_turn_hold_up_nobody(
     store.zrem(keys.due, lost)  # a record that nobody looks after
     worker = worker_process(settings=used)
     await passes(client, "s")
-    assert [turn.turn_id for turn in await client.inbox.parked()] == []
+    assert [turn.turn_id for turn in await client.inbox.suspended()] == []
     assert worker.process.poll() is None
     await has_passed(client, lost)  # its message was in the queue
 

@@ -18,7 +18,7 @@ from tests.installation import turns
 from tests.support import wait_until
 
 #: What the scripted agent never answers as the rules want it.
-PARKED = "Schreib ein ADR zur Umstellung auf ereignisbasierte Rechnungen."
+SUSPENDED = "Schreib ein ADR zur Umstellung auf ereignisbasierte Rechnungen."
 HERE = Path(__file__).parent
 PYTHON = Path(os.environ.get("BROWSER_VENV", ".helix-tools/browser/venv")).absolute() / "bin" / "python"
 
@@ -74,14 +74,14 @@ def asked(message: str, **more: Any) -> TurnRequest:
     return TurnRequest(model="scripted", messages=messages, session_id=new_session_id(), **more)
 
 
-async def parked(client: TurnsClient) -> str:
+async def suspended(client: TurnsClient) -> str:
     """The id of a turn that nobody but a person can end."""
     escalation = Escalation(timeout_seconds=4 * 3600)
     policy = {"adr_structure": ("retry", "escalate")}
-    turn_id = await client.submitter.submit(asked(PARKED, max_attempts=2, policy=policy, escalation=escalation))
+    turn_id = await client.submitter.submit(asked(SUSPENDED, max_attempts=2, policy=policy, escalation=escalation))
 
     async def waits() -> bool:
-        return (await client.reader.get(turn_id)).state is TurnState.PARKED
+        return (await client.reader.get(turn_id)).state is TurnState.SUSPENDED
 
     await wait_until(waits)
     return turn_id

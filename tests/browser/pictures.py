@@ -21,7 +21,7 @@ from typing import Any
 
 from api_client.client import TurnsClient
 from api_client.overview import overview
-from tests.browser.browsing import PARKED, asked, browse, installation, missing, parked, store_of, submitted
+from tests.browser.browsing import SUSPENDED, asked, browse, installation, missing, store_of, submitted, suspended
 from tests.browser.test_pages import LONG, RETRIED
 from tests.history import Past, Played
 from tests.support import processes_with, wait_until
@@ -34,7 +34,7 @@ ASKED = {
     RETRIED: 14,
     ADR: 9,
     "Kannst du uns beim Aufräumen der Log-Dateien helfen?": 6,
-    PARKED: 3,
+    SUSPENDED: 3,
 }
 #: The same a week before.
 WEEK_BEFORE = (50, 30, 9, 6, 5)
@@ -74,7 +74,7 @@ async def _keep_busy(told: dict[str, Any], taken: threading.Event) -> None:
 
 
 async def _fill(told: dict[str, Any]) -> tuple[str, str]:
-    """Play a turn of each kind, and copy them over the last day; returns two to show: one passed, one parked."""
+    """Play a turn of each kind, and copy them over the last day; returns two to show: one passed, one suspended."""
     settings = store_of(told)
     past, played, found = Past(settings), list[Played](), {}
     async with TurnsClient(settings) as client:
@@ -83,7 +83,7 @@ async def _fill(told: dict[str, Any]) -> tuple[str, str]:
             found[message] = submitted_and_ended(told["environ"], message)
             played.append(Played(found[message], past.counters() - before))
         await _kill_a_worker(client, told)
-        waiting = await parked(client)
+        waiting = await suspended(client)
     chosen, now = random.Random(7), time.time()
     for hour in range(24):
         busy = 12 + int(28 * (1 + math.sin((hour - 6) / 24 * 2 * math.pi)))  # people work by day

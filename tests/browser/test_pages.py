@@ -10,7 +10,7 @@ import pytest
 
 from api_client.api_keys import ApiKey, add
 from api_client.client import TurnsClient
-from tests.browser.browsing import browse, installation, missing, parked, store_of, submitted
+from tests.browser.browsing import browse, installation, missing, store_of, submitted, suspended
 
 pytestmark = [pytest.mark.skipif(bool(missing()), reason=missing()), pytest.mark.timeout(300)]
 
@@ -88,7 +88,11 @@ def test_the_pages_work_without_javascript_and_on_a_phone(tmp_path: Path) -> Non
 def test_nothing_keeps_people_from_using_the_pages_and_a_person_decides_on_one(tmp_path: Path) -> None:
     key = add(tmp_path / ".helix/keys.json", ApiKey(name="ops", hash="", owner="ops", right="operator"))
     with installation(tmp_path, "--no-flower") as told:
-        web, retried, waiting = told["web_url"], submitted(told["environ"], "--wait", RETRIED), asyncio.run(park(told))
+        web, retried, waiting = (
+            told["web_url"],
+            submitted(told["environ"], "--wait", RETRIED),
+            asyncio.run(suspend(told)),
+        )
         sign_in = [["fill", "input[name=key]", key], ["press", "Enter"], ["wait", "nav"]]
         addresses = (
             "/overview",
@@ -129,9 +133,9 @@ def test_nothing_keeps_people_from_using_the_pages_and_a_person_decides_on_one(t
         assert decided[-1] == []
 
 
-async def park(told: dict[str, Any]) -> str:
+async def suspend(told: dict[str, Any]) -> str:
     async with TurnsClient(store_of(told)) as client:
-        return await parked(client)
+        return await suspended(client)
 
 
 def test_flower_finds_all_stages_of_a_turn_and_says_what_came_of_each(tmp_path: Path) -> None:

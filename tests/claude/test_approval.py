@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from api_client.client import TurnsClient
-from api_client.contract.errors import BadRequest, NotParked
+from api_client.contract.errors import BadRequest, NotSuspended
 from api_client.contract.settings import Settings
 from api_client.contract.tool_calls import MAX_QUESTIONS, ToolQuestion
 from api_client.contract.turn import Outcome, TurnRequest, TurnState
@@ -126,7 +126,7 @@ async def test_of_two_people_at_once_one_answers(asking: Settings, worker_proces
         both = [client.inbox.decide(turn.turn_id, kind, by=kind) for kind in ("approve", "reject")]
         said = await asyncio.gather(*both, return_exceptions=True)
         turn = await client.reader.result(turn.turn_id, timeout=120)
-    assert sum(isinstance(each, NotParked) for each in said) == 1
+    assert sum(isinstance(each, NotSuspended) for each in said) == 1
     assert len(made(asking, "made.txt")) == (turn.decision.by == "approve")
 
 
@@ -355,7 +355,7 @@ async def test_three_calls_in_one_message_are_all_asked_about_and_stay_in_the_co
             stub.replies = [shell(commands[rest[0]]), END] if rest else [END]
             await client.inbox.decide(turn_id, "approve", by="alice")
             if rest:
-                await wait_until(lambda at=turn.parked_at: parked_after(client, turn_id, at))
+                await wait_until(lambda at=turn.suspended_at: suspended_after(client, turn_id, at))
         turn = await client.reader.result(turn_id, timeout=120)
     assert (turn.outcome, turn.interruptions) == (Outcome.PASSED, {"tool_call": {"asked": 3}})
     for name in names:
@@ -365,9 +365,9 @@ async def test_three_calls_in_one_message_are_all_asked_about_and_stay_in_the_co
     assert heard.count("noch nicht, und niemand hat ihn abgelehnt") == 2, "of each that did not run"
 
 
-async def parked_after(client: TurnsClient, turn_id: str, at: float) -> bool:
+async def suspended_after(client: TurnsClient, turn_id: str, at: float) -> bool:
     turn = await client.reader.get(turn_id)
-    return turn.state is TurnState.PARKED and turn.parked_at > at
+    return turn.state is TurnState.SUSPENDED and turn.suspended_at > at
 
 
 async def test_a_file_that_changed_since_the_question_is_asked_about_again(
@@ -382,10 +382,10 @@ async def test_a_file_that_changed_since_the_question_is_asked_about_again(
         [script] = [Path(each) for each in made(asking, "build.sh")]
         script.write_text("echo EVIL > output/said")
         await client.inbox.decide(turn.turn_id, "approve", by="alice")
-        await wait_until(lambda: parked_after(client, turn.turn_id, turn.parked_at))
+        await wait_until(lambda: suspended_after(client, turn.turn_id, turn.suspended_at))
         assert made(asking, "said") == []
-        parked = [each for each in await client.reader.events(turn.turn_id) if each.kind == "turn.parked"]
-        assert [each.data["reason"] for each in parked] == ["tool_call", "asked_again"]
+        suspended = [each for each in await client.reader.events(turn.turn_id) if each.kind == "turn.suspended"]
+        assert [each.data["reason"] for each in suspended] == ["tool_call", "asked_again"]
         await client.inbox.decide(turn.turn_id, "approve", by="alice")
         turn = await client.reader.result(turn.turn_id, timeout=120)
     assert turn.outcome is Outcome.PASSED
@@ -414,8 +414,8 @@ async def test_a_turn_asks_so_often_and_no_more(asking: Settings, worker_process
     async with TurnsClient(asking) as client:
         turn_id, at = await submitted(client), 0.0
         for _ in range(MAX_QUESTIONS):
-            await wait_until(lambda at=at: parked_after(client, turn_id, at))
-            at = (await client.reader.get(turn_id)).parked_at
+            await wait_until(lambda at=at: suspended_after(client, turn_id, at))
+            at = (await client.reader.get(turn_id)).suspended_at
             if len(stub.requests) >= MAX_QUESTIONS:
                 stub.replies = [shell("touch output/more"), END]
             await client.inbox.decide(turn_id, "approve", by="alice")

@@ -131,7 +131,7 @@ class People:
     async def answer(self, case: Case, turn: Turn) -> None:
         """Answer the question that waits, once."""
         event = (await self._client.reader.events(turn.turn_id))[-1]
-        if event.kind != "turn.parked" or event.at in case.answered or not case.kinds:
+        if event.kind != "turn.suspended" or event.at in case.answered or not case.kinds:
             return
         link = await question_link(SimpleNamespace(client=self._client), turn.turn_id, event)
         said = await asyncio.gather(*(self._send(link, kind) for kind in case.kinds))
@@ -170,7 +170,7 @@ class People:
         for case in self.cases:
             turn = await patiently(self._client, case.turn_id)
             ended += turn.outcome is not None
-            if turn.state is TurnState.PARKED:
+            if turn.state is TurnState.SUSPENDED:
                 with contextlib.suppress(StoreUnavailable):  # the next look finds it again
                     await self.answer(case, turn)
         return ended == len(self.cases)
@@ -200,7 +200,7 @@ async def test_no_question_is_lost_and_no_call_runs_twice_or_unasked(stage: Stag
         async def all_wait() -> bool:
             turns = [await client.reader.get(case.turn_id) for case in waiting]
             assert all(turn.outcome is None for turn in turns)
-            return all(turn.state is TurnState.PARKED for turn in turns)
+            return all(turn.state is TurnState.SUSPENDED for turn in turns)
 
         await wait_until(all_wait, 120 + 10 * COUNT)
         held = [await client.reader.get(case.turn_id) for case in waiting]
@@ -214,7 +214,7 @@ async def test_no_question_is_lost_and_no_call_runs_twice_or_unasked(stage: Stag
         await stage.restart_broker()
         stage.start_relay()
         stage.worker(), stage.worker()
-        assert sorted(turn.turn_id for turn in await client.inbox.parked()) == sorted(
+        assert sorted(turn.turn_id for turn in await client.inbox.suspended()) == sorted(
             case.turn_id for case in waiting
         ), "no question is lost"
         # And while people answer, and their answers are carried out.

@@ -143,14 +143,14 @@ def test_a_phase_that_fails_goes_to_another_model_then_to_a_person_whose_decisio
     worker_process(settings=installed)
     _, [stubborn, late] = run_phases(installed, phases)
     first, second = stubborn["turn_id"], late["turn_id"]
-    wait_for(lambda: read(installed, first).state is TurnState.PARKED)
+    wait_for(lambda: read(installed, first).state is TurnState.SUSPENDED)
     assert [turn["turn_id"] for turn in cli(installed, "inbox", "list")] == [first]
     assert stub.models[-1] == ("stubborn", "expert-model")
     shown = cli(installed, "inbox", "show", first)
     assert (shown["proposal"]["attempt"], shown["proposal"]["issues"][0]["message"]) == (2, "add.py:1: too short")
     assert (installed.root / shown["proposal"]["files"] / "add.py").read_text() == GOOD
     cli(installed, "inbox", "retry", first, "--note", "Two lines are enough.")
-    wait_for(lambda: read(installed, second).state is TurnState.PARKED)
+    wait_for(lambda: read(installed, second).state is TurnState.SUSPENDED)
     assert any("Two lines are enough." in text for text in map(json.dumps, map(told, stub.requests)))
     ended = read(installed, first)
     assert (ended.outcome, ended.attempt, ended.stage) == (Outcome.PASSED_AFTER_RETRY, 3, 2)

@@ -329,16 +329,16 @@ async def test_a_worker_starts_one_for_the_next_new_session_and_what_it_finished
         async def waits() -> bool:
             return "(spare 1)" in await kept()
 
-        def parked() -> set[int]:
+        def suspended() -> set[int]:
             """All that began as a spare."""
             ours = processes_with(str(stage.settings.root))
             return {pid for pid, command in ours.items() if "--await-claim" in command}
 
         assert (await ask("eins"))["start"] == "cold"
         await wait_until(waits)
-        first = parked()
+        first = suspended()
         assert (await ask("zwei"))["start"] == "spare"
-        await wait_until(lambda: parked() - first)
+        await wait_until(lambda: suspended() - first)
         await wait_until(waits)
         third = await ask("drei")
         assert (third["start"], third["adopted"]) == ("spare", 1)

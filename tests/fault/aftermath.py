@@ -29,7 +29,7 @@ _LETTER = {
     "turn.mended": "m",
     "turn.stopping": "",
     "turn.escalated": "",
-    "turn.parked": "P",
+    "turn.suspended": "P",
     "turn.decided": "D",
     "turn.finished": "F",
 }

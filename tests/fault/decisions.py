@@ -43,7 +43,7 @@ class Sent:
     next: str
     state: str
     delay_ms: int
-    park_ms: int
+    suspend_ms: int
     outcome: str
     response: str
     fields: dict[str, str]
@@ -62,7 +62,7 @@ def read_commit(arguments: tuple[Any, ...]) -> Sent:
         next=own["next"],
         state=own["state"],
         delay_ms=own["delay_ms"],
-        park_ms=own["park_ms"],
+        suspend_ms=own["suspend_ms"],
         outcome=own["outcome"],
         response=dict(zip(answer[::2], answer[1::2], strict=True)).get("response", ""),
         fields=dict(zip(fields[::2], fields[1::2], strict=True)),
@@ -122,16 +122,16 @@ def _again(link: Link, by: int = 1) -> Link:
     return Link(PHASE_RUN if link.task in {PHASE_RUN, PHASE_VERIFY} else RETRY, link.attempt + by)
 
 
-def _parked(link: Link, seconds: float) -> Move:
+def _suspended(link: Link, seconds: float) -> Move:
     rejected = _rejected(link, link, "escalate", body_of("turn.escalated", {"attempt": link.attempt, "stage": 2}))
     return replace(
         rejected,
-        state=TurnState.PARKED,
+        state=TurnState.SUSPENDED,
         next=None,
-        events=[*rejected.events, body_of("turn.parked", {"attempt": link.attempt})],
+        events=[*rejected.events, body_of("turn.suspended", {"attempt": link.attempt})],
         counters=rejected.counters | {"turn.escalated|2": 1},
         fields=progress(interruption=Interruption(kind="verdict")),
-        park_seconds=seconds,
+        suspend_seconds=seconds,
     )
 
 
@@ -175,7 +175,7 @@ _MOVES: dict[str, Callable[[Link, int, int], Move]] = {
         link, Outcome.PASSED_BY_FALLBACK, body_of("turn.mended", {"attempt": link.attempt})
     ),
     "not mended": lambda link, _r, _d: Move(attempt=link.attempt, next=Link(FAIL, link.attempt)),
-    "park": lambda link, _r, delay: _parked(link, delay / 100),
+    "suspend": lambda link, _r, delay: _suspended(link, delay / 100),
     "ask again": lambda link, _r, _d: Move(
         attempt=link.attempt,
         next=Link(RETRY, link.attempt + 1),
@@ -200,8 +200,8 @@ def _at_once(name: str, link: Link, retries: int, delay: int) -> Move:
 #: What may follow a link, some more often than others.
 CHOICES = {
     RUN: ("complete", "complete", "complete", "incomplete", "transient", "unable", "hand over"),
-    VALIDATE: ("accept", "accept", "retry", "fall back", "reject", "park"),
-    PHASE_VERIFY: ("accept", "retry", "reject", "park"),
+    VALIDATE: ("accept", "accept", "retry", "fall back", "reject", "suspend"),
+    PHASE_VERIFY: ("accept", "retry", "reject", "suspend"),
     RESUME: ("let pass", "ask again", "fail"),
     FALLBACK: ("repaired", "not mended"),
     FAIL: ("fail",),

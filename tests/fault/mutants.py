@@ -111,8 +111,8 @@ MUTANTS = [
     Mutant(
         "a finished turn stays due",
         "turn",
-        "share('ZREM', DUE, ID)\n  if turn.state == 'parked'",
-        "if turn.state == 'parked'",
+        "share('ZREM', DUE, ID)\n  if turn.state == 'suspended'",
+        "if turn.state == 'suspended'",
     ),
     Mutant(
         "the session's next turn is forgotten",
@@ -152,9 +152,9 @@ MUTANTS = [
     Mutant("cancel ends what is held", "cancel", "if (turn.token or '') ~= '' then", "if false then"),
     Mutant("cancel ends a turn twice", "cancel", "if turn.state == 'finished' then", "if false then"),
     Mutant("nobody looks at the deadline", "turn", "if NOW < deadline and deadline < at then at = deadline end"),
-    # Parking and deciding
-    Mutant("decide takes any turn", "decide", "if turn.state ~= 'parked' then", "if turn.state == 'finished' then"),
-    Mutant("decide takes any question", "decide", "number('parked_at') ~= tonumber(parked)", "false"),
+    # Suspension and deciding
+    Mutant("decide takes any turn", "decide", "if turn.state ~= 'suspended' then", "if turn.state == 'finished' then"),
+    Mutant("decide takes any question", "decide", "number('suspended_at') ~= tonumber(suspended)", "false"),
     Mutant("decide takes any owner", "decide", "(owner ~= '' and turn.owner ~= owner)", "false"),
     Mutant("cancel takes any owner", "cancel", "(owner ~= '' and turn.owner ~= owner)", "false"),
     Mutant("drop takes any owner", "drop", "(owner ~= '' and turn.owner ~= owner)", "false"),
@@ -166,9 +166,9 @@ MUTANTS = [
     ),
     Mutant("a decided turn stays in the inbox", "turn", "share('ZREM', INBOX, ID)\n  look_again", "look_again"),
     Mutant("a finished turn stays in the inbox", "turn", "    share('ZREM', INBOX, ID)\n"),
-    Mutant("a parked turn is in no inbox", "commit", "share('ZADD', INBOX, NOW, ID)"),
-    Mutant("a parked turn's time goes on", "commit", "number('deadline_at') + park_ms", "number('deadline_at')"),
-    Mutant("a parked turn is never looked at", "commit", "look_again(NOW + park_ms)", "share('ZREM', DUE, ID)"),
+    Mutant("a suspended turn is in no inbox", "commit", "share('ZADD', INBOX, NOW, ID)"),
+    Mutant("a suspended turn's time goes on", "commit", "number('deadline_at') + suspend_ms", "number('deadline_at')"),
+    Mutant("a suspended turn is never looked at", "commit", "look_again(NOW + suspend_ms)", "share('ZREM', DUE, ID)"),
     Mutant("a decided turn has no time left", "turn", "NOW + RESUME_MS", "NOW"),
     Mutant("a decided turn keeps the whole time-out", "turn", "deadline + NOW - number('decide_by')", "deadline"),
     Mutant("nobody is told of a decision", "turn", "emit('turn.decided'", "string.format('turn.decided'"),

@@ -226,7 +226,7 @@ def committed(step: Step) -> None:
         tell(turn, kind, data)
     outcome = before.stop or move.outcome.encode() or off(step, move.state.encode(), after.tokens_used)
     rule(not after.accepted, "a commit kept what was accepted before it")
-    if keep and move.next and not (outcome or move.delay_ms or move.park_ms):
+    if keep and move.next and not (outcome or move.delay_ms or move.suspend_ms):
         rule(step.reply[0] == b"went_on", "a holder that can go on was sent away")
         told_record(step)
         turn.cmd = number
@@ -241,9 +241,9 @@ def committed(step: Step) -> None:
         return
     rule(after.next == move.next.encode() and after.state == move.state.encode(), "a commit went elsewhere")
     rule(after.not_before == (step.now + move.delay_ms if move.delay_ms else 0), "a wrong delay was stored")
-    if move.park_ms:
-        turn.deadline += move.park_ms
-        turn.decide_by = step.now + move.park_ms
+    if move.suspend_ms:
+        turn.deadline += move.suspend_ms
+        turn.decide_by = step.now + move.suspend_ms
 
 
 def decided(step: Step) -> None:
@@ -255,7 +255,7 @@ def decided(step: Step) -> None:
     elif decision in turn.decisions:
         rule(said == b"known" and link == before.next, "a repeated decision was not known")
     else:
-        waits = before.state == b"parked" and step.args[-1] == before.parked_at
+        waits = before.state == b"suspended" and step.args[-1] == before.suspended_at
         rule((said == b"decided") == waits, "a decision on a turn that waits for none, or none")
     if said != b"decided":
         unchanged(step)
@@ -286,7 +286,7 @@ def reaped(step: Step) -> None:
         charged = turn.submit[12] if before.state == b"running" else 0
         rule(after.tokens_used == before.tokens_used + charged, "[16] a lost run is not charged what was set aside")
         tell(turn, "attempt.lost")
-    if before.state == b"parked" and what == b"announce":
+    if before.state == b"suspended" and what == b"announce":
         rule(before.due[turn.id] <= step.now and turn.decide_by <= step.now, "a time-out decided before its time")
         resumed(step, "reject")
         rule(link == after.next, "announced another link than the next")
@@ -304,8 +304,8 @@ def reaped(step: Step) -> None:
         lapsed = before.token and before.lease_until <= step.now and step.args[0] == 1
         rule(taken or not lapsed, "[14] a lapsed lease was left alone")
         rule(before.token or not called_off, "a turn that was called off was not ended")
-        parked = before.state == b"parked" and turn.decide_by > step.now
-        ready = not parked and not before.token and before.line[:1] == [turn.id] and before.not_before <= step.now
+        suspended = before.state == b"suspended" and turn.decide_by > step.now
+        ready = not suspended and not before.token and before.line[:1] == [turn.id] and before.not_before <= step.now
         rule(what == b"announce" or not ready, "[3] a turn nobody has was not announced")
     if not taken:
         unchanged(step)
@@ -380,7 +380,7 @@ def judge(step: Step, line: list[bytes], latest: int) -> None:
     _OF_COMMAND[step.name](step)
     if turn.appends == appended_before and (after.record != before.record or after.accepted != before.accepted):
         turn.appends.clear()
-    rule((turn.id in after.inbox) == (after.state == b"parked"), "the inbox is not the parked turns")
+    rule((turn.id in after.inbox) == (after.state == b"suspended"), "the inbox is not the suspended turns")
     rule(int(after.others[6] or 0) == turn.deadline or not turn.stored, "another deadline is stored than there is")
     others_untouched(step)
     rule(after.seq == len(turn.told), "[11] events are missing, doubled or invented")
@@ -417,7 +417,7 @@ def latest_look(turn: PretendTurn, look: Seen, latest: int) -> int:
     """When somebody must look at an unfinished turn at the latest. ``latest``: the furthest the clock ever was."""
     if look.token:
         return look.lease_until
-    if look.state == b"parked":
+    if look.state == b"suspended":
         return max(latest, turn.decide_by)
     if not turn.deadline:
         return latest + _LONGEST_WAIT_MS

@@ -318,8 +318,10 @@ class Schedule:
     def _decide(self, turn: PretendTurn) -> Ask:
         kind = self._random.choice(("approve", "retry", "reject"))
         decision = f"d{self._random.randrange(10_000)}."
-        parked = turn.seen.parked_at if turn.seen and self._random.random() < 0.9 else "1"  # of another question
-        reply = yield from self._do("decide", turn, self._owner_of(turn), decision, kind, "alice", "", "", "", parked)
+        suspended = turn.seen.suspended_at if turn.seen and self._random.random() < 0.9 else "1"  # of another question
+        reply = yield from self._do(
+            "decide", turn, self._owner_of(turn), decision, kind, "alice", "", "", "", suspended
+        )
         if reply[0] == b"decided":
             self._announce(turn, Link.parse(reply[1].decode()))
 

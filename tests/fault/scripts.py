@@ -35,7 +35,7 @@ _SHORT_BYTES = f"local SHORT_BYTES = {commands.SHORT_BYTES}", "local SHORT_BYTES
 FIELDS = (
     *("state", "token", "next", "seq", "lease_until", "not_before", "stop", "outcome", "strikes"),
     *("delivery", "tokens_used", "token_budget", "attempt", "cmd", "last_token", "last_cmd", "retries", "response"),
-    *("deadline_at", "decide_by", "parked_at", "accepted"),
+    *("deadline_at", "decide_by", "suspended_at", "accepted"),
 )
 
 # KEYS: as of every command

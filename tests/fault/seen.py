@@ -35,8 +35,8 @@ class Seen(NamedTuple):
         return self.others[-1] or b""
 
     @property
-    def parked_at(self) -> str:
-        """When it was last parked, store time in ms; 0 if never."""
+    def suspended_at(self) -> str:
+        """When it was last suspended, store time in ms; 0 if never."""
         return (self.others[-2] or b"0").decode()
 
     @property

@@ -41,7 +41,7 @@ RARE = (
     *("cancel stopping", "cancel finished", "drop dropped", "outcome dead", "outcome expired", "outcome cancelled"),
     *("outcome passed", "outcome passed_after_retry", "outcome passed_by_fallback", "outcome failed"),
     "outcome passed_by_human",
-    *("decide decided", "decide known", "decide not_parked", "decide missing"),
+    *("decide decided", "decide known", "decide not_suspended", "decide missing"),
 )
 
 

@@ -114,33 +114,33 @@ def test_the_copies_of_a_worker_that_was_killed_while_it_verified_are_swept_by_t
     wait_for(lambda: not left.exists())
 
 
-async def test_parked_phases_hold_no_slot_so_a_worker_with_one_goes_on(
+async def test_suspended_phases_hold_no_slot_so_a_worker_with_one_goes_on(
     installed: Installation, constants: Constants
 ) -> None:
     phase = Phase(id="build", description="Baue add.py.", output_files=("add.py",), max_attempts=1)
     constants("worker.processes.programs", CHECK_SLOTS=1)
     installed.worker(run_slots=1)
     client = installed.client
-    parked = []
+    suspended = []
     for name in ("work", "other"):
         (installed.settings.root / name).mkdir(exist_ok=True)
-        parked += await client.phases.submit([phase], directory=name)
-    await wait_until(lambda: _all_parked(client, parked))
+        suspended += await client.phases.submit([phase], directory=name)
+    await wait_until(lambda: _all_suspended(client, suspended))
     asked = TurnRequest(model="scripted", messages=({"role": "user", "content": "Hallo"},), session_id="s")
     chat = await client.reader.result(
         await client.submitter.submit(replace(asked, validators=("file_existence",))), timeout=60
     )
     assert chat.outcome == "passed"
-    assert await _all_parked(client, parked)
-    for turn_id in parked:
+    assert await _all_suspended(client, suspended)
+    for turn_id in suspended:
         await client.canceller.cancel(turn_id)
 
 
-async def _all_parked(client: TurnsClient, turn_ids: list[str]) -> bool:
-    return all([(await client.reader.get(turn_id)).state == "parked" for turn_id in turn_ids])
+async def _all_suspended(client: TurnsClient, turn_ids: list[str]) -> bool:
+    return all([(await client.reader.get(turn_id)).state == "suspended" for turn_id in turn_ids])
 
 
-def test_a_parked_phase_outlives_its_workers_and_goes_on_from_the_command_line(
+def test_a_suspended_phase_outlives_its_workers_and_goes_on_from_the_command_line(
     installed: Installation, tmp_path: Path
 ) -> None:
     (installed.settings.root / "work" / "phases.yaml").write_text(
@@ -148,7 +148,7 @@ def test_a_parked_phase_outlives_its_workers_and_goes_on_from_the_command_line(
     )
     worker = installed.worker()
     [build] = cli(installed, "phase", "run", str(installed.settings.root / "work"))
-    wait_for(lambda: read(installed, build["turn_id"])[0].state == "parked")
+    wait_for(lambda: read(installed, build["turn_id"])[0].state == "suspended")
     assert [turn["turn_id"] for turn in cli(installed, "inbox", "list")] == [build["turn_id"]]
     worker.kill(signal.SIGKILL)
     shown = cli(installed, "inbox", "show", build["turn_id"])

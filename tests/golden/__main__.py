@@ -75,7 +75,7 @@ async def _all(broker: EmbeddedBroker, root: Path) -> dict[str, Any]:
     await golden.of("running", golden._while_running("running"))
     await golden.of("retrying", says(NO_MARKER), golden._while_running("retrying"))
     await golden.of("held", ends(Verdict.ERROR, ErrorKind.TRANSIENT), links=1)
-    await golden.of("parked", says(NO_MARKER), policy={"step_marker": ("retry", "escalate")}, max_attempts=1)
+    await golden.of("suspended", says(NO_MARKER), policy={"step_marker": ("retry", "escalate")}, max_attempts=1)
     await golden.of("asking", asks(_CALL, "Ich habe es gebaut."))
     await golden.of("finished", says(NO_MARKER), says(GOOD))
     return golden.found

@@ -193,11 +193,11 @@ class Bench:
         self.carry_out(turn_id, session_id=session_id)
         return await self.client.reader.get(turn_id)
 
-    async def parked(self, *later: Play, **more: object) -> Turn:
+    async def suspended(self, *later: Play, **more: object) -> Turn:
         """A turn that waits for a person; ``later`` is played when it goes on."""
         asked = {"policy": {"step_marker": ("retry", "escalate")}, "max_attempts": 1, **more}
         turn = await self.outcome(says(NO_MARKER), *later, **asked)
-        assert turn.state is TurnState.PARKED
+        assert turn.state is TurnState.SUSPENDED
         return turn
 
     async def events(self, turn: Turn) -> list[Event]:

@@ -66,7 +66,7 @@ NO_KEY = "401 invalid_api_key"
 FOREIGN = "404 turn_not_found"
 #: What belongs to one owner: others hear that it does not exist.
 OWN = "|".join([NO_KEY, NO_KEY, "200", FOREIGN, FOREIGN, FOREIGN, "200", "200", "200"])
-WAITS = "409 turn_not_parked"
+WAITS = "409 turn_not_suspended"
 DECIDE = "|".join([NO_KEY, NO_KEY, WAITS, FOREIGN, FOREIGN, FOREIGN, WAITS, "403 operators_only", WAITS])
 REFUSED = "403 operators_only"
 FIGURES = "|".join([NO_KEY, NO_KEY, REFUSED, REFUSED, REFUSED, "200", "200", "200", "200"])

@@ -31,10 +31,10 @@ HEALTHY = {
     _AGAIN: "0+1x240",
     _BAD: "0+0x240",
     _RUNS: "6x240",
-    'helix_turns{state="parked"}': "1x240",
+    'helix_turns{state="suspended"}': "1x240",
     'helix_turns{state="queued"}': "4x240",
     "helix_oldest_waiting_seconds": "3x240",
-    "helix_oldest_parked_seconds": "0+3x240",
+    "helix_oldest_suspended_seconds": "0+3x240",
     'helix_waits{reason="unfit"}': "0x240",
     'helix_waits{reason="session"}': "3x240",
     "helix_stuck_turns": "0x240",
@@ -136,7 +136,7 @@ async def test_what_the_relay_says_is_valid_for_prometheus() -> None:
 
 
 @pytest.mark.parametrize("alert", [rule["alert"] for rule in RULES])
-def test_a_healthy_busy_hour_with_parked_and_paused_turns_raises_nothing(alert: str, tmp_path: Path) -> None:
+def test_a_healthy_busy_hour_with_suspended_and_paused_turns_raises_nothing(alert: str, tmp_path: Path) -> None:
     for minute in (5, 31, 59):
         assert raised(HEALTHY, alert, minute, tmp_path, silent=True) == ""
 
@@ -150,5 +150,5 @@ def test_a_trouble_raises_its_own_alert_in_time(alert: str, tmp_path: Path) -> N
 
 def test_every_series_of_the_tests_is_one_that_the_relay_has() -> None:
     assert ALERTS["groups"]
-    later = {"helix_oldest_parked_seconds", "helix_stuck_turns"}  # of the truth about what is stuck
+    later = {"helix_oldest_suspended_seconds", "helix_stuck_turns"}  # of the truth about what is stuck
     assert {name.partition("{")[0] for name in HEALTHY} - SAID.keys() <= later

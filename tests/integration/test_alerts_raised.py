@@ -93,11 +93,11 @@ class Site:
         for turn_id in await self.ask(text, count):
             await self.client.reader.result(turn_id, timeout=120)
 
-    async def park(self) -> str:
+    async def suspend(self) -> str:
         """A turn that waits for a person."""
         policy = {"step_marker": ("escalate",)}
         [turn_id] = await self.ask("person", max_attempts=1, policy=policy, escalation=Escalation())
-        await self.installation.until(turn_id, "parked")
+        await self.installation.until(turn_id, "suspended")
         return turn_id
 
     def report(self, **more: Any) -> None:
@@ -160,7 +160,7 @@ async def no_worker_can(site: Site) -> None:
 
 async def needs_a_person(site: Site) -> None:
     """For more than a quarter of an hour."""
-    site.store.hincrby(Keys(site.settings.namespace).turn(await site.park()), "parked_at", -1_000_000)
+    site.store.hincrby(Keys(site.settings.namespace).turn(await site.suspend()), "suspended_at", -1_000_000)
 
 
 async def has_no_credit(site: Site) -> None:
@@ -342,7 +342,7 @@ def test_every_alert_has_its_trouble() -> None:
     assert TROUBLES.keys() == {rule["alert"] for rule in RULES}
 
 
-async def test_a_healthy_busy_hour_with_parked_and_paused_turns_raises_nothing_and_feeds_the_dashboard(
+async def test_a_healthy_busy_hour_with_suspended_and_paused_turns_raises_nothing_and_feeds_the_dashboard(
     private_settings: Settings, installation: Installation, tmp_path: Path
 ) -> None:
     installation.settings = private_settings
@@ -352,7 +352,7 @@ async def test_a_healthy_busy_hour_with_parked_and_paused_turns_raises_nothing_a
     site = Site(installation, relay, worker)
     await site.answer("hello")  # now a price is known, and no turn sets aside the whole budget
     with Prometheus(tmp_path, relay.url, times=FASTER) as seen:
-        await site.park()
+        await site.suspend()
         await client.pauses.pause(Pause(what="model", name="paused", reason="maintenance", by="test"))
         await installation.ask("hello", "held", model="paused")
         seen.await_scrapes()

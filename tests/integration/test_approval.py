@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from api_client import api_keys as ring
-from api_client.contract.errors import BadRequest, NotParked
+from api_client.contract.errors import BadRequest, NotSuspended
 from api_client.contract.interruption import Answerer
 from api_client.contract.owners import owner_of_name
 from api_client.contract.settings import Settings
@@ -44,7 +44,7 @@ async def asked(bench: Bench, *, call: WaitingCall = PUSH, then: str = GOOD, **m
     """A turn that asks; after any answer it ends well."""
     bench.runner.plays.clear()
     turn = await bench.outcome(asks(call, "Ich habe es gebaut."), says(then), **more)
-    assert turn.state is TurnState.PARKED
+    assert turn.state is TurnState.SUSPENDED
     return turn
 
 
@@ -114,10 +114,10 @@ async def test_a_question_for_operators_is_answered_by_no_one_else(bench: Bench,
         assert shown.json()["interruption"]["asked"]["arguments"] == {"command": "git push <b>x</b>"}
         assert await answers("alice") == (403, "operators_only")
         assert await answers("bob") == (404, "turn_not_found")
-        assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.PARKED
+        assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED
         assert await answers("boss", "edit") == (400, "invalid_value")
         assert await answers("boss") == (200, "")
-        assert await answers("boss", "reject") == (409, "turn_not_parked")
+        assert await answers("boss", "reject") == (409, "turn_not_suspended")
     assert (await went_on(bench, turn)).outcome is Outcome.PASSED
 
 
@@ -129,7 +129,7 @@ async def test_a_question_is_answered_once_by_yes_or_no(bench: Bench) -> None:
             await decide(turn.turn_id, kind, by="alice", note="n", text="t")
     both = [decide(turn.turn_id, kind, by=kind) for kind in ("approve", "reject")]
     said = await asyncio.gather(*both, return_exceptions=True)
-    [lost] = [each for each in said if isinstance(each, NotParked)]
+    [lost] = [each for each in said if isinstance(each, NotSuspended)]
     [won] = [each.decision.kind for each in said if isinstance(each, Turn)]
     assert f"decided {won} before" in str(lost), "who was second sees who was first"
 
@@ -142,7 +142,7 @@ _LINK = re.compile(re.escape(PUBLIC) + r"(/answer/[^)\s]+)")
 
 async def chat(settings: Settings, turn: Turn, mode: StreamMode = StreamMode.VALIDATED) -> Reader:
     """What Open WebUI shows of the turn while it waits."""
-    app = create_app(replace(settings, public_url=PUBLIC, parked_seconds=0.1, ping_seconds=0.1))
+    app = create_app(replace(settings, public_url=PUBLIC, suspended_seconds=0.1, ping_seconds=0.1))
     async with app.router.lifespan_context(app):
         asked = {"model": "scripted", "created": 1, "locale": "de", "status": True, "page": True, "pages": PUBLIC}
         page = page_of(Reply(turn_id=turn.turn_id, owner=turn.request.owner, **asked), mode)
@@ -176,7 +176,7 @@ async def test_a_link_in_the_chat_asks_and_its_form_answers_once(kind: str, benc
             assert status == 200
             assert "Darf der Agent das?" in text
             assert "git push <b>x</b>" in text
-        assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.PARKED
+        assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED
         assert await lines(bench, turn) == [], "reading changes nothing"
         status, text = await said(http, link, kind, note="so")
         assert (status, "Danke" in text) == (200, True)
@@ -206,15 +206,15 @@ async def test_a_link_answers_its_own_question_and_no_later_one(bench: Bench, se
     link = await link_in_chat(settings, turn)
     await bench.client.inbox.decide(turn_id, "approve", by="alice")
     turn = await went_on(bench, turn)
-    assert (turn.state, turn.interruption.asked["arguments"]) == (TurnState.PARKED, {"command": "rm -rf /"})
+    assert (turn.state, turn.interruption.asked["arguments"]) == (TurnState.SUSPENDED, {"command": "rm -rf /"})
     async with web(settings) as http:
         status, text = await said(http, link)
         assert (status, "waits for no answer" in text, "rm -rf" in text) == (200, True, False)
         assert (await said(http, link, "approve"))[0] == 409
-    with pytest.raises(NotParked, match="another question waits"):
-        await bench.client.inbox.decide(turn_id, "approve", by="alice", parked_at=turn.parked_at - 1)
-    assert (await bench.client.reader.get(turn_id)).state is TurnState.PARKED
-    await bench.client.inbox.decide(turn_id, "approve", by="alice", parked_at=turn.parked_at)
+    with pytest.raises(NotSuspended, match="another question waits"):
+        await bench.client.inbox.decide(turn_id, "approve", by="alice", suspended_at=turn.suspended_at - 1)
+    assert (await bench.client.reader.get(turn_id)).state is TurnState.SUSPENDED
+    await bench.client.inbox.decide(turn_id, "approve", by="alice", suspended_at=turn.suspended_at)
 
 
 async def test_an_expired_a_foreign_and_a_changed_link_are_refused_and_noted(
@@ -229,7 +229,7 @@ async def test_an_expired_a_foreign_and_a_changed_link_are_refused_and_noted(
         link.replace(f"until={until}", f"until={int(until) + 1}"),
         link.replace(signature, "A" * len(signature)),
         link.replace(signature, ""),
-        link.replace("parked=", "parked=1"),
+        link.replace("suspended=", "suspended=1"),
         f"/answer/{turn.turn_id}",
     ]
     async with web(settings) as http:
@@ -244,7 +244,7 @@ async def test_an_expired_a_foreign_and_a_changed_link_are_refused_and_noted(
         status, text = await said(http, link, "approve")
         assert (status, "waits for no answer" in text) == (409, True)
     assert (await lines(bench, turn))[-1] == ("approve", HOLDER, True)
-    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.PARKED
+    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED
 
 
 async def test_a_form_that_another_site_sends_answers_nothing(bench: Bench, settings: Settings) -> None:
@@ -253,7 +253,7 @@ async def test_a_form_that_another_site_sends_answers_nothing(bench: Bench, sett
     async with web(settings) as http:
         foreign = {"origin": "https://evil.example", "sec-fetch-site": "cross-site"}
         assert (await http.post(link, data={"decision": "approve"}, headers=foreign)).status_code == 403
-    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.PARKED
+    assert (await bench.client.reader.get(turn.turn_id)).state is TurnState.SUSPENDED
 
 
 @pytest.mark.parametrize("mode", list(StreamMode))

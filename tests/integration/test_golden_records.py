@@ -66,9 +66,9 @@ async def test_a_turn_that_an_earlier_version_finished_is_shown_whole(bench: Ben
     assert turn.response == GOOD
 
 
-async def test_a_turn_that_an_earlier_version_parked_is_decided_and_goes_on(bench: Bench) -> None:
-    turn_id = restore(bench.settings, RECORDS["parked"])
-    assert [each.turn_id for each in await bench.client.inbox.parked()] == [turn_id]
+async def test_a_turn_that_an_earlier_version_suspended_is_decided_and_goes_on(bench: Bench) -> None:
+    turn_id = restore(bench.settings, RECORDS["suspended"])
+    assert [each.turn_id for each in await bench.client.inbox.suspended()] == [turn_id]
     turn = await bench.client.inbox.decide(turn_id, "approve", by="alice")
     bench.carry_out(turn_id, Link(RESUME, turn.attempt))
     turn = await bench.client.reader.get(turn_id)

@@ -67,7 +67,7 @@ async def test_a_turn_waits_for_a_webhook_that_the_relay_takes_and_goes_on_with_
     installation.worker()
     relay = installation.relay()
     turn_id = await installation.ask("send it", model="post", validators=())
-    await installation.until(turn_id, "parked")
+    await installation.until(turn_id, "suspended")
     signed = {"authorization": f"Bearer {make_token(installation.settings.token_path)}"}
     async with httpx2.AsyncClient(base_url=relay.url, timeout=60, headers=signed) as http:
         shown = (await http.get(f"/v1/inbox/{turn_id}")).json()

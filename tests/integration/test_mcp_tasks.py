@@ -152,8 +152,8 @@ async def test_the_clients_user_answers_what_the_turn_asks_once(
                     await asked(client.session, "tasks/update", taskId=turn.turn_id, inputResponses=responses) == DONE
                 )
 
-            await update(f"{turn.parked_at - 60}", "approve")  # the answer to an earlier question
-            assert (await bench.client.reader.get(turn.turn_id)).state == "parked"
+            await update(f"{turn.suspended_at - 60}", "approve")  # the answer to an earlier question
+            assert (await bench.client.reader.get(turn.turn_id)).state == "suspended"
             await update(name, said)
             await update(name, "approve" if said == "reject" else "reject")  # the first answer stays
             after = await went_on(bench, turn)
@@ -165,16 +165,16 @@ async def test_the_clients_user_answers_what_the_turn_asks_once(
 
 ASKED = {"call": "c", "tool": "Bash", "arguments": {"command": "ls"}, "digest": "d"}
 QUESTION = {"kind": "tool_call", "asked": ASKED, "who": "owner", "delivery": 1}
-PARKED = {"turn_id": "t", "session_id": "s", "attempt": 1, "response": "", "state": "parked", "created_at": 1.0}
+SUSPENDED = {"turn_id": "t", "session_id": "s", "attempt": 1, "response": "", "state": "suspended", "created_at": 1.0}
 
 
 def test_a_question_is_a_form_with_a_name_of_its_own_and_only_for_whom_it_is_for() -> None:
-    task = detailed({**PARKED, "parked_at": 12.5, "interruption": QUESTION})
+    task = detailed({**SUSPENDED, "suspended_at": 12.5, "interruption": QUESTION})
     [(name, form)] = task["inputRequests"].items()
     assert (task["status"], name, form["method"]) == ("input_required", "12.5", "elicitation/create")
     assert form["params"]["message"] == "May the agent do this?\nBash\ncommand: ls"
     for question in ({**QUESTION, "who": "operator"}, {}):
-        other = detailed({**PARKED, "parked_at": 12.5, "interruption": question})
+        other = detailed({**SUSPENDED, "suspended_at": 12.5, "interruption": question})
         assert (other["status"], "inputRequests" in other) == ("working", False)
         assert "a person has to decide" in other["statusMessage"]
 

@@ -63,7 +63,7 @@ async def test_each_kind_of_turn_calls_its_people_and_the_sdk_of_openai_verifies
         client = openai.OpenAI(base_url=f"{relay.url}/v1", api_key="any")
         done = client.responses.create(model="scripted", input="hello", background=True)
         wrong = client.responses.create(model="scripted", input="broken", background=True)
-        parked = await called.ask(
+        suspended = await called.ask(
             "bad", "s", max_attempts=1, policy={"step_marker": ("escalate",)}, escalation=Escalation()
         )
         await wait_until(lambda: receiver.kinds().total() >= 4)
@@ -77,7 +77,7 @@ async def test_each_kind_of_turn_calls_its_people_and_the_sdk_of_openai_verifies
     turn_id = wrong.id.removeprefix("resp_")
     assert (failed["turn_id"], failed["outcome"]) == (turn_id, "error")
     assert failed["url"] == f"https://turns.example/turns/{turn_id}"
-    assert told["inbox.waiting"]["turn_id"] == parked
+    assert told["inbox.waiting"]["turn_id"] == suspended
     assert "secret answer" not in repr(receiver.taken)
     kinds, said = tmp_path / "kinds", tmp_path / "said"
     await wait_until(lambda: kinds.exists() and sorted(kinds.read_text().split()) == sorted(by_kind))

@@ -56,7 +56,7 @@ TEXT = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
 TABLE = TEXT[TEXT.index("### Troubles and where they show") : TEXT.index("## Pause and drain")]
 #: A row of the table in docs/operations.md -> what its command says, and what its page does (patterns).
 SHOWN = {
-    "A phase waits for a person": (r"turn-\w+ .*build", r"parked Build add\.py"),
+    "A phase waits for a person": (r"turn-\w+ .*build", r"suspended Build add\.py"),
     "The store's disk is full": (
         r"MISCONF(?s:.*)make room on the store's disk",
         "MISCONF.*make room on the store's disk",
@@ -227,14 +227,14 @@ async def _memory(installation: Installation, folder: Path, until_judged: contex
     return Trouble(row="The store's memory is full")
 
 
-@staged("a parked phase")
-async def _parked(installation: Installation, *_: object) -> Trouble:
+@staged("a suspended phase")
+async def _suspended(installation: Installation, *_: object) -> Trouble:
     installation.play(SCRIPT)
     (installation.settings.root / "work").mkdir()
     installation.worker()
     phase = Phase(id="build", description="Build add.py.", output_files=("add.py",), max_attempts=1)
     [turn_id] = await installation.client.phases.submit([phase], directory="work")
-    await installation.until(turn_id, "parked")
+    await installation.until(turn_id, "suspended")
     return Trouble(row="A phase waits for a person")
 
 

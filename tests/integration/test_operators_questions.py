@@ -56,7 +56,7 @@ class History:
     running: str
     recovered: str
     dead: str
-    parked: str
+    suspended: str
 
 
 def costs(text: str, dollars: float) -> object:
@@ -79,7 +79,7 @@ async def history(bench: Bench) -> History:
     none = {"policy": {"step_marker": ("retry", "fail")}}
     failed = await bench.outcome(costs(NO_MARKER, 0.5), costs(NO_MARKER, 0.25), model=DEAR, max_attempts=2, **none)  # type: ignore[arg-type]
     assert failed.outcome == "failed"
-    parked = (await bench.parked(session_id="asks")).turn_id
+    suspended = (await bench.suspended(session_id="asks")).turn_id
     recovered = await bench.submit(says(GOOD), session_id="killed")
     await lost(bench, recovered, "killed")
     bench.carry_out(recovered, session_id="killed")
@@ -93,7 +93,7 @@ async def history(bench: Bench) -> History:
     an_unheard_notice(bench.settings)
     a_week_ago(bench.settings)
     a_dead_worker(bench.settings)
-    return History(failed.turn_id, running, recovered, dead, parked)
+    return History(failed.turn_id, running, recovered, dead, suspended)
 
 
 def a_week_ago(settings: Settings) -> None:
@@ -193,10 +193,10 @@ def expected(history: History) -> dict[str, tuple[str, dict[str, str]]]:
             {"/budgets": rf"model:{DEAR} ?0\.7500 ?0\.60 ?125% ?spent"},
         ),
         "What must a person decide?": (
-            history.parked,
+            history.suspended,
             {
-                "/overview": rf"A person has to decide .* Decide .*{history.parked}#decide",
-                "/turns?status=parked": rf"^(?!.*{history.running}).*{history.parked}",
+                "/overview": rf"A person has to decide .* Decide .*{history.suspended}#decide",
+                "/turns?status=suspended": rf"^(?!.*{history.running}).*{history.suspended}",
             },
         ),
         "Who cancelled, replayed or decided that?": (rf"replay .*{history.dead}", {"/audit": "Who did what"}),

@@ -265,7 +265,7 @@ async def test_what_is_no_dead_letter_is_not_dropped(bench: Bench, browser: Brow
 async def test_a_person_decides_on_the_turns_page(
     bench: Bench, browser: Browser, fields: dict[str, str], outcome: Outcome, response: str
 ) -> None:
-    turn = await bench.parked(says(GOOD))
+    turn = await bench.suspended(says(GOOD))
     http = await browser()
     page = await read(http, f"/turns/{turn.turn_id}")
     assert page.all("body")[0].attributes["data-refresh"] == "0"  # nothing that is typed is taken away
@@ -285,7 +285,7 @@ async def test_a_person_decides_on_the_turns_page(
     assert f"{fields['decision']} by " in row
     assert {line.action for line in await bench.client.audit.read(turn_id=turn.turn_id)} == {fields["decision"]}
     late = await http.post(address, data={**form, "decision_id": "later"})
-    assert (late.status_code, "turn_not_parked" in late.text) == (409, True)
+    assert (late.status_code, "turn_not_suspended" in late.text) == (409, True)
 
 
 async def test_a_phases_page_shows_what_was_verified_and_takes_a_decision(
@@ -302,20 +302,20 @@ async def test_a_phases_page_shows_what_was_verified_and_takes_a_decision(
     assert {e.attributes["value"] for e in page.all("button", name="decision")} == set(DecisionKind)
 
 
-async def test_who_may_not_see_a_parked_turn_may_not_decide_on_it(bench: Bench, browser: Browser) -> None:
-    turn = await bench.parked(owner=owner_of_key("key-two"))
-    mine = await bench.parked(owner=owner_of_key("key-one"), session_id="mine")
+async def test_who_may_not_see_a_suspended_turn_may_not_decide_on_it(bench: Bench, browser: Browser) -> None:
+    turn = await bench.suspended(owner=owner_of_key("key-two"))
+    mine = await bench.suspended(owner=owner_of_key("key-one"), session_id="mine")
     http = await browser("key-one")
     form = Document((await http.get(f"/turns/{mine.turn_id}")).text).form(f"/turns/{mine.turn_id}/decision")
     approve = {**form, "decision": "approve"}
     assert (await http.post(f"/turns/{turn.turn_id}/decision", data=approve)).status_code == 404
     assert (await http.post(f"/turns/{mine.turn_id}/decision", data={"decision": "approve"})).status_code == 403
     assert (await http.post(f"/turns/{mine.turn_id}/decision", data={**form, "decision": "x"})).status_code == 400
-    assert {each.turn_id for each in await bench.client.inbox.parked()} == {turn.turn_id, mine.turn_id}
+    assert {each.turn_id for each in await bench.client.inbox.suspended()} == {turn.turn_id, mine.turn_id}
 
 
 async def test_an_answer_of_any_length_can_be_repaired_on_the_page(bench: Bench, browser: Browser) -> None:
-    turn = await bench.parked()
+    turn = await bench.suspended()
     http = await browser()
     address = f"/turns/{turn.turn_id}/decision"
     form = Document((await http.get(f"/turns/{turn.turn_id}")).text).form(address)

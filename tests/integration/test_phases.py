@@ -136,7 +136,7 @@ async def test_all_attempts_failed_then_another_model_then_a_person(bench: Phase
 
     escalation = Escalation(model="expert", runs=1)
     turn = await bench.phase(*[writes(BAD_CODE)] * 3, starts_afresh, escalation=escalation)
-    assert (turn.state, turn.stage, turn.attempt) == (TurnState.PARKED, 2, 4)
+    assert (turn.state, turn.stage, turn.attempt) == (TurnState.SUSPENDED, 2, 4)
     turn = await bench.decided(turn, "approve", note="good enough")
     assert turn.outcome is Outcome.PASSED_BY_HUMAN
     assert (bench.output / "add.py").read_text() == BAD_CODE
@@ -176,7 +176,7 @@ async def test_a_rejected_phase_leaves_the_output_as_it_was(bench: PhaseBench) -
 
 async def test_an_agent_that_never_finishes_is_escalated_too(bench: PhaseBench) -> None:
     turn = await bench.phase(*[ends(Verdict.INCOMPLETE)] * 3, escalation=Escalation())
-    assert turn.state is TurnState.PARKED
+    assert turn.state is TurnState.SUSPENDED
     assert (await bench.decided(turn, "reject")).outcome is Outcome.FAILED
 
 

@@ -143,8 +143,8 @@ async def test_a_policy_decides_on_its_own_turns_again_as_the_workers_did(
     asked = ("warned", "marked", "spliced", "written", "broken", "handed", "plain")
     client = installation.client
     ids = [await client.submitter.submit(message(text, text)) for text in asked]
-    parked = await wait_until(client.inbox.parked)
-    await client.inbox.decide(parked[0].turn_id, "approve", by="anna")
+    suspended = await wait_until(client.inbox.suspended)
+    await client.inbox.decide(suspended[0].turn_id, "approve", by="anna")
     ends = {text: await client.reader.result(each, timeout=60) for text, each in zip(asked, ids, strict=True)}
     judged = [await client.reader.attempts(turn_id) for turn_id in ids]
     outcomes = [f"{end.outcome} {end.error.message if end.error else ''}".strip() for end in ends.values()]

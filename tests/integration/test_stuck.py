@@ -181,17 +181,17 @@ def told(settings: Settings, **more: Any) -> None:
             server.hset(Keys(settings.namespace).workers, queue, json.dumps(facts | {"sick": "", "took_at": 0} | more))
 
 
-async def test_what_waits_behind_a_parked_turn_alarms_nobody_however_long_it_waits(bench: Bench) -> None:
-    parked = (await bench.parked(session_id="asks")).turn_id
+async def test_what_waits_behind_a_suspended_turn_alarms_nobody_however_long_it_waits(bench: Bench) -> None:
+    suspended = (await bench.suspended(session_id="asks")).turn_id
     behind = await bench.submit(session_id="asks")
-    for turn_id in (parked, behind):
+    for turn_id in (suspended, behind):
         bench.store.hincrby(bench.keys.turn(turn_id), "created_at", -1_000_000)
-    bench.store.hincrby(bench.keys.turn(parked), "parked_at", -1_000_000)
+    bench.store.hincrby(bench.keys.turn(suspended), "suspended_at", -1_000_000)
     told(bench.settings)
     standing = await bench.client.workers.standing()
     assert (standing.alerts, standing.waiting, standing.stuck) == ((), (), 0)
     assert standing.waiting_since == 0.0
-    assert standing.at - standing.parked_since >= 1000
+    assert standing.at - standing.suspended_since >= 1000
     assert "could run" not in top(bench.settings)
     _, overview = await pages(bench.settings)
     assert "nothing is stuck" in overview.text

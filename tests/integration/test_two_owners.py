@@ -30,7 +30,7 @@ SCRIPT = """
 - attempts: [[say: "nichts geschrieben"]]
 """
 WRITES = "write it"  # the words that make the scripted agent write a.md
-PARKS = {"human": True, "timeout_seconds": 600, "default": "reject"}
+SUSPENDS = {"human": True, "timeout_seconds": 600, "default": "reject"}
 
 
 @dataclass
@@ -124,15 +124,15 @@ async def test_foreign_object_output_of_another_owner_lets_no_phase_pass(two: Tw
     assert not list((two.root / two.folder).iterdir()), "nobody's output lies in the shared folder"
 
 
-async def test_foreign_object_a_parked_phase_holds_up_nobody_elses(two: Two) -> None:
-    parked = await two.bob.phase("anything", escalation=PARKS)
-    await two.bob.until(parked, lambda turn: turn["state"] == "parked")
+async def test_foreign_object_a_suspended_phase_holds_up_nobody_elses(two: Two) -> None:
+    suspended = await two.bob.phase("anything", escalation=SUSPENDS)
+    await two.bob.until(suspended, lambda turn: turn["state"] == "suspended")
     assert (await two.alice.ended(await two.alice.phase(WRITES)))["outcome"] == "passed"
 
 
 async def test_foreign_object_inbox_and_decisions_are_the_owners(two: Two) -> None:
-    parked = await two.bob.phase("anything", escalation=PARKS)
-    turn = await two.bob.until(parked, lambda turn: turn["state"] == "parked")
+    suspended = await two.bob.phase("anything", escalation=SUSPENDS)
+    turn = await two.bob.until(suspended, lambda turn: turn["state"] == "suspended")
     url = f"/v1/inbox/{turn['turn_id']}"
     hers = (await two.alice.http.get("/v1/inbox")).json()["data"]
     assert turn["turn_id"] not in {each["turn_id"] for each in hers}
@@ -210,16 +210,16 @@ async def test_a_folder_that_is_missing_is_refused_and_one_that_vanishes_is_wait
     missing = await two.operator.phase("x", "gone")
     assert (missing.status_code, missing.json()["error"]["param"]) == (400, "directory")
     (two.root / "brief").mkdir()
-    parked = await two.operator.phase("anything", "brief", escalation=PARKS)
-    turn = await two.operator.until(parked, lambda turn: turn["state"] == "parked")
+    suspended = await two.operator.phase("anything", "brief", escalation=SUSPENDS)
+    turn = await two.operator.until(suspended, lambda turn: turn["state"] == "suspended")
     later = await two.operator.phase("anything", "brief")  # waits behind it
     (two.root / "brief").rmdir()
     decision = {"decision": "retry", "note": "again"}
     await two.operator.http.post(f"/v1/inbox/{turn['turn_id']}/decision", json=decision)
-    waiting = await two.operator.until(parked, lambda turn: (turn["waits"] or {}).get("reason") == "unfit")
+    waiting = await two.operator.until(suspended, lambda turn: (turn["waits"] or {}).get("reason") == "unfit")
     assert "brief" in waiting["waits"]["said"], "it says what the workers lack"
     (two.root / "brief").mkdir()
-    for answer in (parked, later):
+    for answer in (suspended, later):
         await two.operator.http.post(f"{answer.json()['data'][0]['url']}/cancel")
         ended = await two.operator.ended(answer)
         assert (ended["outcome"], ended["strikes"]) == ("cancelled", 0), json.dumps(ended["error"])

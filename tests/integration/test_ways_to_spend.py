@@ -8,7 +8,7 @@ import pytest
 
 from api_client.client import TurnsClient
 from api_client.contract.completion import ErrorKind, Verdict
-from api_client.contract.errors import BudgetExceeded, NotParked
+from api_client.contract.errors import BudgetExceeded, NotSuspended
 from api_client.contract.escalation import Escalation
 from api_client.contract.owners import owner_of_name, owner_of_user
 from api_client.contract.settings import Settings
@@ -79,7 +79,7 @@ class Spender:
         turn = await self.bench.client.reader.get(turn_id)
         try:
             await self.bench.client.inbox.decide(turn_id, kind, by="anna", note="again" if kind == "retry" else "")
-        except NotParked:
+        except NotSuspended:
             return
         await self.run(turn_id, Link(RESUME, turn.attempt))
 
@@ -99,10 +99,10 @@ async def _answered_together(who: Spender) -> None:
     for turn_id in ids:
         await who.run(turn_id)
     for _ in range(6):
-        parked = [i for i in ids if (await who.bench.client.reader.get(i)).state is TurnState.PARKED]
-        for turn_id in parked:
+        suspended = [i for i in ids if (await who.bench.client.reader.get(i)).state is TurnState.SUSPENDED]
+        for turn_id in suspended:
             await who.bench.client.inbox.decide(turn_id, "approve", by="anna")
-        for turn_id in parked:
+        for turn_id in suspended:
             await who.run(turn_id, Link(RESUME, 1))
 
 

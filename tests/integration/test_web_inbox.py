@@ -41,11 +41,11 @@ def bench(bench: Bench) -> Bench:
 @pytest.fixture
 async def http(settings: Settings) -> AsyncIterator[httpx2.AsyncClient]:
     token = make_token(settings.token_path)
-    async with web(replace(settings, parked_seconds=0.2), authorization=f"Bearer {token}") as client:
+    async with web(replace(settings, suspended_seconds=0.2), authorization=f"Bearer {token}") as client:
         yield client
 
 
-async def parked(bench: Bench, http: httpx2.AsyncClient) -> dict[str, str]:
+async def suspended(bench: Bench, http: httpx2.AsyncClient) -> dict[str, str]:
     turn: dict[str, str] = (await http.post("/v1/turns", json=BODY)).json()
     bench.runner.plays.append(says(NO_MARKER))
     await asyncio.to_thread(bench.carry_out, turn["turn_id"], session_id=turn["session_id"])
@@ -53,9 +53,9 @@ async def parked(bench: Bench, http: httpx2.AsyncClient) -> dict[str, str]:
 
 
 async def test_a_turn_is_listed_shown_and_decided_once(bench: Bench, http: httpx2.AsyncClient) -> None:
-    turn = await parked(bench, http)
+    turn = await suspended(bench, http)
     [listed] = (await http.get("/v1/inbox")).json()["data"]
-    assert (listed["turn_id"], listed["state"]) == (turn["turn_id"], "parked")
+    assert (listed["turn_id"], listed["state"]) == (turn["turn_id"], "suspended")
     url = f"/v1/inbox/{turn['turn_id']}"
     proposal = (await http.get(url)).json()["proposal"]
     assert (proposal["text"], proposal["issues"][0]["code"]) == (NO_MARKER, "MISSING_STEP_MARKER")
@@ -66,7 +66,7 @@ async def test_a_turn_is_listed_shown_and_decided_once(bench: Bench, http: httpx
     [line] = await bench.client.audit.read(turn_id=turn["turn_id"])  # the refused retry left none
     assert (line.action, line.by, line.detail) == ("approve", by_key(LOCAL_OWNER), "inbox, for alice")
     again = await http.post(f"{url}/decision", json={"decision": "reject"})
-    assert (again.status_code, again.json()["error"]["code"]) == (409, "turn_not_parked")
+    assert (again.status_code, again.json()["error"]["code"]) == (409, "turn_not_suspended")
     await asyncio.to_thread(bench.carry_out, turn["turn_id"], Link(RESUME, 1), turn["session_id"])
     assert (await http.get(f"/v1/turns/{turn['turn_id']}")).json()["outcome"] == "passed_by_human"
 
@@ -83,10 +83,10 @@ async def test_a_caller_is_told_that_a_person_has_to_decide_and_the_turn_goes_on
     bench.runner.plays.append(says(NO_MARKER))
     await asyncio.to_thread(bench.carry_out, turn.turn_id, session_id=turn.request.session_id)
     answer = await asking
-    assert "turn_parked" in answer.text
+    assert "turn_suspended" in answer.text
     assert turn.turn_id in answer.text
     assert answer.status_code == (200 if stream else 503)
-    assert (await bench.client.reader.get(turn.turn_id)).state == "parked"
+    assert (await bench.client.reader.get(turn.turn_id)).state == "suspended"
 
 
 async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the_decision(
@@ -94,7 +94,7 @@ async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the
 ) -> None:
     installation.play(f"- attempts: [[say: {NO_MARKER}]]\n", public_url="https://turns.example/helix/")
     installation.worker()
-    page, pings, shown_while_parked = Reader(), 0, ""
+    page, pings, shown_while_suspended = Reader(), 0, ""
     async with (
         serving(installation.settings) as relay,
         relay.http.stream("POST", "/v1/chat/completions", json={**BODY, "stream": True}, headers=PAGE) as answer,
@@ -105,10 +105,10 @@ async def test_a_page_says_whom_it_waits_for_is_kept_alive_and_goes_on_after_the
             if line.startswith("data: {"):
                 page.read([json.loads(line.removeprefix("data: "))])
             if line == ": ping" and page.status[-1:] == [waiting] and (pings := pings + 1) == 3:
-                shown_while_parked = page.text
+                shown_while_suspended = page.text
                 await relay.client.inbox.decide(turn_id, "edit", by="alice", text=f"Besser: {GOOD}")
     assert pings >= 3
-    assert shown_while_parked == NO_MARKER
+    assert shown_while_suspended == NO_MARKER
     assert page.status[-2:] == ["Entschieden; es geht weiter", "Von einem Menschen angenommen"]
     assert page.completed == [page.text] == ["Besser: Alles klar."]
 
@@ -131,7 +131,7 @@ async def test_phases_are_stored_in_order_and_wrong_ones_are_told_with_their_pla
 
 async def test_a_decision_names_the_key_whatever_its_caller_says_it_is(bench: Bench, http: httpx2.AsyncClient) -> None:
     """D7: ``by`` was free text, so anybody could decide as "admin", or as the time-out."""
-    turn = await parked(bench, http)
+    turn = await suspended(bench, http)
     url = f"/v1/inbox/{turn['turn_id']}/decision"
     decided = await http.post(url, json={"decision": "reject", "by": "timeout"})
     assert decided.json()["decision"] | {"at": 0} == {

@@ -36,7 +36,7 @@ KEY = {"authorization": "Bearer key"}
 JSON_TYPE = {"content-type": "application/json"}
 #: How turns may end on a server that is well: told as 502 and 504. And what 503 may say.
 ENDINGS = {"incomplete", "error", "expired"}
-DOCUMENTED = ENDINGS | {"store_unavailable", "stream_lost", "turn_parked", "too_many_connections", "no_worker"}
+DOCUMENTED = ENDINGS | {"store_unavailable", "stream_lost", "turn_suspended", "too_many_connections", "no_worker"}
 ANSWER_SECONDS = 20.0
 #: Longest body sent, in bytes: more than is taken (413), and less than the relay reads on before it hangs up.
 _MOST_BYTES = 9 * 2**20

@@ -136,10 +136,12 @@ def test_owners_of_most_turns_come_first_with_the_share_of_their_newest_turn() -
         turn(owner="few", key="few"),
         turn(owner="many", created_at=1, weight=2),
         turn(owner="many", created_at=2, weight=3, most=4, held=True, state=TurnState.RUNNING),
-        turn(owner="many", created_at=1, state=TurnState.PARKED),
+        turn(owner="many", created_at=1, state=TurnState.SUSPENDED),
     ]
     few, many = (line for line in sorted(owner_lines(rows), key=lambda line: line.waiting + line.working))
-    assert many == OwnerLine(name="many", weight=3, at_once=4, working=1, waiting=1), "a parked turn waits for a person"
+    assert many == OwnerLine(name="many", weight=3, at_once=4, working=1, waiting=1), (
+        "a suspended turn waits for a person"
+    )
     assert few == OwnerLine(name="few/few", weight=1, at_once=0, working=0, waiting=1)
     assert [line.name for line in owner_lines(rows)] == ["many", "few/few"]
 
@@ -156,7 +158,7 @@ def turn(**more: Any) -> Row:
     fields: dict[str, Any] = {
         "turn_id": ID, "due": (NOW + 4) * 1000, "state": TurnState.QUEUED, "created_at": int((NOW - 1) * 1000),
         "session_id": "s", "held": False, "task": "turn.run", "not_before": 0, "announced": 1, "announced_at": 0,
-        "parked_at": 0, "since": 0, "held_since": 0, "worker": "", "runs": "opus",
+        "suspended_at": 0, "since": 0, "held_since": 0, "worker": "", "runs": "opus",
     }  # fmt: skip
     return Row(**fields | more)
 
@@ -220,7 +222,7 @@ AWAY = Pause(what=BREAKER, name="opus", reason="HTTP 500", until=NOW + 60)
         (turn(not_before=int((NOW + 30) * 1000)), facts(WELL), "delay"),
         (turn(not_before=int((NOW + 30) * 1000), held_back="model|opus 0 over"), facts(WELL), "next"),
         (turn(), facts(WELL, refusal=StoreRefusal("MISCONF", "its disk is full", "make room")), "store"),
-        (turn(state=TurnState.PARKED), facts(WELL), "person"),
+        (turn(state=TurnState.SUSPENDED), facts(WELL), "person"),
         (turn(held=True, worker="worker-7-1@h", state=TurnState.RUNNING), facts(WELL), ""),
         (turn(held=True, worker="worker-7-1@h"), facts(replace(WELL, at=NOW - 60)), "lost"),
         (turn(held=True, worker="alone-9@h", lease_until=int((NOW + 9) * 1000)), facts(WELL), ""),
@@ -242,7 +244,9 @@ def test_an_owner_at_its_limit_keeps_its_next_turn_back_and_not_one_that_has_a_p
 
 def test_what_to_scale_by_counts_turns_at_work_and_turns_that_could_start() -> None:
     one = WaitingGroup(wait=Wait(reason=Reason.SLOT), turn_id=ID, queue=RUN_QUEUE, since=0.0)
-    standing = InstallationState(at=NOW, fleet=Fleet(slots=4), states={"running": 4, "parked": 9}, waiting=(one, one))
+    standing = InstallationState(
+        at=NOW, fleet=Fleet(slots=4), states={"running": 4, "suspended": 9}, waiting=(one, one)
+    )
     assert standing.slots_needed == 1.5
     assert replace(standing, fleet=Fleet()).slots_needed == 6, "without a worker the turns are counted"
 
@@ -269,7 +273,7 @@ def test_it_is_stuck_when_a_slot_is_free_and_nobody_takes_anything(waited: float
 def test_the_head_of_a_session_is_the_turn_that_has_begun_else_the_one_that_came_first() -> None:
     first, second = turn(), turn(turn_id=OTHER, created_at=int(NOW * 1000))
     assert heads([second, first]) == {"s": ID}
-    for begun in ({"held": True}, {"state": TurnState.PARKED}, {"state": TurnState.RAN}, {"held_since": 9}):
+    for begun in ({"held": True}, {"state": TurnState.SUSPENDED}, {"state": TurnState.RAN}, {"held_since": 9}):
         assert heads([first, replace(second, **begun)]) == {"s": OTHER}
 
 
@@ -309,7 +313,7 @@ def report(**more: Any) -> WorkerReport:
 def held(worker: str) -> Row:
     return Row(
         turn_id="turn-1", due=0, state=TurnState.RUNNING, created_at=0, session_id="s", held=True, task="turn.run",
-        not_before=0, announced=1, announced_at=0, parked_at=0, since=900_000, held_since=0, worker=worker,
+        not_before=0, announced=1, announced_at=0, suspended_at=0, since=900_000, held_since=0, worker=worker,
     )  # fmt: skip
 
 
@@ -379,8 +383,8 @@ def test_a_turn_that_is_to_be_judged_waits_for_another_queue() -> None:
     assert ready(stored(state="ran", next="turn.validate/1", due=9_005_000)) == [("turn-1", CHECK_QUEUE, 9_000.0)]
 
 
-@pytest.mark.parametrize("first", [{"state": "parked"}, {"state": "running", "token": "x"}, {"token": "x"}])
-def test_what_lies_behind_a_held_parked_or_paused_turn_of_its_session_does_not_wait_for_a_worker(
+@pytest.mark.parametrize("first", [{"state": "suspended"}, {"state": "running", "token": "x"}, {"token": "x"}])
+def test_what_lies_behind_a_held_suspended_or_paused_turn_of_its_session_does_not_wait_for_a_worker(
     first: dict[str, Any],
 ) -> None:
     behind = stored("turn-2", created_at=2)

@@ -74,7 +74,7 @@ EVERYTHING = log_of(
     (127, "turn.mended", {"attempt": 3, "changes": [TEXT], "fixed": [ISSUE], "step": "done"}),
     (
         128,
-        "turn.parked",
+        "turn.suspended",
         {"attempt": 3, "turn_id": "t", "reason": "rejected", "timeout_seconds": 9, "default": "reject"},
     ),
     (130, "turn.decided", {"attempt": 3, "kind": "approve", "by": TEXT, "note": TEXT}),

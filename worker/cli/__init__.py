@@ -16,7 +16,7 @@ from api_client.contract.errors import (
     IdempotencyConflict,
     KeyNotFound,
     NotFinished,
-    NotParked,
+    NotSuspended,
     SessionBusy,
     SettingsError,
     StoreUnavailable,
@@ -173,7 +173,7 @@ def main(arguments: list[str] | None = None) -> None:
         code = _complain([error.format_message()], USAGE)
     except SettingsError as error:
         code = _complain(error.problems, USAGE, error.code)
-    except (TurnNotFound, KeyNotFound, SessionBusy, IdempotencyConflict, NotFinished, NotParked) as error:
+    except (TurnNotFound, KeyNotFound, SessionBusy, IdempotencyConflict, NotFinished, NotSuspended) as error:
         code = _complain([str(error)], NO, error.code)
     except StoreUnavailable as error:
         code = _complain([f"{error}; `turns doctor` says more"], USAGE, error.code)

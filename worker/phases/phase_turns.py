@@ -159,7 +159,7 @@ class PhaseTurns(TurnWork):
         reach("validation.started")
         move = after_verification(turn, link, this, result, lease.reason)
         move = with_judging(turn, move, spent + Usage.of(result.usage).as_judging)
-        if move.state is TurnState.PARKED:
+        if move.state is TurnState.SUSPENDED:
             self.give_up(parts.settings, turn)
         return accept_with_files(parts, lease, move, this)
 

@@ -14,7 +14,7 @@ from api_client.contract.event_kinds import (
     AttemptLost,
     AttemptRejected,
     TurnMended,
-    TurnParked,
+    TurnSuspended,
 )
 from api_client.contract.events import Body
 from api_client.contract.hand_overs import handed_over
@@ -62,7 +62,7 @@ def _said(body: Body) -> str:
             return "accepted"
         case AttemptRejected():
             return ", ".join(["rejected", *error_codes(body.issues)])
-        case TurnParked():
+        case TurnSuspended():
             return "waits for a decision"
         case AttemptLost():
             return handed_over(body.during)

@@ -223,7 +223,7 @@ class TurnService:
         Other processes may take a link that is delivered again, and the delivery before the last strike needs a process
         that does nothing else.
         """
-        if move.next is None or move.outcome or move.delay_ms or move.park_seconds or move.next == lease.claim.link:
+        if move.next is None or move.outcome or move.delay_ms or move.suspend_seconds or move.next == lease.claim.link:
             return False
         parts, turn = self.parts, lease.claim.turn
         if visit.alone or lease.reason or parts.host.sick or turn.strikes >= parts.settings.strikes - 1:

@@ -192,7 +192,7 @@ class AnsweringSettings:
     escalation_human: str = setting(
         "yes",
         choice("yes", "no"),
-        "Stage 2 of an escalation: park the turn in the inbox for a person to decide.",
+        "Stage 2 of an escalation: suspend the turn in the inbox for a person to decide.",
         per_model=True,
     )
     flow_version: dict[str, int] = setting(
@@ -241,8 +241,8 @@ class Constants:
     rejoin_seconds: float = constant(
         900.0, number(0, 86_400), "A finished answer nobody received is given to a Regenerate for this long."
     )
-    parked_seconds: float = constant(
-        300.0, number(0, 86_400), "How long a caller waits for a parked turn; then it gets the error turn_parked."
+    suspended_seconds: float = constant(
+        300.0, number(0, 86_400), "How long a caller waits for a suspended turn; then it gets the error turn_suspended."
     )
     strikes: int = constant(5, integer(2, 100), "Deliveries that may end in a dead worker before the turn is dead.")
     validation_seconds: float = constant(10.0, number(0.1, 3600), "A validator that takes longer has failed.")
@@ -265,7 +265,7 @@ class Constants:
     escalation_default: str = constant(
         "reject",
         choice("reject", "approve"),
-        "What is decided on a parked turn when nobody does in time.",
+        "What is decided on a suspended turn when nobody does in time.",
     )
     breaker_errors: int = constant(
         10,

@@ -14,7 +14,7 @@
 --      6   DUE       zset    when somebody must look at a turn
 --      7   FINISHED  zset    turns that ended, by the time they did
 --      8   DEAD      zset    dead letters, by the time they died
---      9   INBOX     zset    parked turns, by the time they were parked
+--      9   INBOX     zset    suspended turns, by the time they were suspended
 --      10  PENDING   list    counters that no reaper has folded yet: see counters.py
 --      11  PAUSES    hash    see pauses.lua
 --      12  HELD      zset    turns that are held back: see pauses.lua
@@ -31,7 +31,7 @@
 --   last_token last_cmd last_head last_outcome     the last commit and its answer
 --   epoch seq                          of the log: nonce of this record, number of the last event
 --   attempt delivery strikes retries avoid announced not_before alive_at since
---   created_at finished_at deadline_at deadline_ms parked_at decide_by decided decision interruption answer_used
+--   created_at finished_at deadline_at deadline_ms suspended_at decide_by decided decision interruption answer_used
 --   kept_until                         until when the next run is left to the worker that keeps its session's agent
 --   stop sealed                        cancelled; since when accepted and published (too late to be cancelled)
 --   owner key session_id locale model stage_model flow double_text max_attempts allowed replay_of

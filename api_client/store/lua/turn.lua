@@ -43,9 +43,9 @@ local function finish(outcome, answer, ending)
   if outcome == 'dead' then share('ZADD', DEAD, NOW, ID) end
   share('LREM', SESSION, 0, ID)
   share('ZREM', DUE, ID)
-  if turn.state == 'parked' then
+  if turn.state == 'suspended' then
     share('ZREM', INBOX, ID)
-    turn.still_ms = number('still_ms') + NOW - number('parked_at')
+    turn.still_ms = number('still_ms') + NOW - number('suspended_at')
   end
   end_pause()
   if number('delivery') == 0 then after(function() leave(ID) end) end
@@ -99,11 +99,11 @@ local function called_off(will_run)
   return ''
 end
 
--- Go on with a parked turn as somebody decided, or as its time-out does. A worker carries it out with the next link.
+-- Go on with a suspended turn as somebody decided, or as its time-out does. A worker carries it out with the next link.
 -- Its clock stood still meanwhile: the deadline was put off by the whole time-out, and comes back by the rest of
 -- it. An accepted answer must not expire on its way, so some time is always left.
 local function decide(kind, by, note, said, name)
-  set('still_ms', number('still_ms') + NOW - number('parked_at'))
+  set('still_ms', number('still_ms') + NOW - number('suspended_at'))
   local deadline = number('deadline_at')
   if deadline > 0 then
     set('deadline_at', math.max(deadline + NOW - number('decide_by'), NOW + RESUME_MS))

@@ -47,7 +47,7 @@ class Head:
 
 
 def announced(turn_id: str, score: float, record: Mapping[str, str], announce_ms: int) -> AnnouncedTurn | None:
-    """The turn as its record has it; None when it is held, parked, delayed, or is not announced for another reason."""
+    """Return the turn of this record; None when it is held, suspended, delayed, or not announced for another reason."""
     deadline_at = int(record.get("deadline_at") or 0)
     if record.get("token") or record.get("state") not in _AT_REST or record.get("double_text") == "interrupt":
         return None

@@ -188,7 +188,7 @@ class Changes:
 
         ``taken_at`` is now, by ``time.monotonic()``; ``task``: as in ``claim``, ``files``: as in ``commit``. The lease
         begins again. The result is the claim of the next link, or ``CommitResult`` where the holder cannot go on: it
-        ended or was cancelled, has to wait, or is parked. Raises as ``commit``.
+        ended or was cancelled, has to wait, or is suspended. Raises as ``commit``.
         """
 
         def read(reply: Any) -> Behind | PauseRefusal | Claim | CommitResult:

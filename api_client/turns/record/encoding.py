@@ -47,7 +47,7 @@ class EncodedMove:
             "attempt": move.attempt,
             "ahead": " ".join(self.ahead),
             "delay_ms": move.delay_ms,
-            "park_ms": int(move.park_seconds * 1000),
+            "suspend_ms": int(move.suspend_seconds * 1000),
             "outcome": move.outcome.value if move.outcome else "",
             "ending": self._finished_data() if move.outcome else "",
             "counters": _lines(move.counters),

@@ -69,7 +69,7 @@ class Move:
         judged_ms: how long judging took, in ms, where both are one move.
         service, service_reason: what the run reports about its service, as ``service_said`` names it, and why.
         service_wait_ms: how long the service asks us to wait.
-        park_seconds: above 0, the turn waits so long in the inbox for a decision; ``state`` is parked then.
+        suspend_seconds: above 0, the turn waits so long in the inbox for a decision; ``state`` is suspended then.
     """
 
     attempt: int
@@ -86,7 +86,7 @@ class Move:
     run_ended: bool = False
     judged: bool = False
     judged_ms: int = 0
-    park_seconds: float = 0.0
+    suspend_seconds: float = 0.0
     service: str = ""
     service_reason: str = ""
     service_wait_ms: int = 0

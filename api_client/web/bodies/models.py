@@ -171,7 +171,7 @@ class DecisionBody(Body):
     note: str | None = None
     text: str | None = None
     decision_id: str | None = None
-    parked_at: float | None = None
+    suspended_at: float | None = None
     name: str | None = Field(None, alias="for")
     by: str | None = None
 

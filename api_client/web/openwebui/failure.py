@@ -44,8 +44,8 @@ def failure_text(end: TurnFinished, locale: str, turn_id: str) -> str:
 
 
 def lost_text(code: str, locale: str, turn_id: str) -> str:
-    """The text for a stream that ends before its turn (``stream_lost``, ``turn_parked``): how to get the answer."""
-    if code not in {"stream_lost", "turn_parked"}:
+    """The text for a stream that ends before its turn (``stream_lost``, ``turn_suspended``): how to get the answer."""
+    if code not in {"stream_lost", "turn_suspended"}:
         return sentence(code, locale)
     return f"{words_of(code, locale)[0]} {say(f'{code}_advice', locale)} {_names((), turn_id)}"
 

@@ -86,7 +86,7 @@ def queued_behind(own: int, others: int, locale: str) -> str:
 def status_of(event: Event, locale: str, pages: str = "") -> dict[str, Any] | None:
     """The status event that says what ``event`` means to a reader; None when it is worth no line.
 
-    ``pages`` is the address of the relay's pages; who has to decide on a parked turn is sent there.
+    ``pages`` is the address of the relay's pages; who has to decide on a suspended turn is sent there.
     """
     text = _line(event.body, locale, pages)
     return status_event(text, done=event.final) if text else None
@@ -112,7 +112,7 @@ def _line(body: kinds.Body, locale: str, pages: str) -> str:
             return say("fallback", locale)
         case event_kinds.TurnEscalated():
             return say("escalated", locale) if body.stage == 1 else ""
-        case event_kinds.TurnParked() | event_kinds.TurnDecided():
+        case event_kinds.TurnSuspended() | event_kinds.TurnDecided():
             return _handed_on(body, locale, pages)
         case event_kinds.TurnPaused() | event_kinds.TurnResumed():
             return _paused(body, locale)
@@ -132,7 +132,7 @@ def _line(body: kinds.Body, locale: str, pages: str) -> str:
             return ""
 
 
-def _handed_on(body: event_kinds.TurnParked | event_kinds.TurnDecided, locale: str, pages: str) -> str:
+def _handed_on(body: event_kinds.TurnSuspended | event_kinds.TurnDecided, locale: str, pages: str) -> str:
     if isinstance(body, event_kinds.TurnDecided):
         return say("decided", locale)
     turn_id = _plain(body.turn_id)

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from api_client.contract.decision import check_decision
-from api_client.contract.errors import NotParked
+from api_client.contract.errors import NotSuspended
 from api_client.contract.interruption import Interruption
 from api_client.interruptions.question import QuestionView
 from api_client.interruptions.registry import question_of
@@ -30,41 +30,41 @@ router = page_router()
 
 @router.get("/answer/{turn_id}")
 async def ask(
-    request: Request, turn_id: str, relay: RelayOf, parked: str = "", until: str = "", signature: str = ""
+    request: Request, turn_id: str, relay: RelayOf, suspended: str = "", until: str = "", signature: str = ""
 ) -> Response:
     """Ask, or say that nobody is asked any more."""
     if not needs_key(relay):
         require_local(request)
-    asked = await asked_by(relay, turn_id, parked, until, signature)
+    asked = await asked_by(relay, turn_id, suspended, until, signature)
     return _shown(asked, "" if asked.waits else _over(asked))
 
 
 @router.post("/answer/{turn_id}")
 async def answer(
-    request: Request, turn_id: str, relay: RelayOf, parked: str = "", until: str = "", signature: str = ""
+    request: Request, turn_id: str, relay: RelayOf, suspended: str = "", until: str = "", signature: str = ""
 ) -> Response:
     """Answer, and say so; who comes second reads what the first one said."""
     if not needs_key(relay):
         require_local(request)
     form = await form_of(request)
-    asked, kind = await asked_by(relay, turn_id, parked, until, signature), form.get("decision", "")
+    asked, kind = await asked_by(relay, turn_id, suspended, until, signature), form.get("decision", "")
     note, audit = form.get("note", "").replace("\r\n", "\n"), relay.client.audit
     check_decision(kind, note, "")
     try:
         if not asked.waits:
             async with audit.noted(kind, by=HOLDER, turn_id=turn_id, detail="link"):
-                raise NotParked(turn_id, "the question waits for no answer any more")
+                raise NotSuspended(turn_id, "the question waits for no answer any more")
         await relay.client.inbox.decide(
             turn_id,
             kind,
             by=HOLDER,
             note=note,
             owner=asked.turn.request.owner,
-            parked_at=asked.parked_ms / 1000,
+            suspended_at=asked.suspended_ms / 1000,
             how="link",
         )
-    except NotParked:
-        return _shown(asked, _over(await asked_by(relay, turn_id, parked, until, signature)), 409)
+    except NotSuspended:
+        return _shown(asked, _over(await asked_by(relay, turn_id, suspended, until, signature)), 409)
     choice = _question(asked).choice(kind)
     return _shown(asked, choice.said or choice.label)
 
@@ -73,7 +73,7 @@ def _over(asked: LinkedQuestion) -> str:
     """The words for a question that nobody can answer any more."""
     turn, locale = asked.turn, asked.turn.request.locale
     decision = turn.decision
-    if decision is None or decision.timed_out or round(turn.parked_at * 1000) != asked.parked_ms:
+    if decision is None or decision.timed_out or round(turn.suspended_at * 1000) != asked.suspended_ms:
         return say("waits_no_more", locale)
     word = _question(asked).choice(decision.kind.value).label
     who = say("link_holder", locale) if decision.by == HOLDER else decision.who

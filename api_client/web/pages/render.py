@@ -57,7 +57,7 @@ _TONES = {
     "passed_by_human": "repaired",
     "cancelled": "quiet",
     "queued": "quiet",
-    "parked": "again",
+    "suspended": "again",
 }
 
 HEADERS = {

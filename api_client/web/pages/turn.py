@@ -51,7 +51,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
     attempts = await client.reader.attempts(turn_id, owner=visitor.owner)
     outline = await client.reader.outline(turn_id)
     rows = waterfall(outline.events, turn.finished_at or time.time())
-    waits = turn.interruption if turn.state is TurnState.PARKED else None
+    waits = turn.interruption if turn.state is TurnState.SUSPENDED else None
     again = replay_id(turn.turn_id)
     return visited(
         "turn.html",
@@ -79,7 +79,7 @@ async def show_turn(request: Request, turn_id: str, relay: RelayOf, visitor: Vis
         decision={"id": secrets.token_hex(8), **proposal(turn, attempts)} if waits else None,
         question=question_of(waits) if waits else None,
         recap=recap_of(turn, "en"),
-        # A parked turn stands still, and what somebody writes about it must not be taken away.
+        # A suspended turn stands still, and what somebody writes about it must not be taken away.
         refresh=0 if turn.outcome or waits else _REFRESH_SECONDS,
     )
 
@@ -169,7 +169,7 @@ async def drop_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, _form: For
 
 @router.post("/turns/{turn_id}/decision")
 async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: LongForm) -> Response:
-    """Decide on a parked turn, and show what became of it. The same form sent twice decides once."""
+    """Decide on a suspended turn, and show what became of it. The same form sent twice decides once."""
     if visitor.keyless:
         raise needs_token()
     fields = {name: form.get(name, "") for name in ("decision", "note", "text", "decision_id")}
@@ -185,6 +185,6 @@ async def decide_turn(turn_id: str, relay: RelayOf, visitor: VisitorOf, form: Lo
         text=text,
         owner=visitor.changes,
         decision_id=fields["decision_id"],
-        parked_at=whole(form.get("parked", "")) / 1000,
+        suspended_at=whole(form.get("suspended", "")) / 1000,
     )
     return see_other(f"/turns/{turn_id}")

@@ -33,7 +33,7 @@ _NAMED = 20
 #: Lists that are asked for often: what a link is called, and the filters of its address.
 VIEWS = {
     "Failed in 24 h": {"status": "unsuccessful", "since": "24h"},
-    "Waiting for a person": {"status": "parked"},
+    "Waiting for a person": {"status": "suspended"},
     "Dead letters": {"status": "dead"},
     "Lost a worker": {"lost": "1", "since": "7d"},
 }

@@ -135,7 +135,7 @@ def _take_turn(walk: _Walk, body: kinds.Body, at: float) -> None:
         case event_kinds.TurnMended():
             walk.close(at)
             walk.say(f"{len(body.changes)} changed", good=None)
-        case event_kinds.TurnParked():
+        case event_kinds.TurnSuspended():
             walk.close(at)
             walk.row("Inbox")
             walk.open("person", at)

@@ -153,7 +153,7 @@ def _of_standing(standing: InstallationState) -> Iterator[Metric]:
     free = standing.free_slots
     yield _labelled("helix_free_slots", "Turns that workers could carry out besides.", "queue", free)
     heard = standing.heard
-    parked = standing.at - standing.parked_since if standing.parked_since else 0.0
+    suspended = standing.at - standing.suspended_since if standing.suspended_since else 0.0
     stalled, sick = sum(each.stalled for each in heard), sum(bool(each.sick) for each in heard)
     lease_round = max((each.lease_round for each in heard), default=0.0)
     single = (
@@ -164,7 +164,11 @@ def _of_standing(standing: InstallationState) -> Iterator[Metric]:
             "Longest wait of a turn that could run now, from the moment it became due.",
             standing.at - standing.waiting_since if standing.waiting else 0.0,
         ),
-        ("helix_oldest_parked_seconds", "Longest wait of a parked turn for a person: turns inbox list.", parked),
+        (
+            "helix_oldest_suspended_seconds",
+            "Longest wait of a suspended turn for a person: turns inbox list.",
+            suspended,
+        ),
         (
             "helix_stuck_turns",
             "Turns that could run and wait for five minutes though a slot is free: turns doctor.",

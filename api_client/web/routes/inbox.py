@@ -1,4 +1,4 @@
-"""Parked turns, and deciding on them. An owner sees and decides on its own turns, an operator on all."""
+"""Suspended turns, and deciding on them. An owner sees and decides on its own turns, an operator on all."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter()
 @router.get("/v1/inbox", response_model=None)
 async def list_inbox(relay: RelayOf, owner: Reach) -> Response:
     """The turns that wait for a decision, longest waiting first."""
-    turns = await relay.client.inbox.parked(owner=owner)
+    turns = await relay.client.inbox.suspended(owner=owner)
     return JSON({"object": "list", "data": [turn_object(turn) for turn in turns]})
 
 
@@ -47,6 +47,6 @@ async def decide(turn_id: Named, request: Request, relay: RelayOf, owner: Reach,
         text=body.text or "",
         owner=owner,
         decision_id=body.decision_id or "",
-        parked_at=body.parked_at or 0.0,
+        suspended_at=body.suspended_at or 0.0,
     )
     return JSON(turn_object(turn))

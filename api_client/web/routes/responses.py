@@ -128,7 +128,7 @@ async def stream(
     turn_id, events, whole = turn.turn_id, ResponseEvents(turn), False
     try:
         with relay.readers.reading(turn_id):
-            async with aclosing(follow(relay, turn_id, owner, patience=relay.settings.parked_seconds)) as log:
+            async with aclosing(follow(relay, turn_id, owner, patience=relay.settings.suspended_seconds)) as log:
                 async for event in log:
                     for payload in events.render(event) if event else ():
                         if payload["sequence_number"] > after:

@@ -11,7 +11,7 @@ import structlog
 from starlette.responses import Response, StreamingResponse
 
 from api_client.contract.errors import HelixError, StoreUnavailable
-from api_client.contract.event_kinds import LogReset, TurnParked
+from api_client.contract.event_kinds import LogReset, TurnSuspended
 from api_client.contract.events import Event
 from api_client.contract.failpoints import reach
 from api_client.interruptions.registry import question_of
@@ -81,7 +81,7 @@ async def stream(relay: Relay, page: PageReply, turn: SubmittedTurn) -> AsyncIte
         with relay.readers.reading(reply.turn_id):
             for payload in opening(reply):
                 yield data_frame(payload)
-            patience = relay.settings.parked_seconds
+            patience = relay.settings.suspended_seconds
             try:
                 async with aclosing(
                     follow(relay, reply.turn_id, reply.owner, patience=patience, new=turn.new)
@@ -122,7 +122,7 @@ async def _attached(relay: Relay, page: PageReply) -> str:
     return "".join(added)
 
 
-async def _question(relay: Relay, page: PageReply, event: Event, body: TurnParked) -> list[Payload]:
+async def _question(relay: Relay, page: PageReply, event: Event, body: TurnSuspended) -> list[Payload]:
     """Return what a turn waits for, with a link, for a chat whose reader can follow it."""
     reply = page.reply
     question = question_of(body.interruption, reply.locale) if body.interruption else None
@@ -165,7 +165,7 @@ async def _waiting(relay: Relay, page: PageReply) -> list[bytes]:
 
 async def _frames(relay: Relay, page: PageReply, event: Event, seen: int) -> list[bytes]:
     """Return the frames that an event brings; ``seen`` is the number of the last one before this reader came."""
-    page.asked = page.asked or isinstance(event.body, TurnParked)
+    page.asked = page.asked or isinstance(event.body, TurnSuspended)
     if event.seq > seen or event.final:
         if event.final and page.reply.page:
             page.attached = await _attached(relay, page)
@@ -173,6 +173,6 @@ async def _frames(relay: Relay, page: PageReply, event: Event, seen: int) -> lis
     else:
         page.skip(event)
         payloads = page.catch_up() if event.seq == seen else []
-    if isinstance(event.body, TurnParked) and event.seq >= seen:
+    if isinstance(event.body, TurnSuspended) and event.seq >= seen:
         payloads += await _question(relay, page, event, event.body)
     return [*map(data_frame, payloads)]

@@ -15,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from api_client.contract.errors import HelixError, StoreUnavailable
-from api_client.contract.event_kinds import LogReset, TurnDecided, TurnParked
+from api_client.contract.event_kinds import LogReset, TurnDecided, TurnSuspended
 from api_client.contract.events import Event
 from api_client.contract.turn import Turn
 from api_client.web.errors import ApiError, goes_on, internal_error, where
@@ -35,7 +35,7 @@ _ending: set[asyncio.Task[None]] = set()
 class WaitsForPerson(HelixError):
     """The turn waits for a person longer than its caller does; it goes on without its caller."""
 
-    code = "turn_parked"
+    code = "turn_suspended"
 
 
 class RelayStopping(HelixError):
@@ -50,19 +50,19 @@ async def follow(
     """The turn's events as ``TurnReader.follow`` brings them, from ``start``. Close it (``aclosing``).
 
     ``patience``: seconds for which a caller that wants the answer, and not the log, waits for a person. Raises
-    ``RelayStopping``: the relay stops. ``WaitsForPerson``: the turn was parked for longer while this caller waited.
+    ``RelayStopping``: the relay stops. ``WaitsForPerson``: the turn was suspended for longer while this caller waited.
     Otherwise as ``TurnReader.follow``.
     """
     events = relay.client.reader.follow(turn_id, owner=owner, ping_seconds=relay.settings.ping_seconds, **start)
     stopping = asyncio.create_task(relay.stopping.wait())
     step: asyncio.Future[Any] = asyncio.ensure_future(anext(events, _END))
-    parked_at = 0.0
+    suspended_at = 0.0
     try:
         while (event := await _first(step, stopping)) is not _END:
-            if event is not None and isinstance(event.body, TurnParked | TurnDecided | LogReset):
-                parked_at = time.monotonic() if isinstance(event.body, TurnParked) else 0.0
+            if event is not None and isinstance(event.body, TurnSuspended | TurnDecided | LogReset):
+                suspended_at = time.monotonic() if isinstance(event.body, TurnSuspended) else 0.0
             yield event
-            if parked_at and event is None and time.monotonic() - parked_at >= patience:
+            if suspended_at and event is None and time.monotonic() - suspended_at >= patience:
                 raise WaitsForPerson("the turn waits for a person")
             step = asyncio.ensure_future(anext(events, _END))
     finally:
@@ -84,7 +84,7 @@ def broken(error: Exception, turn_id: str, locale: str) -> ApiError:
 async def spent(relay: Relay, turn_id: str, owner: str | None) -> TurnUsage:
     """Return what a turn used, from its log; ends with the turn."""
     used = TurnUsage()
-    async with aclosing(follow(relay, turn_id, owner, patience=relay.settings.parked_seconds)) as events:
+    async with aclosing(follow(relay, turn_id, owner, patience=relay.settings.suspended_seconds)) as events:
         async for event in events:
             if event is not None:
                 used.take(event)
@@ -99,7 +99,7 @@ async def _result(relay: Relay, turn_id: str, owner: str | None) -> tuple[Turn, 
 async def result(request: Request, relay: Relay, turn_id: str, owner: str, locale: str) -> tuple[Turn, TurnUsage]:
     """The turn after its end, and what it used.
 
-    Raises ``ApiError``: ``stream_lost``, ``turn_parked``. ``ClientDisconnect``: the caller left.
+    Raises ``ApiError``: ``stream_lost``, ``turn_suspended``. ``ClientDisconnect``: the caller left.
     """
     try:
         with relay.readers.reading(turn_id):

@@ -17,7 +17,6 @@ from tests.chaos.checker.facts import Facts, Line, Problem, gather
 from tests.chaos.checker.files import files_marked
 from tests.chaos.checker.leftovers import nothing_left, within_budget
 from tests.chaos.checker.order import session_order
-from tests.chaos.checker.parked import parked_hold_nothing
 from tests.chaos.checker.path import legal_path, no_overlap, one_commit, whole_log
 from tests.chaos.checker.phases import verified_files, verified_once
 from tests.chaos.checker.rare import SURE, rare_events
@@ -25,6 +24,7 @@ from tests.chaos.checker.readers import readers_agree
 from tests.chaos.checker.recovery import Recovery, bounded_recovery, recoveries
 from tests.chaos.checker.restored import backup_whole
 from tests.chaos.checker.starts import starts_explained
+from tests.chaos.checker.suspended import suspended_hold_nothing
 from tests.chaos.checker.texts import client_texts, committed_texts, decided_texts
 
 #: invariant -> its name, and what must be in the history for a verdict.
@@ -46,7 +46,7 @@ INVARIANTS: dict[int, tuple[str, tuple[str, ...]]] = {
     15: ("nothing left behind", ("server", "processes")),
     16: ("within budget", ("server", "execution")),
     17: ("phases verified once", ("server", "phase_files")),
-    18: ("parked turns hold nothing", ("server", "alive")),
+    18: ("suspended turns hold nothing", ("server", "alive")),
     19: ("decisions applied once", ("server", "decide")),
     20: ("agent starts explained", ("server", "execution", "fault")),
     21: ("backup has what was acknowledged", ("server", "submit", "restored")),
@@ -54,13 +54,21 @@ INVARIANTS: dict[int, tuple[str, tuple[str, ...]]] = {
 _RULES: tuple[Callable[[Facts], Iterable[Problem]], ...] = (
     *(one_end, nothing_follows, nothing_lost, nothing_invented, legal_path, one_commit, no_overlap, session_order),
     *(counters_equal, readers_agree, whole_log, client_texts, committed_texts, decided_texts, files_marked),
-    *(bounded_recovery, nothing_left, within_budget, verified_once, verified_files, parked_hold_nothing, decided_once),
+    *(
+        bounded_recovery,
+        nothing_left,
+        within_budget,
+        verified_once,
+        verified_files,
+        suspended_hold_nothing,
+        decided_once,
+    ),
     *(starts_explained, backup_whole),
 )
 #: Figures that must be zero, as the result names them; any other figure a rule counts must be zero too.
 MUST_BE_ZERO = (
     *("lost", "finished_twice", "late_commits_accepted", "seq_gaps", "seq_duplicates", "order_violations"),
-    *("client_text_differs", "counters_differ", "verified_twice", "blocked_by_parked", "decided_twice"),
+    *("client_text_differs", "counters_differ", "verified_twice", "blocked_by_suspended", "decided_twice"),
     *("starts_unexplained", "missing_in_backup"),
 )
 

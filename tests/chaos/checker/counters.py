@@ -70,7 +70,7 @@ class _Fold:
 
     def _stands(self, kind: str, at: int, data: Line) -> None:
         """The time it waited for a person or a pause does not count as the turn's."""
-        if kind == "turn.parked" or (kind == "turn.paused" and data["what"] not in {"breaker", "limit"}):
+        if kind == "turn.suspended" or (kind == "turn.paused" and data["what"] not in {"breaker", "limit"}):
             self._stands_at = self._stands_at or at
         elif kind in {"turn.decided", "turn.paused", "turn.resumed", "turn.finished"} and self._stands_at:
             self._still += at - self._stands_at

@@ -1,4 +1,4 @@
-"""Invariant 19: a decision on a parked turn is applied once, as it was made; a time-out comes when it is due."""
+"""Invariant 19: a decision on a suspended turn is applied once, as it was made; a time-out comes when it is due."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -31,22 +31,22 @@ def decided_once(facts: Facts) -> Iterator[Problem]:
 
 
 def _told(turn: TurnFacts, asked: dict[str, Line]) -> Iterator[Problem]:
-    parked: Line = {}
+    suspended: Line = {}
     for event in turn.log:
-        if event["kind"] == "turn.parked":
-            parked = event
+        if event["kind"] == "turn.suspended":
+            suspended = event
         if event["kind"] != "turn.decided":
             continue
         by, kind = decided_by(event), event["data"]["kind"]
-        if not parked:
+        if not suspended:
             yield Problem(19, "decided_twice", f"{turn.turn}: {by} decided {kind} when nothing waited for a decision")
         elif by == _TIMEOUT:
-            waits = parked["data"]["interruption"]
-            due = parked["at"] + waits["wait_seconds"] * 1000
+            waits = suspended["data"]["interruption"]
+            due = suspended["at"] + waits["wait_seconds"] * 1000
             if kind != waits["silence"]:
                 yield Problem(19, "decision_invented", f"{turn.turn}: the time-out decided {kind}")
             if event["at"] < due - _EARLY_MS:
                 yield Problem(19, "decision_invented", f"{turn.turn}: timed out {due - event['at']:.0f} ms too early")
         elif by not in asked or (asked[by]["turn"], asked[by]["kind"]) != (turn.turn, kind):
             yield Problem(19, "decision_invented", f"{turn.turn}: nobody decided {kind} as {by}")
-        parked = {}
+        suspended = {}

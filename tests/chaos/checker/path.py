@@ -17,7 +17,7 @@ _COMMITS = {
     "turn.retrying",
     "turn.fallback",
     "turn.escalated",
-    "turn.parked",
+    "turn.suspended",
 }
 #: Events only the delivery that verifies a phase may tell.
 _OF_A_CHECK = {"gate.checked", "verifier.started", "verifier.judged"}
@@ -42,14 +42,14 @@ _MAY_COME = {
     "turn.fallback": {"failing"},
     "turn.mended": {"fallback"},
     "turn.escalated": {"failing"},
-    "turn.parked": {"escalated"},
-    "turn.decided": {"parked"},
+    "turn.suspended": {"escalated"},
+    "turn.decided": {"suspended"},
     "turn.paused": _AT_REST,
     "turn.resumed": _AT_REST,
     "turn.stopping": {"run", "ran", "failing", "fallback", "queued", *_DECIDED},
 }
 _WITHOUT_ATTEMPT = {"turn.queued", "turn.stopping", "turn.fallback", "turn.mended", "turn.paused", "turn.resumed"}
-#: The first stage of an escalation: the turn goes on with another model. The second parks it.
+#: The first stage of an escalation: the turn goes on with another model. The second suspends it.
 _ANOTHER_MODEL = 1
 #: outcome -> states it may follow.
 _MAY_END = {
@@ -125,7 +125,7 @@ class _Path:
             "turn.fallback": "fallback",
             "turn.mended": "mended",
             "turn.escalated": "queued" if data.get("stage") == _ANOTHER_MODEL else "escalated",
-            "turn.parked": "parked",
+            "turn.suspended": "suspended",
             "turn.decided": f"decided {data.get('kind')}",
             FINISHED: "ended",
         }

@@ -1,8 +1,8 @@
 """The rare events a run must have met: a run in which nothing happened proves nothing."""
 
 from tests.chaos.checker.facts import Facts, decided_by
-from tests.chaos.checker.parked import parkings, waits
 from tests.chaos.checker.recovery import HARMLESS
+from tests.chaos.checker.suspended import suspensions, waits
 
 #: Log lines of the processes: the only trace of what was refused.
 _LOGGED = {
@@ -23,10 +23,10 @@ SURE = (
     "phase asked again with feedback",
     "phase handed to another model",
     "chat handed to another model",
-    "parked chat decided by a person",
-    "parked turn decided by a person",
-    "parked turn decided by its time-out",
-    "turn started beside a parked one",
+    "suspended chat decided by a person",
+    "suspended turn decided by a person",
+    "suspended turn decided by its time-out",
+    "turn started beside a suspended one",
 )
 
 
@@ -62,32 +62,32 @@ def rare_events(facts: Facts) -> dict[str, int]:
 
 def _of_phases(facts: Facts) -> dict[str, int]:
     decided = [decided_by(event) for _, event in facts.of_kind("turn.decided")]
-    parked = parkings(facts)
+    suspended = suspensions(facts)
     consulted = [turn for turn, event in facts.of_kind("turn.escalated") if event["data"]["stage"] == 1]
     return {
         "phase asked again with feedback": sum(bool(turn.phase) for turn, _ in facts.of_kind("turn.retrying")),
         "phase handed to another model": sum(bool(turn.phase) for turn in consulted),
         "chat handed to another model": sum(not turn.phase for turn in consulted),
-        "parked chat decided by a person": sum(
+        "suspended chat decided by a person": sum(
             not turn.phase and decided_by(event) != "timeout" for turn, event in facts.of_kind("turn.decided")
         ),
         "verification of an attempt made again": sum(
             bool(turn.phase) and event["data"]["during"] == "validating"
             for turn, event in facts.of_kind("attempt.lost")
         ),
-        "parked turn decided by a person": sum(by != "timeout" for by in decided),
-        "parked turn decided by its time-out": sum(by == "timeout" for by in decided),
+        "suspended turn decided by a person": sum(by != "timeout" for by in decided),
+        "suspended turn decided by its time-out": sum(by == "timeout" for by in decided),
         "decision refused, another came first": len(
             {line["decision"] for line in facts.by["decide"] if line["type"] == "fail"}
         ),
-        "worker killed while a turn was parked": sum(
+        "worker killed while a turn was suspended": sum(
             span.begin < fault.begin < span.end
-            for span in parked
+            for span in suspended
             for fault in facts.faults
             if fault.kind.startswith("kill") and fault.kind not in HARMLESS
         ),
-        "turn started beside a parked one": sum(
-            any(span.begin < wait.end < span.end and span.turn.session != wait.turn.session for span in parked)
+        "turn started beside a suspended one": sum(
+            any(span.begin < wait.end < span.end and span.turn.session != wait.turn.session for span in suspended)
             for wait in waits(facts)
         ),
     }

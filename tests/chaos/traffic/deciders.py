@@ -1,4 +1,4 @@
-"""Who decides on the parked turns of a chaos run.
+"""Who decides on the suspended turns of a chaos run.
 
 A decision is sent again under its own id until a relay says yes or no; now and then a second person decides otherwise
 at the same time. Which of the two counted is for the checker to see.
@@ -22,24 +22,24 @@ _RIVALS = 0.5
 
 
 class Deciders:
-    """All who decide; ``root`` is HELIX_ROOT, where they edit the files of a parked phase."""
+    """All who decide; ``root`` is HELIX_ROOT, where they edit the files of a suspended phase."""
 
     def __init__(self, clients: Clients, seed: int, root: Path) -> None:
         self._clients = clients
         self._recorder = clients.recorder
         self._draw = random.Random(f"deciders {seed}")
         self._root = root
-        self._parked: Counter[str] = Counter()
+        self._suspended: Counter[str] = Counter()
 
     def hearing(self, turn: PlannedTurn, turn_id: str, decisions: tuple[str, ...]) -> Hear:
-        """Who follows the turn and decides on it each time it is parked; the last decision repeats, none is none."""
+        """Who follows the turn and decides on it each time it is suspended; the last decision repeats, none is none."""
         return functools.partial(self._hear, turn, turn_id, decisions)
 
     def _hear(self, turn: PlannedTurn, turn_id: str, decisions: tuple[str, ...], event: str, event_id: str) -> None:
-        if event != "turn.parked" or not decisions:
+        if event != "turn.suspended" or not decisions:
             return
-        kind = decisions[min(self._parked[turn.key], len(decisions) - 1)]
-        self._parked[turn.key] += 1
+        kind = decisions[min(self._suspended[turn.key], len(decisions) - 1)]
+        self._suspended[turn.key] += 1
         decision = f"{turn.key}@{event_id.partition('-')[0]}"
         phase = turn.way == "phase"
         self._clients.begin(self._decide(turn_id, kind, decision, self._draw.uniform(0.2, 3.0), phase=phase))
@@ -76,13 +76,13 @@ class Deciders:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _edit(self, turn_id: str) -> bool:
-        """Repair the files of a parked phase where the inbox says they are; False when it is parked no more."""
+        """Repair the files of a suspended phase where the inbox says they are; False when it is suspended no more."""
         while True:
             try:
                 answer = await self._clients.http.get(f"{self._clients.relay()}/v1/inbox/{turn_id}")
                 if answer.is_success:
                     shown = answer.json()
-                    if shown["state"] != "parked":
+                    if shown["state"] != "suspended":
                         return False
                     (self._root / shown["proposal"]["files"] / phase_repertoire.FILE).write_text(
                         phase_repertoire.EDITED, encoding="utf-8"

@@ -24,7 +24,7 @@ class Escalating:
         runs: what the agent plays, by attempt; the last repeats. Another model's attempt is one more.
         answers: the texts that may be accepted by the validators.
         expert: another model (HELIX_ESCALATION_MODEL) is asked before a person is.
-        decisions: what its user decides, each time it is parked; the last repeats. Empty: the time-out decides.
+        decisions: what its user decides, each time it is suspended; the last repeats. Empty: the time-out decides.
     """
 
     runs: tuple[Steps, ...]

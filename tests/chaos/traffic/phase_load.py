@@ -1,4 +1,4 @@
-"""The users of phases in a chaos run: they hand phases in, follow them, and decide when one is parked."""
+"""The users of phases in a chaos run: they hand phases in, follow them, and decide when one is suspended."""
 
 import asyncio
 from collections.abc import Sequence

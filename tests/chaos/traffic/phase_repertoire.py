@@ -1,4 +1,4 @@
-"""What the agents and the verifier of a chaos run's phases play, and what their users decide when a phase is parked.
+"""What the agents and the verifier of a chaos run's phases play, and what their users decide when a phase is suspended.
 
 A description names its kind, as a message does (``repertoire``): ``[p1-0-0] phase-mended: ...``. It stands in the
 verifier's prompt too, so the rules of the verifiers come first in the script.
@@ -31,7 +31,7 @@ class PhaseKind:
         verdicts: what the verifier plays, by attempt; empty for a phase without one.
         gates: its gates besides those that all phases have.
         max_attempts: runs of its agent. expert: another model is asked before a person is.
-        decisions: what its user decides, each time it is parked; the last repeats. Empty: the time-out decides.
+        decisions: what its user decides, each time it is suspended; the last repeats. Empty: the time-out decides.
         default: what a time-out decides.
     """
 

@@ -115,7 +115,7 @@ def chats(seed: int, turns: int, seconds: float) -> list[PlannedSession]:
 
 
 def hard_chats(seed: int, turns: int, seconds: float) -> list[PlannedSession]:
-    """Chats with ``turns`` messages that no attempt answers well; a second one waits while the first is parked."""
+    """Chats with ``turns`` messages that no attempt answers well; a second one waits while the first is suspended."""
     draw = random.Random(f"hard chats {seed}")
     kinds = _kinds(draw, dict.fromkeys(ESCALATING, 1), turns)
     draw.shuffle(kinds)

@@ -29,7 +29,7 @@ _LUA = {
         "claim": [("if not is_head() then return { 'refused', 'waiting' } end", "")],
         "reap": [("if not is_head() then", "if false then")],
     },
-    "inbox": {"decide": [("if turn.state ~= 'parked' then return", "if false then return")]},
+    "inbox": {"decide": [("if turn.state ~= 'suspended' then return", "if false then return")]},
     "counters": {"commit": [("count_lines(counters)", "count_lines(counters) count_lines(counters)")]},
 }
 

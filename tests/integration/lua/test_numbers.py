@@ -156,8 +156,8 @@ async def play(settings: Settings, client: TurnsClient, store: redis.Redis, trie
         for number, each in enumerate(busy):
             turn_id = await bench.submit(each, session_id=f"e{number}", priority=Priority.BACKGROUND.value)
             bench.carry_out_one(FIRST, turn_id, session_id=f"e{number}")
-        turn = await bench.parked(session_id="p")
-        await client.inbox.decide(turn.turn_id, "approve", by="me", parked_at=turn.parked_at)
+        turn = await bench.suspended(session_id="p")
+        await client.inbox.decide(turn.turn_id, "approve", by="me", suspended_at=turn.suspended_at)
     finally:
         bench.close()
     await client.pauses.pause(Pause(what="model", name="scripted", reason="x"), seconds=60)

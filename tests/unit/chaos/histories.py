@@ -14,7 +14,7 @@ SHOWN = "Die Antwort."
 CHAT, FIRST, SECOND, CANCELLED = "chat-a", "turn-1", "turn-2", "turn-3"
 VALIDATORS = ["step_marker"]
 ISSUE = {"code": "MISSING_STEP_MARKER", "validator": "step_marker", "severity": "error"}
-PHASE, PARKED, HANDED = "turn-4", "turn-5", "turn-6"
+PHASE, SUSPENDED, HANDED = "turn-4", "turn-5", "turn-6"
 APPROVAL, BARE = "k6@12", "Ohne Marker."
 DECISION, DONE, OUTPUT = "k5@11", "Fertig.", {"result.json": '{"done": true}'}
 BROKEN = {"code": "JSON_SYNTAX", "validator": "syntax", "severity": "error"}
@@ -81,10 +81,10 @@ class Turn:
         self.tell(at + 0.1, "attempt.accepted" if passed else "attempt.rejected", attempt=attempt,
                   issues=[] if passed else [BROKEN])  # fmt: skip
 
-    def park(self, at: float, attempt: int) -> None:
+    def suspend(self, at: float, attempt: int) -> None:
         """It is handed to a person, for five seconds."""
         self.tell(at, "turn.escalated", attempt=attempt, stage=2, reason="rejected", issues=[BROKEN])
-        self.tell(at, "turn.parked", attempt=attempt, interruption={"wait_seconds": 5, "silence": "reject"})
+        self.tell(at, "turn.suspended", attempt=attempt, interruption={"wait_seconds": 5, "silence": "reject"})
 
     def finish(
         self, at: float, outcome: str, response: str = "", step: str = "done", error: Line | None = None
@@ -124,7 +124,7 @@ def turns() -> list[Turn]:
     cancelled.tell(4.5, "turn.stopping", reason="cancelled")
     cancelled.tell(4.7, "attempt.completed", attempt=1, verdict="cancelled", reason="")
     cancelled.finish(4.7, "cancelled")
-    return [first, second, cancelled, verified_phase(), parked_phase(), handed_on_chat()]
+    return [first, second, cancelled, verified_phase(), suspended_phase(), handed_on_chat()]
 
 
 def verified_phase() -> Turn:
@@ -142,9 +142,9 @@ def verified_phase() -> Turn:
     return phase
 
 
-def parked_phase() -> Turn:
+def suspended_phase() -> Turn:
     """A phase that is never right: another model, a person who has it tried again, and a time-out that rejects."""
-    phase = Turn(PARKED, "k5", "phases-b", {"id": "p1", "verify_agent": False})
+    phase = Turn(SUSPENDED, "k5", "phases-b", {"id": "p1", "verify_agent": False})
     phase.tell(5.0, "turn.queued", position=0)
     phase.start(5.1, 1, 200)
     phase.run(5.2, 1, DONE)
@@ -153,13 +153,13 @@ def parked_phase() -> Turn:
     phase.start(5.7, 2, 200)
     phase.run(5.8, 2, DONE)
     phase.verify(6.1, 2, passed=False)
-    phase.park(6.2, 2)
+    phase.suspend(6.2, 2)
     phase.tell(9.0, "turn.decided", attempt=2, kind="retry", by=DECISION, note="")
     phase.tell(9.1, "turn.retrying", attempt=3, reason="decided")
     phase.start(9.2, 3, 200)
     phase.run(9.3, 3, DONE)
     phase.verify(9.6, 3, passed=False)
-    phase.park(9.7, 3)
+    phase.suspend(9.7, 3)
     phase.tell(14.7, "turn.decided", attempt=3, kind="reject", by="timeout", note="")
     phase.finish(14.8, "failed", error={"code": "undecided", "issues": [BROKEN]})
     phase.record |= {"allowed": "3", "best": "3"}
@@ -177,7 +177,7 @@ def handed_on_chat() -> Turn:
     chat.start(12.7, 2, 200)
     chat.run(12.8, 2, BARE)
     chat.tell(13.2, "attempt.rejected", attempt=2, issues=[ISSUE])
-    chat.park(13.2, 2)
+    chat.suspend(13.2, 2)
     chat.tell(14.0, "turn.decided", attempt=2, kind="approve", by=APPROVAL, note="")
     chat.finish(14.1, "passed_by_human", BARE)
     chat.record |= {"allowed": "2", "best": "2"}
@@ -273,9 +273,9 @@ class History:
         self.submit(2.9, "k2", CHAT, SECOND, "turn")
         self.submit(3.9, "k3", "chat-b", CANCELLED, "whole")
         self.add(4.8, "chat", key="k3", turn=CANCELLED, text="", error="cancelled")
-        self.submit(4.9, "k5", "phases-b", PARKED, "phase", DONE)
+        self.submit(4.9, "k5", "phases-b", SUSPENDED, "phase", DONE)
         self.submit(6.9, "k4", "phases-a", PHASE, "phase", DONE)
-        told = {"turn": PARKED, "decision": DECISION, "kind": "retry"}
+        told = {"turn": SUSPENDED, "decision": DECISION, "kind": "retry"}
         self.add(8.9, "decide", "invoke", **told)
         self.add(9.0, "decide", **told)
         self.submit(11.9, "k6", "chat-c", HANDED, "turn")
@@ -326,7 +326,7 @@ class History:
         deliveries: dict[str, Line] = {f"{PHASE}-1-1": {"result.json": "{"}, f"{PHASE}-2-2": OUTPUT}
         folder: Line = {"directory": "work", "feedback": False}
         self.add(21.0, "phase_files", **folder, phase="p0", output=OUTPUT, deliveries=deliveries)
-        tried: dict[str, Line] = {f"{PARKED}-{number}-{number}": {"result.json": "{"} for number in (1, 2, 3)}
+        tried: dict[str, Line] = {f"{SUSPENDED}-{number}-{number}": {"result.json": "{"} for number in (1, 2, 3)}
         self.add(21.0, "phase_files", **folder, phase="p1", output={}, deliveries=tried)
 
     def made(self) -> list[Line]:

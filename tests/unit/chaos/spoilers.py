@@ -12,9 +12,9 @@ from tests.unit.chaos.histories import (
     FIRST,
     HANDED,
     OUTPUT,
-    PARKED,
     PHASE,
     SECOND,
+    SUSPENDED,
     History,
     Line,
     Spoil,
@@ -156,7 +156,7 @@ def passed_on_a_lost_verification(history: History) -> None:
 
 
 def rejected_without_an_error(history: History) -> None:
-    for event in history.turns[PARKED].log:
+    for event in history.turns[SUSPENDED].log:
         if event["kind"] == "gate.checked":
             event["data"]["passed"] = True
 
@@ -167,25 +167,25 @@ def phase_passed_with_a_broken_file(history: History) -> None:
 
 
 def edited_files_are_not_what_was_written(history: History) -> None:
-    turn = history.turns[PARKED]
-    event_of(history, PARKED, "turn.decided", -1)["data"] |= {"kind": "edit", "by": "k5@20"}
+    turn = history.turns[SUSPENDED]
+    event_of(history, SUSPENDED, "turn.decided", -1)["data"] |= {"kind": "edit", "by": "k5@20"}
     turn.log[-1]["data"]["outcome"] = turn.record["outcome"] = "passed_by_human"
     line = history.find("phase_files", phase="p1")
-    line["output"] = line["deliveries"][f"{PARKED}-3-3"] = OUTPUT
-    history.add(14.0, "decide", turn=PARKED, decision="k5@20", kind="edit", wrote="something else")
+    line["output"] = line["deliveries"][f"{SUSPENDED}-3-3"] = OUTPUT
+    history.add(14.0, "decide", turn=SUSPENDED, decision="k5@20", kind="edit", wrote="something else")
 
 
-def turn_waits_beside_a_parked_one(history: History) -> None:
-    """Nothing broke, slots were free, and it started only when nothing was parked any more."""
+def turn_waits_beside_a_suspended_one(history: History) -> None:
+    """Nothing broke, slots were free, and it started only when nothing was suspended any more."""
     history.lines = [line for line in history.lines if line["f"] != "fault"]
     later(history, PHASE, slice(1, None), 15_000)
 
 
 def decided_by_two_people(history: History) -> None:
-    data = {**told(history, PARKED, "turn.decided"), "by": "k5@11-rival"}
-    insert(history, PARKED, "turn.decided", "turn.decided", **data)
+    data = {**told(history, SUSPENDED, "turn.decided"), "by": "k5@11-rival"}
+    insert(history, SUSPENDED, "turn.decided", "turn.decided", **data)
     for type_ in ("invoke", "ok"):
-        history.add(8.9, "decide", type_, turn=PARKED, decision="k5@11-rival", kind="retry")
+        history.add(8.9, "decide", type_, turn=SUSPENDED, decision="k5@11-rival", kind="retry")
 
 
 def decided_by_nobody(history: History) -> None:
@@ -222,7 +222,7 @@ BAD: dict[tuple[int, str], dict[str, Spoil]] = {
     },
     (2, "after_the_end"): {
         "output after the end": lambda h: h.turns[FIRST].tell(9.0, "attempt.output", attempt=2, text="noch etwas"),
-        "a parked turn is cancelled and decided": lambda h: h.turns[PARKED].tell(
+        "a suspended turn is cancelled and decided": lambda h: h.turns[SUSPENDED].tell(
             15.0, "turn.decided", attempt=3, kind="approve", by=DECISION, note=""
         ),
     },
@@ -243,13 +243,13 @@ BAD: dict[tuple[int, str], dict[str, Spoil]] = {
         "a number of a delivery is left out": lambda h: next(
             event for event in h.turns[SECOND].log if event["data"].get("delivery") == 2
         )["data"].update(delivery=3),
-        "a parked turn is started": lambda h: insert(
-            h, PARKED, "turn.decided", "attempt.started", attempt=2, delivery=3, worker="worker-1-1@host"
+        "a suspended turn is started": lambda h: insert(
+            h, SUSPENDED, "turn.decided", "attempt.started", attempt=2, delivery=3, worker="worker-1-1@host"
         ),
         "decided while an agent runs": lambda h: insert(
             h, PHASE, "attempt.output", "turn.decided", attempt=1, kind="retry", by="timeout", note=""
         ),
-        "approved and failed": lambda h: event_of(h, PARKED, "turn.decided", -1)["data"].update(kind="approve"),
+        "approved and failed": lambda h: event_of(h, SUSPENDED, "turn.decided", -1)["data"].update(kind="approve"),
     },
     (6, "committed_twice"): {
         "judged twice": lambda h: insert(h, FIRST, 5, "attempt.accepted", attempt=1, issues=[]),
@@ -312,7 +312,7 @@ BAD: dict[tuple[int, str], dict[str, Spoil]] = {
         "a lost day": lambda h: h.counters["day:86400"].clear(),
         "an escalation is not counted": lambda h: h.counters["total"].update({"turn.escalated|2": 2}),
         "a verification is not counted": lambda h: h.counters["total"].update({"phase.judged|accept": 0}),
-        "a wrong gate is not counted": lambda h: event_of(h, PARKED, "attempt.rejected")["data"].update(
+        "a wrong gate is not counted": lambda h: event_of(h, SUSPENDED, "attempt.rejected")["data"].update(
             issues=[{**BROKEN, "code": "YAML_SYNTAX"}]
         ),
     },
@@ -335,7 +335,7 @@ BAD: dict[tuple[int, str], dict[str, Spoil]] = {
     (11, "left_waiting"): {
         "still due after the end": lambda h: h.extra_keys.append(key_line("{chaos}:due", "zset", {FIRST: 1.0}, -1)),
         "still in the inbox after the end": lambda h: h.extra_keys.append(
-            key_line("{chaos}:inbox", "zset", {PARKED: 1.0}, -1)
+            key_line("{chaos}:inbox", "zset", {SUSPENDED: 1.0}, -1)
         ),
     },
     (12, "client_text_differs"): {
@@ -386,7 +386,7 @@ BAD: dict[tuple[int, str], dict[str, Spoil]] = {
         "more agents than deliveries": lambda h: h.lines.append(
             {**h.find("execution", turn=FIRST, delivery=2, event="start"), "delivery": 3}
         ),
-        "another model beyond its runs": lambda h: h.turns[PARKED].record.update(allowed="2"),
+        "another model beyond its runs": lambda h: h.turns[SUSPENDED].record.update(allowed="2"),
     },
     (16, "dead_innocents"): {"an innocent is given up as dead": innocent_given_up_as_dead},
     (17, "verified_twice"): {
@@ -417,31 +417,33 @@ BAD: dict[tuple[int, str], dict[str, Spoil]] = {
         "edited files are not what was written": edited_files_are_not_what_was_written,
         "feedback is left after success": lambda h: h.find("phase_files", phase="p0").update(feedback=True),
         "a delivery of a phase that nobody claimed": lambda h: h.find("phase_files", phase="p1")["deliveries"].update(
-            {f"{PARKED}-3-4": {}}
+            {f"{SUSPENDED}-3-4": {}}
         ),
         "a phase's folder of nobody": lambda h: h.find("phase_files", phase="p1").update(directory="elsewhere"),
     },
-    (18, "parked_at_work"): {
-        "the agent of a parked turn runs": lambda h: h.add(8.5, "alive", marks=[f"{PARKED}-verify.2.2"]),
+    (18, "suspended_at_work"): {
+        "the agent of a suspended turn runs": lambda h: h.add(8.5, "alive", marks=[f"{SUSPENDED}-verify.2.2"]),
     },
-    (18, "blocked_by_parked"): {"a turn waits beside a parked one": turn_waits_beside_a_parked_one},
+    (18, "blocked_by_suspended"): {"a turn waits beside a suspended one": turn_waits_beside_a_suspended_one},
     (19, "decided_twice"): {
         "a decision is applied twice": lambda h: insert(
-            h, PARKED, "turn.decided", "turn.decided", **told(h, PARKED, "turn.decided")
+            h, SUSPENDED, "turn.decided", "turn.decided", **told(h, SUSPENDED, "turn.decided")
         ),
         "decided by two people": decided_by_two_people,
         "a decision is refused and applied": lambda h: h.find("decide", type="ok").update(type="fail"),
     },
     (19, "decision_lost"): {
-        "a decision is taken and lost": lambda h: event_of(h, PARKED, "turn.decided")["data"].update(by="k5@11-rival"),
+        "a decision is taken and lost": lambda h: event_of(h, SUSPENDED, "turn.decided")["data"].update(
+            by="k5@11-rival"
+        ),
     },
     (19, "decision_invented"): {
         "decided by nobody": decided_by_nobody,
         "another decision than was made": another_decision_than_was_made,
-        "timed out before its time": lambda h: event_of(h, PARKED, "turn.decided", -1).update(
-            at=event_of(h, PARKED, "turn.decided", -1)["at"] - 1_000
+        "timed out before its time": lambda h: event_of(h, SUSPENDED, "turn.decided", -1).update(
+            at=event_of(h, SUSPENDED, "turn.decided", -1)["at"] - 1_000
         ),
-        "timed out against its default": lambda h: event_of(h, PARKED, "turn.parked", -1)["data"].update(
+        "timed out against its default": lambda h: event_of(h, SUSPENDED, "turn.suspended", -1)["data"].update(
             interruption={"wait_seconds": 5, "silence": "approve"}
         ),
     },

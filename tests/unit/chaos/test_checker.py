@@ -47,12 +47,12 @@ def test_a_worker_may_die_between_sealing_what_it_verified_and_committing_it() -
     assert [problem for problem in judge(history.made()).problems if problem.invariant == 17] == []
 
 
-def test_a_look_that_began_before_a_turn_was_parked_accuses_no_agent_of_it() -> None:
+def test_a_look_that_began_before_a_turn_was_suspended_accuses_no_agent_of_it() -> None:
     history = History()
-    BAD[18, "parked_at_work"]["the agent of a parked turn runs"](history)
+    BAD[18, "suspended_at_work"]["the agent of a suspended turn runs"](history)
     seen = next(line for line in history.lines if line["f"] == "alive" and line["t"] == int(8.5e9))
     seen["looked"] = seen["wall"]
-    assert [problem.figure for problem in judge(history.made()).problems] == ["parked_at_work"]
+    assert [problem.figure for problem in judge(history.made()).problems] == ["suspended_at_work"]
     seen["looked"] = seen["wall"] - 8.0
     assert judge(history.made()).problems == []
 
@@ -185,7 +185,7 @@ LOG: list[tuple[str, dict[str, Any]]] = [
     ("attempt.completed", {"attempt": 1, "verdict": "complete", "usage": USED}),
     ("attempt.rejected", {"attempt": 1, "issues": ISSUES}),
     ("turn.escalated", {"attempt": 1, "stage": 2}),
-    ("turn.parked", {"attempt": 1}),
+    ("turn.suspended", {"attempt": 1}),
     ("turn.decided", {"attempt": 1, "kind": "reject"}),
     ("turn.finished", {"outcome": "failed", "step": "", "error": {"issues": ISSUES}}),
 ]

@@ -251,7 +251,7 @@ def standing_of(reports: list[WorkerReport], **more: Any) -> InstallationState:
     facts: dict[str, Any] = {"overdue": 0, "waits": (), **more}
     said = tuple(alerts(fleet, Facts(at=now, reports=reports), folders=folders, **facts))
     facts |= {"refusal": None, "lost": frozenset()}
-    empty: dict[str, Any] = {"states": {}, "unfinished": 3, "waiting": (), "parked_since": 0.0, "dead": 0}
+    empty: dict[str, Any] = {"states": {}, "unfinished": 3, "waiting": (), "suspended_since": 0.0, "dead": 0}
     return InstallationState(at=now, workers=(), reports=tuple(reports), fleet=fleet, alerts=said, **(empty | facts))
 
 

@@ -71,7 +71,7 @@ async def _progress(*_: Any, **__: Any) -> None:
 TOOLS: dict[str, Callable[[TurnTools, str], Awaitable[Any]]] = {
     "get_turn": lambda tools, turn_id: tools.followed(turn_id, _progress, 0),
     "cancel_turn": lambda tools, turn_id: tools.cancel(turn_id),
-    "decide": lambda tools, turn_id: tools.decide({"turn_id": turn_id, "parked_at": 1.0}, "approve"),
+    "decide": lambda tools, turn_id: tools.decide({"turn_id": turn_id, "suspended_at": 1.0}, "approve"),
 }
 
 

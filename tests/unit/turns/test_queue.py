@@ -101,14 +101,14 @@ def test_one_that_was_put_off_remembers_when_it_was_announced() -> None:
     "other",
     [
         {"token": "somebody"},
-        {"state": "parked"},
+        {"state": "suspended"},
         {"state": "finished", "next": ""},
         {"not_before": str(NOW - 1)},
         {"double_text": "interrupt"},
         {"next": "no link"},
     ],
 )
-def test_what_is_held_parked_delayed_or_interrupts_is_left_to_the_reaper(other: dict[str, str]) -> None:
+def test_what_is_held_suspended_delayed_or_interrupts_is_left_to_the_reaper(other: dict[str, str]) -> None:
     assert announced("t", float(NOW), UNCLAIMED | other, DELAY) is None
 
 

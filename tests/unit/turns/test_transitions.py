@@ -11,7 +11,7 @@ from api_client.contract.completion import Completion, ErrorKind, Fault, Verdict
 from api_client.contract.decision import DecisionKind, TurnDecision
 from api_client.contract.errors import BadRequest, SettingsError
 from api_client.contract.escalation import Escalation, check_escalation
-from api_client.contract.event_kinds import TurnParked, TurnRetrying
+from api_client.contract.event_kinds import TurnRetrying, TurnSuspended
 from api_client.contract.interruption import Interruption
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.messages import broken_off, line_of
@@ -129,9 +129,9 @@ def test_the_end_message_names_file_and_line() -> None:
 def test_a_persons_decision_carries_file_and_line(kind: DecisionKind) -> None:
     decision = TurnDecision(kind=kind, by="me", note="Close it.")
     asked = Interruption(kind=VERDICT)
-    parked = replace(turn_to_escalate(Escalation()), best=1, decision=decision, interruption=asked)
+    suspended = replace(turn_to_escalate(Escalation()), best=1, decision=decision, interruption=asked)
     record = AttemptRecord(number=1, text="Done.", issues=(SYNTAX,))
-    move = resumed(parked, 1, record)
+    move = resumed(suspended, 1, record)
     told = move.facts.values["feedback"] if kind == "retry" else move.answer.error.message
     assert f"- {TOLD}" in told
 
@@ -153,7 +153,7 @@ def test_feedback_of_a_verifier_keeps_errors_and_advice() -> None:
 @pytest.mark.parametrize("escalation", [Escalation(model="big", runs=0), Escalation(model="", runs=3)])
 def test_no_runs_or_no_model_leave_stage_one_out(escalation: Escalation) -> None:
     check_escalation(escalation, {"big": "scripted"})
-    assert verified_by_gates(escalation).state is TurnState.PARKED
+    assert verified_by_gates(escalation).state is TurnState.SUSPENDED
     assert verified_by_gates(replace(escalation, human=False)).next == Link(FAIL, 1)
 
 
@@ -375,14 +375,14 @@ def asked(turn: Turn, **answer: object) -> Turn:
     return replace(turn, interruption=question, agent_session="agent-1", delivery=turn.delivery + 1)
 
 
-def test_a_call_that_a_person_is_asked_about_parks_the_turn_and_no_is_its_default(working: Turn) -> None:
+def test_a_call_that_a_person_is_asked_about_suspends_the_turn_and_no_is_its_default(working: Turn) -> None:
     move = ran(working, ASKS)
-    assert (move.state, move.next, move.park_seconds, move.run_ended) == (TurnState.PARKED, None, 60.0, True)
+    assert (move.state, move.next, move.suspend_seconds, move.run_ended) == (TurnState.SUSPENDED, None, 60.0, True)
     asks = move.fields.values["interruption"]
     assert (asks.silence, asks.delivery, move.fields.values["agent_session"]) == ("reject", 1, "agent-1")
-    parked = move.events[-1]
-    assert isinstance(parked, TurnParked)
-    assert (parked.reason, parked.interruption.asked["arguments"]) == ("tool_call", {"command": "git push"})
+    suspended = move.events[-1]
+    assert isinstance(suspended, TurnSuspended)
+    assert (suspended.reason, suspended.interruption.asked["arguments"]) == ("tool_call", {"command": "git push"})
     assert move.facts.values["text"] == "Nun."
 
 
@@ -425,7 +425,7 @@ def test_a_call_that_nobody_can_be_shown_is_a_no_with_its_reason_and_the_agent_g
     text: str, refused: str, working: Turn
 ) -> None:
     move = ran(working, replace(ASKS, interruption=replace(CALL, arguments={"command": text}).interruption()))
-    assert move.state is (TurnState.QUEUED if refused else TurnState.PARKED)
+    assert move.state is (TurnState.QUEUED if refused else TurnState.SUSPENDED)
     assert move.fields.values["interruptions"] == {"tool_call": {"asked": 1}}
     if refused:
         assert (move.next, move.fields.values["interruption"].answer) == (Link(RETRY, 1), "reject")

@@ -114,7 +114,7 @@ def test_open_webui_is_told_the_progress_in_english() -> None:
 )
 def test_who_has_to_decide_is_told_where(pages: str, where: str) -> None:
     english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", status=True, pages=pages)
-    asked = event(1, "turn.parked", turn_id="turn-1", interruption={"kind": "verdict"})
+    asked = event(1, "turn.suspended", turn_id="turn-1", interruption={"kind": "verdict"})
     lines = lines_of(PageReply(english).render(asked))
     assert lines == [(f"A person has to decide: {where}", False)]
 
@@ -136,7 +136,7 @@ def test_the_status_says_where_a_question_is_answered_and_nothing_of_its_call(wh
     english = Reply(turn_id="turn-1", model="scripted", created=1, locale="en", status=True, pages=pages)
     call = {"call": "c", "tool": "Bash", "digest": "d", "arguments": {"command": "x"}}
     question = {"kind": "tool_call", "asked": call, "who": who, "delivery": 1}
-    asked = event(1, "turn.parked", turn_id="turn-1", interruption=question)
+    asked = event(1, "turn.suspended", turn_id="turn-1", interruption=question)
     assert lines_of(PageReply(english).render(asked)) == [(line, False)]
 
 

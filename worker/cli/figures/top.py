@@ -108,8 +108,8 @@ def frame(seen: Overview, width: int, height: int) -> list[Line]:
             BAD if seen.dead_count else DIM,
         ),
     ]
-    if seen.parked_count:
-        head.append(Line(f"{seen.parked_count} waiting for a person: turns inbox list", WARN))
+    if seen.suspended_count:
+        head.append(Line(f"{seen.suspended_count} waiting for a person: turns inbox list", WARN))
     head += [Line(f"{each.message}: {each.fix}", WARN if each.severity == "warning" else BAD) for each in seen.alerts]
     head += [
         Line(f"{number_of(each.count, 'turn')}, {_span(seen.at - each.since)}: {each.wait.words()}", DIM)

@@ -35,8 +35,8 @@ _WHAT = {"session": "sessions", "attempt": "attempts", "gone": "left_over"}
 def gc(dry_run: bool, events: float | None, attempts: float | None, sessions: float | None, as_json: bool) -> None:
     """Delete what is older than it is to be kept: finished turns, events, attempts, session folders.
 
-    Never touches a session with an unfinished or parked turn, nor dead letters. May be killed and repeated. Run it once
-    a day, on one machine that sees HELIX_ROOT. Exit code 1 when a folder could not be removed.
+    Never touches a session with an unfinished or suspended turn, nor dead letters. May be killed and repeated. Run it
+    once a day, on one machine that sees HELIX_ROOT. Exit code 1 when a folder could not be removed.
     """
     settings = require_store(load())
     whole = settings.retention_seconds

@@ -32,9 +32,9 @@ def inbox() -> None:
 @json_option
 def list_inbox(as_json: bool) -> None:
     """List the turns that wait, the longest waiting first."""
-    turns = with_client(lambda client: client.inbox.parked())
+    turns = with_client(lambda client: client.inbox.suspended())
     rows = (
-        (turn.turn_id, moment(turn.parked_at), moment(turn.decide_by), asked.silence, one_line(_what(turn), 60))
+        (turn.turn_id, moment(turn.suspended_at), moment(turn.decide_by), asked.silence, one_line(_what(turn), 60))
         for turn in turns
         if (asked := turn.interruption)
     )
@@ -43,7 +43,7 @@ def list_inbox(as_json: bool) -> None:
 
 
 def _what(turn: Turn) -> str:
-    if turn.interruption and turn.state is TurnState.PARKED and (said := question_of(turn.interruption).summary):
+    if turn.interruption and turn.state is TurnState.SUSPENDED and (said := question_of(turn.interruption).summary):
         return said
     work = find_work(turn.request)
     return f"{work.name if turn.request.work else ''} {work.describe(turn.request)}".strip()
@@ -68,7 +68,7 @@ def show(turn_id: str, as_json: bool) -> None:
         ("state", turn.state.value),
         ("what", one_line(_what(turn))),
     ]
-    asked = turn.interruption if turn.state is TurnState.PARKED else None
+    asked = turn.interruption if turn.state is TurnState.SUSPENDED else None
     if asked:
         rows.append(("until", f"{moment(turn.decide_by)}, then {asked.silence}"))
     if turn.decision:

@@ -177,7 +177,7 @@ async def _all(client: TurnsClient, search: Search, after: Cursor | None, count:
 
 def _row(turn: Turn, wait: Wait | None) -> tuple[str, ...]:
     status = turn.outcome.value if turn.outcome else "stopping" if turn.stop else turn.state.value
-    if wait and turn.state is not TurnState.PARKED:
+    if wait and turn.state is not TurnState.SUSPENDED:
         status += f": {one_line(wait.words(public=True), 80)}"
     took = f"{turn.finished_at - turn.created_at:.1f} s" if turn.finished_at else ""
     return (

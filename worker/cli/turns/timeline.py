@@ -82,7 +82,7 @@ def _of_turn(body: kinds.OfTurn) -> list[Line]:
         case event_kinds.TurnEscalated():
             to = "a person" if body.stage == 2 else f"model {one_line(body.model)}"
             return [Line(f"escalated to {to}", WARN), *issue_lines(body.issues)]
-        case event_kinds.TurnParked():
+        case event_kinds.TurnSuspended():
             asked = body.interruption or Interruption(kind="none")
             said = f"waits for a decision, {asked.wait_seconds:g} s at most, then {asked.silence}"
             hint = Line(f"turns inbox show {one_line(body.turn_id)}", DIM, detail=True)

@@ -166,7 +166,7 @@ def show(turn_id: str, as_json: bool) -> None:
         "worker": one_line(turn.worker) if turn.worker else None,
     }
     rows: list[tuple[str, ...]] = [(name, value) for name, value in facts.items() if value is not None]
-    if turn.state is TurnState.PARKED:
+    if turn.state is TurnState.SUSPENDED:
         until = f"{moment(turn.decide_by)}, then {turn.interruption.silence if turn.interruption else ''}"
         rows += [("until", until), ("what to do", f"turns inbox show {turn.turn_id}")]
     elif wait and wait.fix:

@@ -52,7 +52,7 @@ def detailed(turn: Turn) -> dict[str, Any]:
 
 
 def _question(turn: Turn) -> str:
-    return f"{turn['parked_at']!r}"
+    return f"{turn['suspended_at']!r}"
 
 
 def _elicitation(question: QuestionView) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def extension(tools: TurnTools) -> Extension:
     async def update(params: Named) -> dict[str, Any]:
         turn = await tools.turn(params.task_id)
         said = decision(params.input_responses.get(_question(turn), {}), turn)
-        if said and turn["state"] == "parked":
+        if said and turn["state"] == "suspended":
             await tools.decide(turn, said)
         return {}
 

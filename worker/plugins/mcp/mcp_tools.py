@@ -15,7 +15,7 @@ from api_client.contract.turn import check_turn_id
 
 #: Turn states and outcomes -> the status words of MCP's tasks. An outcome that is not here is a failure.
 _STATUS = {
-    "parked": "input_required",
+    "suspended": "input_required",
     "passed": "completed",
     "passed_after_retry": "completed",
     "passed_by_fallback": "completed",
@@ -171,9 +171,9 @@ class TurnTools:
 
     async def decide(self, turn: Mapping[str, Any], decision: str) -> None:
         """Answer what this turn asks a person, unless it has gone on meanwhile."""
-        body = {"decision": decision, "parked_at": turn["parked_at"]}
+        body = {"decision": decision, "suspended_at": turn["suspended_at"]}
         try:
             await self._relay.ask("POST", f"/v1/inbox/{_checked(turn['turn_id'])}/decision", body)
         except RelayError as error:
-            if "[turn_not_parked]" not in str(error):
+            if "[turn_not_suspended]" not in str(error):
                 raise

@@ -31,8 +31,8 @@ _FAILED = frozenset({"failed", "incomplete", "refused", "error", "expired"})
 
 async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
     """Put everything new into the outbox. Raises ``StoreUnavailable``."""
-    await _turns(settings, outbox, parked=False)
-    await _turns(settings, outbox, parked=True)
+    await _turns(settings, outbox, suspended=False)
+    await _turns(settings, outbox, suspended=True)
     seconds, _ = await store.ask(store.redis.time())  # as workers report by the store's clock
     found = [*gone_workers(await store.ask(written_reports(store.redis, store.namespace)), float(seconds))]
     if len(settings.flow_version) > 1:
@@ -42,10 +42,10 @@ async def gather(settings: Settings, store: Store, outbox: Notices) -> None:
             await outbox.put(notice)
 
 
-async def _turns(settings: Settings, outbox: Notices, *, parked: bool) -> None:
-    """Put the notices of turns that ended, or were parked, since the time noted for it."""
-    notices_of = _of_parked if parked else _of_ended
-    async for turn_id, record in outbox.new_turns(parked=parked):
+async def _turns(settings: Settings, outbox: Notices, *, suspended: bool) -> None:
+    """Put the notices of turns that ended, or were suspended, since the time noted for it."""
+    notices_of = _of_suspended if suspended else _of_ended
+    async for turn_id, record in outbox.new_turns(suspended=suspended):
         try:
             found = list(notices_of(settings, turn_id, record))
         except (ValueError, TypeError, AttributeError) as error:  # its record is damaged: the others go on
@@ -68,12 +68,12 @@ def _of_ended(settings: Settings, turn_id: str, record: dict[str, str]) -> Itera
         yield Notice(kind=kind, subject=turn_id, at=at, data=_facts(settings, turn_id, record, outcome=outcome))
 
 
-def _of_parked(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
-    """Yield what a turn in the inbox is a reason for; it may be parked more than once. Pure."""
-    if record["state"] == "parked":
-        parked = record["parked_at"]
+def _of_suspended(settings: Settings, turn_id: str, record: dict[str, str]) -> Iterator[Notice]:
+    """Yield what a turn in the inbox is a reason for; it may be suspended more than once. Pure."""
+    if record["state"] == "suspended":
+        suspended = record["suspended_at"]
         data = _facts(settings, turn_id, record)
-        yield Notice(kind="inbox.waiting", subject=f"{turn_id} {parked}", at=int(parked or 0) / 1000, data=data)
+        yield Notice(kind="inbox.waiting", subject=f"{turn_id} {suspended}", at=int(suspended or 0) / 1000, data=data)
 
 
 def _facts(settings: Settings, turn_id: str, record: dict[str, str], **more: str) -> dict[str, str | int | float]:

@@ -1,6 +1,6 @@
 """A process of the Claude CLI that is started ahead, and becomes a new session's (``--await-claim``).
 
-It parks: it reads no instructions, runs no hook, and asks nobody. A ``claim_session`` gives it to its session, once
+It waits: it reads no instructions, runs no hook, and asks nobody. A ``claim_session`` gives it to its session, once
 and for good: then it reads CLAUDE.md, and starts as it always does. Its folder is moved into the session's before
 that, and keeps its old name as a link, for that is in its HOME and its hooks. A box has its mounts from its start,
 before the session is known: no spare is in one. A CLI that knows nothing of all this ends at once, and its sessions
@@ -179,8 +179,8 @@ class ClaudeSpare(ClaudeLiving):
     def _claimed(self, inner: Order, home: Path) -> bool:
         """Ask the CLI to become the session's, with the rights of that; True once it has said yes to both."""
         rights = json.loads(settings_content(inner, home, self._settings))["permissions"]
-        parked = json.loads(settings_content(self._own, self._files.home, self._settings))["permissions"]
-        rights["deny"] += parked["deny"]  # by its old name
+        waiting = json.loads(settings_content(self._own, self._files.home, self._settings))["permissions"]
+        rights["deny"] += waiting["deny"]  # by its old name
         asked = {
             _RULES: {"subtype": "apply_flag_settings", "settings": {"permissions": rights}},
             _CLAIM: {"subtype": "claim_session", "cwd": str(inner.directory)},

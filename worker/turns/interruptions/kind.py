@@ -8,7 +8,7 @@ from typing import Any
 
 from api_client.contract.attempt_record import AttemptRecord
 from api_client.contract.decision import TurnDecision
-from api_client.contract.event_kinds import TurnParked
+from api_client.contract.event_kinds import TurnSuspended
 from api_client.contract.interruption import Interruption
 from api_client.contract.issue import ValidationIssue
 from api_client.contract.policy import PolicyFile
@@ -64,14 +64,14 @@ class InterruptionKind:
         fields = move.fields | progress(interruption=asked, answer_used="") | counted(turn, move, asked.kind, "asked")
         if asked.answer:
             return replace(move, state=TurnState.QUEUED, next=again(turn, move.attempt), fields=fields)
-        waits = TurnParked(attempt=move.attempt, turn_id=turn.turn_id, reason=asked.reason, interruption=asked)
+        waits = TurnSuspended(attempt=move.attempt, turn_id=turn.turn_id, reason=asked.reason, interruption=asked)
         return replace(
             move,
-            state=TurnState.PARKED,
+            state=TurnState.SUSPENDED,
             next=None,
             fields=fields,
             events=[*move.events, waits],
-            park_seconds=asked.wait_seconds,
+            suspend_seconds=asked.wait_seconds,
         )
 
     def resume(

@@ -1,7 +1,7 @@
 -- Write what the holder of the lease decided, and give the lease back, or go on with the next link.
 -- Numbered, see append.
 -- the last key, where files is not empty (hash): sessions' current snapshots
--- args: token nth# keep task files next state attempt ahead left delay_ms# park_ms# outcome ending counters
+-- args: token nth# keep task files next state attempt ahead left delay_ms# suspend_ms# outcome ending counters
 -- args: end_counters run_ended judged judged_ms# service service_reason service_wait_ms# service_errors# service_ms#
 -- args: n_fields# n_facts# n_answer# ...
 -- keep: 1 keeps token and lease for the next link, unless the turn ends or has to wait
@@ -10,7 +10,7 @@
 -- next, state: the next link, and where the turn goes  attempt: the one that facts are about
 -- ahead: facts of the attempt that were written just before, by a plain command, such as text~TOKEN
 -- left: such facts of moves that never came, with their attempts
--- park_ms: above 0, the turn waits so long for a decision in the inbox
+-- suspend_ms: above 0, the turn waits so long for a decision in the inbox
 -- outcome: '' while it goes on  ending: the answer as JSON, for the last event
 -- counters, end_counters: see turn.lua; the latter are counted only if the turn really ends with this outcome
 -- service...: what the run reports about its model's service, see pauses.lua
@@ -88,7 +88,7 @@ elseif outcome ~= '' then
   head = finish(outcome, answer, ending)
 else
   outcome = called_off(state == 'queued')
-  local at_once = next ~= '' and delay_ms <= 0 and park_ms <= 0
+  local at_once = next ~= '' and delay_ms <= 0 and suspend_ms <= 0
   local name, pause
   if outcome == '' and at_once then name, pause = paused(state == 'queued') end
   if outcome ~= '' then
@@ -106,14 +106,14 @@ else
     set('next', next)
     set('announced', 1)
     set('not_before', delay_ms > 0 and NOW + delay_ms or 0)
-    if park_ms > 0 then
+    if suspend_ms > 0 then
       -- Nobody holds it and nothing is announced. Its deadline moves on by the longest time it can lie here.
-      set('parked_at', NOW)
-      set('decide_by', NOW + park_ms)
-      if number('deadline_at') > 0 then set('deadline_at', number('deadline_at') + park_ms) end
+      set('suspended_at', NOW)
+      set('decide_by', NOW + suspend_ms)
+      if number('deadline_at') > 0 then set('deadline_at', number('deadline_at') + suspend_ms) end
       share('ZADD', INBOX, NOW, ID)
       give_place()
-      look_again(NOW + park_ms)
+      look_again(NOW + suspend_ms)
     elseif name then
       hold_back(name, pause)
     else

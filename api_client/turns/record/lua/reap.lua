@@ -3,7 +3,7 @@
 -- args: may_take
 -- may_take: 1 when this reaper may take leases (it was awake for a whole lease itself), else 0
 -- answers {what, next link or '', session id, next turn of the session or '', outcome or ''};
---   what: gone | early | held | later | parked | paused | waiting | announce | finished
+--   what: gone | early | held | later | suspended | paused | waiting | announce | finished
 --         | interrupt (head is to be cancelled)
 
 local function answer(what, link, head, outcome)
@@ -50,10 +50,10 @@ if held then
   end
 end
 
-if turn.state == 'parked' then
+if turn.state == 'suspended' then
   if number('decide_by') > NOW then
     look_again(number('decide_by'))
-    return answer('parked')
+    return answer('suspended')
   end
   decide(cjson.decode(turn.interruption).silence, 'timeout', '', '', '')
   return answer('announce', turn.next)

@@ -1,4 +1,4 @@
-"""Invariant 18: a parked turn holds nothing: no agent of it runs, and others start as if it were not there."""
+"""Invariant 18: a suspended turn holds nothing: no agent of it runs, and others start as if it were not there."""
 
 from collections import defaultdict
 from collections.abc import Iterator
@@ -32,9 +32,9 @@ def _spans(facts: Facts, opens: str, closes: set[str]) -> list[Span]:
     return found
 
 
-def parkings(facts: Facts) -> list[Span]:
+def suspensions(facts: Facts) -> list[Span]:
     """When turns lay in the inbox."""
-    return _spans(facts, "turn.parked", _OVER)
+    return _spans(facts, "turn.suspended", _OVER)
 
 
 def waits(facts: Facts) -> list[Span]:
@@ -53,28 +53,28 @@ def waits(facts: Facts) -> list[Span]:
     return found
 
 
-def parked_hold_nothing(facts: Facts) -> Iterator[Problem]:
-    """No process of a parked turn; no turn that waits beside one for longer than a recovery takes, without a reason.
+def suspended_hold_nothing(facts: Facts) -> Iterator[Problem]:
+    """No process of a suspended turn; no turn that waits beside one for longer than a recovery takes, without a reason.
 
     Reasons are a fault that holds up workers, and slots that are really taken: as many agents run as one worker may.
     """
-    parked = parkings(facts)
+    suspended = suspensions(facts)
     grace = facts.setting("kill_grace_seconds", 5.0) + 1.0
-    for span in parked:
+    for span in suspended:
         for line in facts.by["alive"]:
             mine = [mark for mark in line["marks"] if mark.startswith(span.turn.turn)]
             looked: float = line.get("looked") or line["wall"]  # a look lasts long where the machine stands still
             if mine and span.begin + grace < looked < span.end:
-                yield Problem(18, "parked_at_work", f"{span.turn.turn} is parked, and {mine[0]} runs")
+                yield Problem(18, "suspended_at_work", f"{span.turn.turn} is suspended, and {mine[0]} runs")
     runs = _spans(facts, "attempt.started", _RUN_OVER)
     slots = facts.setting("run_slots", 16)
     for wait in waits(facts):
-        beside = [span for span in parked if span.turn.session != wait.turn.session and _overlap(span, wait)]
+        beside = [span for span in suspended if span.turn.session != wait.turn.session and _overlap(span, wait)]
         if not beside or wait.end - wait.begin <= bound(facts) or _disturbed(facts, wait):
             continue
         if sum(_overlap(run, wait) for run in runs) < slots:
-            text = f"{wait.turn.turn} waited {wait.end - wait.begin:.1f} s beside the parked {beside[0].turn.turn}"
-            yield Problem(18, "blocked_by_parked", text)
+            text = f"{wait.turn.turn} waited {wait.end - wait.begin:.1f} s beside the suspended {beside[0].turn.turn}"
+            yield Problem(18, "blocked_by_suspended", text)
 
 
 def _overlap(one: Span, other: Span) -> bool:
