@@ -11,9 +11,9 @@ from worker.runners.base import Emit, Order, RunResult, Stop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """How long and how many idle agent processes are kept; ``seconds`` 0 keeps none.
+    """How many idle agent processes are kept, and how long; ``seconds`` 0 keeps none.
 
-    ``memory_mb`` 0 means unlimited. ``spares`` limits the processes started ahead, per kind.
+    ``memory_mb`` 0 means unlimited; ``spares`` counts per kind.
     """
 
     seconds: float = 0.0

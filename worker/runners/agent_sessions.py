@@ -53,8 +53,8 @@ def continued(
     """Find the agent session that a run continues: its name, what it holds, and ``reader``'s result for its file.
 
     The turn's last complete run holds the user's ``message``. Otherwise, with ``history``, the session's last accepted
-    answer holds the ``history``, unless that answer was edited or regenerated. Missing, damaged (``reader`` raises
-    ``ValueError``) or larger files (more than ``most`` bytes) are skipped: the run then gets the whole conversation.
+    answer holds the ``history``, unless it was edited or regenerated. Missing, damaged and larger files (more than
+    ``most`` bytes) are skipped.
     """
     candidates = [(order.agent_session, "message")]
     if history:

@@ -1,8 +1,7 @@
 """Enforce a person's approval of one tool call: the approval is used up in the turn's record before the call runs.
 
-A run that continues after a decision has a keeper, which its hooks ask about each call (``approval_client``). An
-approval is valid for the first call of that run only. If another call runs first, or a file named in the call changed
-since the question, a person is asked again.
+The hooks of the continued run ask a keeper about each call (``approval_client``). An approval is valid for the first
+call only, and only if the files named in the call are unchanged; otherwise a person is asked again.
 """
 
 from __future__ import annotations

@@ -23,9 +23,9 @@ class ToolOrders:
         rules: rules as ``ToolRule.to_dict`` writes them, in order.
         root: HELIX_ROOT.
         asks: True if a person can be asked; otherwise such calls are denied.
-        keeper: socket of the ``PermitKeeper``, for a run that continues after a person's answer.
-        denied, unasked, later, said: what the agent reads when rules deny a call, when nobody can be asked, when a call
-            comes together with a question, and after a person's answer.
+        keeper: socket of the ``PermitKeeper``, after a person's decision.
+        denied, unasked, later, said: texts for the agent: a denied call, nobody to ask, a call beside a question, and a
+            person's decision.
         secrets: values hidden from questions, longest first.
     """
 
@@ -58,26 +58,23 @@ class Order:
 
     Attributes:
         attempt, delivery: numbers from 1; deliveries count over the whole turn.
-        prompt: the text for the agent: the user's message or feedback.
+        prompt: the user's message or feedback.
         messages: the conversation, oldest first, ending with the user's message.
         workdir: the session's folder.
-        directory: the delivery's folder, where the agent writes. Neither folder exists if the runner needs none.
+        directory: the delivery's folder, for all files of the agent.
         agent_session: the agent session to continue; empty for a fresh one.
-        so_far: the interrupted answer that the agent continues; empty for none.
+        so_far: the interrupted answer to continue; empty for none.
         model: name of the model, and of its block in the settings file.
-        option: the part after ``:`` in the model's runner, such as a script's path.
+        option: the part after ``:`` in the model's runner.
         locale: language of our texts to the agent, ``de`` or ``en``.
-        deadline: latest end of the run, by ``time.monotonic()``.
-        idle_seconds: longest time without output.
-        kill_grace_seconds: time between SIGTERM and SIGKILL.
+        deadline: latest end, by ``time.monotonic()``.
         read_only: True if the agent may only read files in ``directory``.
-        inputs: readable files outside the project, from the owner's earlier work.
-        witness: file in which the scripted agent logs its actions; empty for none.
-        owner: owner of the session, whose agent process may be kept for the next message; empty: never keep the
-            process.
-        recorded: True to record the output, so that another worker can adopt a finished run.
-        tools: rules for tool calls; None leaves the decision to the agent's own permissions.
-        interruption: the question that ended an earlier delivery, with its answer.
+        inputs: readable files from the owner's earlier work.
+        witness: log file of the scripted agent; empty for none.
+        owner: owner of the session, whose agent process may be kept; empty: never.
+        recorded: True to record the output, so that another worker can adopt the run.
+        tools: rules for tool calls; None leaves decisions to the agent.
+        interruption: the answered question that ended an earlier delivery.
     """
 
     turn_id: str
@@ -115,13 +112,13 @@ class RunResult:
     """The result of a run.
 
     Attributes:
-        text: the answer; for an incomplete run, the longest known beginning.
+        text: the answer, or its longest known beginning.
         agent_session: the agent session to continue from.
         sent: the input, if it was more than the prompt.
-        adopted: number of the earlier delivery whose run this was; 0 for the current delivery.
-        kept_seconds: how long the agent process stays for the session's next message; 0 if it has ended.
-        journal: the agent's tool calls; None if the agent reports none.
-        interruption: what the turn waits for, if the verdict says so.
+        adopted: number of the earlier delivery whose run this was; 0 for none.
+        kept_seconds: how long the agent process stays for the next message.
+        journal: the agent's tool calls; None if it reports none.
+        interruption: what the turn waits for.
     """
 
     completion: Completion

@@ -70,8 +70,6 @@ def _strictness(rule: Rule) -> int:
 
 
 class _Call:
-    """A tool call with its commands and paths."""
-
     def __init__(self, tool: str, arguments: Mapping[str, Any], root: str, folder: str) -> None:
         self.tool, self.arguments, self.root = tool, arguments, root
         places = (arguments[name] for name in WORKING_FOLDERS if isinstance(arguments.get(name), str))
@@ -79,7 +77,6 @@ class _Call:
 
     @functools.cached_property
     def commands(self) -> list[ShellCommand]:
-        """The commands of the call; empty without a command line."""
         given = next((self.arguments[name] for name in _COMMANDS if self.arguments.get(name)), None)
         if isinstance(given, list):
             given = [each if isinstance(each, str) else ANY for each in given]

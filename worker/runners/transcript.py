@@ -122,7 +122,6 @@ class Transcript:
         return AgentEvent(kind=shown, text=text, detail=str(event.get("detail", ""))) if shown else None
 
     def _call(self, event: dict[str, Any]) -> None:
-        """Add a finished tool call to the journal, one entry per file."""
         ok, code = event.get("ok"), event.get("code")
         kind: CallKind = next((each for each in get_args(CallKind) if each == event.get("kind")), "other")
         for number, what in enumerate(event.get("what") or ()):

@@ -1,7 +1,7 @@
 """The model calls of a run as the model proxy saw them, and whether they confirm a complete run. Pure.
 
-The provider reports how each call ended, and agents cannot change these reports (docs/agents.md). Prompts, answers and
-keys are never stored here. A runner's completion gate calls ``weigh`` last, with ``Ending.witnessed``.
+Agents cannot change what the provider reports about a call (docs/agents.md). No prompts, answers or keys are stored. A
+runner's completion gate calls ``weigh`` last.
 """
 
 from __future__ import annotations
@@ -55,15 +55,14 @@ class Call:
     """One model call.
 
     Attributes:
-        model: the requested model; empty if the request named none.
         status: HTTP status, or the status named in an error; 0 without a response.
-        word: the provider's word for the end, such as ``max_tokens``; empty if it named none.
-        tools: True if the request offered tools, so the call belongs to an agent's loop, not to a title or summary.
+        word: the provider's word for the end, such as ``max_tokens``.
+        tools: True if the request offered tools: a call of an agent's loop, not for a title or summary.
         estimated: True if the token numbers are estimates.
         started, ended: seconds since the epoch.
-        retry_after: seconds to wait, as requested by the service; 0 for none.
+        retry_after: seconds to wait, as requested by the service.
         repeated: True if a later call repeated or continued this call.
-        digests: digests of the text (``answer_words``), if the call failed or offered no tools.
+        digests: digests of the text, if the call failed or offered no tools.
     """
 
     api: Api
@@ -209,9 +208,9 @@ def weigh(
 ) -> Completion:
     """Check an agent's verdict against its observed model calls; None means that there was no model proxy.
 
-    A ``complete`` verdict needs a deciding call that ended well, and no failed call whose text is in ``answer``
-    (``ObservedCalls.broken``). A broken-off or silent run gets the error that the provider reported. ``required``: a
-    complete verdict also needs at least one observed call. A temporary error waits as long as its service asked.
+    ``complete`` needs a deciding call that ended well, and no failed call whose text is in ``answer``
+    (``ObservedCalls.broken``). A broken-off or silent run gets the error that the provider reported. ``required``:
+    ``complete`` also needs at least one call.
     """
     call = witnessed.deciding if witnessed else None
     if completion.kind is ErrorKind.TRANSIENT and call and call.end is CallEnd.ERROR:

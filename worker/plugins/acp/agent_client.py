@@ -217,7 +217,6 @@ class Client:
         self._finish(end)
 
     def _open(self, can: Mapping[str, Any]) -> None:
-        """Continue the given session, or create a new one."""
         place = {"cwd": str(self._folder), "mcpServers": []}
         if not (known := self._given["session"]):
             self.session = str(self._request("session/new", place).get("sessionId") or "")
@@ -239,7 +238,6 @@ class Client:
         return end
 
     def _finish(self, end: Mapping[str, Any]) -> None:
-        """Close the agent, read its last messages, and report the end."""
         self.leave()
         self._usage(end)
         for name in self._calls.keys() - self._journaled:
@@ -264,7 +262,6 @@ class Client:
         return f"the agent ended while a tool of it ran: {running[0].get('title')}" if running else ""
 
     def _usage(self, end: Mapping[str, Any]) -> None:
-        """Report tokens and cost, wherever the agent gives them."""
         meta = _mapping(end.get("_meta"))
         used = _mapping(end.get("usage")) or _mapping(meta.get("usage"))
         count = _mapping(_mapping(meta.get("quota")).get("token_count"))
@@ -378,11 +375,7 @@ class Client:
             return str(approval_client.NO)
 
     def _request(self, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a request and wait for its result.
-
-        Raises:
-            RequestFailed: the answer is an error.
-        """
+        """Send a request and wait for its result."""
         asked = self._send(method, params)
         while (message := self._next()).get("id") != asked or "method" in message:
             self._take(message)
@@ -407,11 +400,7 @@ class Client:
             raise AgentGone from error
 
     def _next(self) -> dict[str, Any]:
-        """Return the agent's next message; other lines are counted.
-
-        Raises:
-            AgentGone: the agent's output has ended.
-        """
+        """Return the agent's next message; other lines are counted."""
         while line := self._stdout.readline(_MAX_LINE):
             try:
                 message = json.loads(line)

@@ -58,7 +58,6 @@ _LOOKS = replace(_UNKNOWN_TOOL, if_tools=True)
 
 
 def _part(**how: Any) -> StubReply:
-    """Build an answer without its end."""
     return StubReply(pieces=_PIECES[:4], **how)
 
 

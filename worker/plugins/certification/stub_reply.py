@@ -69,7 +69,6 @@ class StubReply:
 
 
 def _sub_agent_call(request: dict[str, Any]) -> tuple[str, str] | None:
-    """Return a call of the offered sub-agent tool, or None."""
     for tool in (each for found in request.get("tools") or () for each in found.get("functionDeclarations") or [found]):
         tool = tool.get("function") or tool
         schemas = (tool.get(name) or {} for name in ("input_schema", "parameters", "parametersJsonSchema"))

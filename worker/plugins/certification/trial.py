@@ -140,8 +140,6 @@ class Trial:
 
 @dataclass
 class _Stop:
-    """A stop request set by a situation."""
-
     reason: str = ""
     lease_ends: float = field(default=math.inf)
 

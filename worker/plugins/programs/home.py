@@ -55,11 +55,7 @@ def kept_for(order: Order) -> KeptSession:
 
 
 def _read(content: bytes) -> KeptSession:
-    """Read the notes of a kept session.
-
-    Raises:
-        ValueError: the archive is damaged.
-    """
+    """Read the notes of a kept session."""
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as packed:
             notes = json.loads(packed.read(_NOTES))

@@ -298,7 +298,6 @@ class ProgramRunner(ProcessRunner):
         return RunReader(take_line=heard.take_line, conclude=conclude, clear=clear, finished=lambda: heard.finished)
 
     def _concluded(self, run: Run, heard: Heard, ending: Ending, emit: Emit) -> RunResult:
-        """Combine the agent's evidence and its observed model calls into the result."""
         order, evidence = run.order, {**ending.evidence, **heard.said}
         if ending.finished:  # the exit code is from our kill
             ending = replace(ending, exit=replace(ending.exit, code=0))

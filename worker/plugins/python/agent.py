@@ -62,7 +62,7 @@ class Context:
 
 
 class _Wrong(Exception):
-    """The function cannot be run as an agent."""
+    pass
 
 
 def main() -> int:
@@ -118,7 +118,6 @@ def _agent(module: str, function: str) -> Callable[[Context], Any]:
 
 
 async def _play(agent: Callable[[Context], Any], context: Context, say: Callable[..., None]) -> None:
-    """Call the agent and report its pieces of text."""
     if task := asyncio.current_task():
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     async for piece in _pieces(agent(context)):

@@ -30,10 +30,9 @@ class RunRemains:
 
     Attributes:
         text: the answer, or its longest known beginning.
-        origin: source of the text: ``file``, ``output`` or ``transcript``.
-        missing: why the text may be incomplete; empty if it is complete.
+        origin: ``file``, ``output`` or ``transcript``.
+        missing: why the text may be incomplete; empty if complete.
         stop_reason: why the model stopped, if the transcript was read.
-        marks: the hooks' marks, by event.
     """
 
     text: str
@@ -49,16 +48,7 @@ class RunRemains:
 
 
 def left_by(order: Order, session: str, prompt: bytes, base: Base, home: Path, stream: ClaudeStream) -> RunRemains:
-    """Find the answer of a run in its folder, on its standard output or in its transcript.
-
-    Args:
-        order: the run's order.
-        session: the run's agent session.
-        prompt: the run's standard input.
-        base: the agent session it continued.
-        home: its HOME.
-        stream: its standard output.
-    """
+    """Find the answer of a run in its folder, on its standard output or in its transcript."""
     marks = read_marks(order.directory)
     if answer := written_files(order.directory).get(RESPONSE, "").strip():
         return RunRemains(text=answer, origin="file", marks=marks)

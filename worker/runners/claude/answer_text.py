@@ -112,7 +112,6 @@ def note_tools(record: Mapping[str, Any], journal: JournalWriter) -> None:
 
 
 def _refused(record: Mapping[str, Any]) -> bool:
-    """Return whether the CLI refused to run a tool."""
     found = record.get("tool_result_meta")
     each = (_mapped(_mapped(meta).get("permission_decision")) for meta in found) if isinstance(found, list) else ()
     return any(decision.get("decision") not in (None, "accept") for decision in each)

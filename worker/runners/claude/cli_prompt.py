@@ -34,13 +34,8 @@ def prompt_for(
 ) -> bytes:
     """Build the prompt of one run.
 
-    Args:
-        prompt: the user's message or feedback.
-        messages: the conversation, ending with the user's message.
-        knows: what the continued agent session holds: ``""`` nothing, ``"history"`` all but the user's message,
-            ``"message"`` the message too.
-        so_far: the interrupted answer, which no agent session holds.
-        locale: language of the fixed lines, ``de`` or ``en``.
+    ``messages`` ends with the user's message. ``knows`` is what the continued session holds: nothing, ``"history"``, or
+    also the ``"message"``. ``so_far`` is the interrupted answer.
     """
     lines = GERMAN if locale.lower().startswith("de") else ENGLISH
     message = messages[-1].get("content", "") if messages else prompt

@@ -26,7 +26,7 @@ class Base:
 
     Attributes:
         transcript: the file to fork from; None for a fresh session.
-        knows: what the session holds: nothing, ``history``, or also the user's ``message``.
+        knows: what it holds: nothing, ``history``, or also the user's ``message``.
         spent: its cost so far, in US dollars, to which the CLI adds.
     """
 

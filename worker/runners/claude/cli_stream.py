@@ -35,7 +35,7 @@ class ClaudeStream:
         result: the last result; empty before the first.
         error: kind of error in the CLI's last own message.
         retries: how often the CLI repeated a request to the service.
-        retry_after: its last delay before a repetition, in seconds.
+        retry_after: delay before the last repetition, in seconds.
         resets_at: when a used-up subscription is available again, in seconds since 1970; 0 if unknown.
         skipped: number of unreadable lines.
     """

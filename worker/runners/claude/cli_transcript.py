@@ -26,13 +26,7 @@ class NotReadable(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
-    """One run's part of a transcript.
-
-    Attributes:
-        text: the answer.
-        last: its last message, possibly empty.
-        stop_reason: why the model stopped after the last message.
-    """
+    """One run's part of a transcript; ``last`` is its last message."""
 
     text: str = ""
     last: str = ""
@@ -44,12 +38,7 @@ class RecordedRun:
 
 
 def content_of(transcript: str, session: str, home: Path) -> bytes:
-    """Read a run's transcript.
-
-    Args:
-        transcript: its path, as the CLI reported it to its hooks.
-        session: the run's agent session, which names the file.
-        home: the run's HOME, which must contain the file.
+    """Read the transcript of an agent session from the path that hooks reported; ``home`` must contain the file.
 
     Raises:
         OSError: the file is elsewhere, belongs to another session, is not regular or is too large.
@@ -64,13 +53,7 @@ def content_of(transcript: str, session: str, home: Path) -> bytes:
 
 
 def recorded(content: bytes, session: str, prompt: bytes, before: bytes = b"") -> RecordedRun:
-    """Extract the answer of the run with this prompt from a transcript.
-
-    Args:
-        content: the transcript.
-        session: the run's agent session.
-        prompt: the run's standard input.
-        before: the transcript that the run continued, whose entries do not count.
+    """Extract the answer of the run with this prompt from a transcript; entries in ``before`` do not count.
 
     Raises:
         NotReadable: the prompt is missing, or the answer is too long.

@@ -242,5 +242,4 @@ def writable_paths(settings: Settings) -> list[Path]:
 
 
 def _readable(order: Order) -> list[Path]:
-    """Return the readable files of the session and of its owner's earlier work."""
     return [*(order.workdir / name for name in ("context", "input", "feedback.md")), *order.inputs]

@@ -46,16 +46,13 @@ class Evidence:
     Attributes:
         run, session: process tag and agent session of the run.
         exit_code: exit code, negative for a signal; None if unknown.
-        stderr: the end of standard error.
         marks: the hooks' marks, by event.
         result: the last ``result``; empty without one.
         error: kind of error in the CLI's last message.
-        text: the answer.
-        missing: why the text may be incomplete; empty if it is complete.
-        stop_reason: why the model stopped, according to the transcript.
-        unwritable: why the folder accepts no marks, such as a full disk; empty if it does.
-        retry_after: seconds to wait as requested by the service; 0 for none.
-        lives: True if the process finished its message but has not exited: no SessionEnd and no exit code are expected.
+        missing: why the text may be incomplete; empty if complete.
+        unwritable: why the folder accepts no marks, such as a full disk.
+        retry_after: seconds to wait as requested by the service.
+        lives: True if the process has not exited, so no exit code is expected.
     """
 
     run: str
@@ -162,7 +159,6 @@ def _error(evidence: Evidence) -> _Ruling | None:
 
 
 def _said(evidence: Evidence) -> str:
-    """Return the CLI's words about an error, from its result or from standard error."""
     result = evidence.result
     said = " ".join([str(result.get("result") or ""), *map(str, result.get("errors") or ())]).strip()
     return said or _plain(evidence.stderr)
@@ -201,10 +197,7 @@ def _fault(evidence: Evidence, kind: ErrorKind) -> Fault | None:
 
 
 def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
-    """Classify an error that the CLI reports; None if the service did not cause it.
-
-    An HTTP status counts more than the CLI's own classification.
-    """
+    """Classify an error that the CLI reports, first by HTTP status; None if the service did not cause it."""
     status, ending = _status(evidence), str(evidence.result.get("terminal_reason"))
     if status:
         return ErrorKind.TRANSIENT if passes(status, said) else ErrorKind.PERMANENT
@@ -218,7 +211,6 @@ def _kind_of(evidence: Evidence, said: str) -> ErrorKind | None:
 
 
 def _ended_early(evidence: Evidence) -> _Ruling | None:
-    """Return the verdict on a failure: a signal, an exit code, an error result."""
     code, result = evidence.exit_code, evidence.result
     if evidence.lives and not result:
         return _incomplete("the agent gave no result")

@@ -1,8 +1,7 @@
 """One message to a kept process of the Claude CLI, and the proof of a complete answer.
 
-Each message has a UUID, with which the CLI confirms its start and its end. Output before the start belongs to an
-earlier message. The proof works while the process lives, after it was killed, and from the recording when another
-worker adopts the turn.
+The CLI confirms start and end of each message by its UUID. The proof works while the process lives, after it was
+killed, and from the recording when another worker adopts the turn.
 """
 
 from __future__ import annotations
@@ -49,14 +48,12 @@ class Exchange:
 
     Attributes:
         taken_at: when the CLI confirmed the start; 0 before.
-        begun: True once the CLI has repeated the message, so further output answers it.
+        begun: True once further output answers this message.
         late: True if output of another message arrived.
-        watched: True while the process is watched.
-        over: True once the CLI has confirmed the end.
-        after: True if output followed the end.
-        crowded: True if other processes of the agent were running at the end.
+        over: True once the CLI has confirmed the end; ``after`` if more output followed.
+        crowded: True if other processes of the agent ran at the end.
         settle: stops the watch.
-        ended_at: when a result or a mark of the end was first seen; 0 before.
+        ended_at: when a result or an end mark was first seen; 0 before.
     """
 
     order: Order
@@ -129,10 +126,9 @@ class ProcessFiles:
     """The files of a kept process, and the state of its conversation.
 
     Attributes:
-        top: folder of the process, with ``work`` for the agent and its ``home``.
-        level: its isolation.
+        top: folder of the process, with ``work`` and ``home``.
         spare: True if it was started ahead.
-        mark: its process tag, also in the marks of its hooks.
+        mark: its process tag.
         agent: its agent session, which names its transcript.
         asked: number of messages so far.
         length: bytes of its transcript after the last message.
@@ -235,10 +231,7 @@ class ProcessFiles:
         return facts | ({"start_ms": round(1000 * (taken - message.began))} if taken and message.began else {})
 
     def hand_over(self, order: Order) -> None:
-        """Move a message's files into its delivery's folder, so that the next message finds none.
-
-        Can be repeated by a worker that takes over. Raises ``OSError``.
-        """
+        """Move a message's files into its delivery's folder; can be repeated by another worker. Raises ``OSError``."""
         for path in [path for path in self.work.iterdir() if path.name != "marks"]:
             if path.name == "output" and not path.is_symlink() and not any(path.iterdir()):
                 continue
@@ -272,12 +265,7 @@ def files_of(found: FinishedRun | None) -> ProcessFiles | None:
 
 
 def adopted(order: Order, files: ProcessFiles, found: FinishedRun, prices: Prices) -> RunResult | None:
-    """Return the result of a recorded message that had ended when its worker died, or None. May block.
-
-    Raises:
-        AnswerTooLong: the answer is too long.
-        OSError: the files cannot be moved.
-    """
+    """Return the result of a recorded message that had ended when its worker died, or None. May block."""
     marks.sweep(files.mark)  # left by a guard that died with its worker
     base = cli_sessions.base_of(order)
     message = Exchange(order, base, prompt_of(order, base), 0.0, begun=files.asked == 1)

@@ -44,7 +44,6 @@ class Mark:
 
     Attributes:
         run: tag of the process that ran the hook.
-        session: the agent session.
         background: number of background tasks still running.
         message: the answer's last message.
         transcript: path of the transcript.
@@ -71,8 +70,8 @@ def settings(
 
     Args:
         marks: folder for the marks.
-        readable: folders and files the agent may read besides its working folder.
-        protected: folders it must not write.
+        readable: readable files and folders besides the working folder.
+        protected: folders that must not be written.
         allowed: permission rules of the installation, such as ``WebSearch``.
         tools: input file of the tool hook; None for no tool hook.
     """
@@ -101,7 +100,6 @@ def edit_rules(folders: Iterable[Path]) -> list[str]:
 
 
 def _literal(path: Path) -> str:
-    """Escape a path for a permission rule."""
     return _SPECIAL.sub(r"\\\g<0>", str(path))
 
 

@@ -1,8 +1,7 @@
 """One process of the Claude CLI for several messages of a session (``--input-format stream-json``).
 
-A message is complete while its process lives only if its result, its Stop mark and the transcript agree
-(``exchange.py``). Otherwise the process's input is closed, and the completion gate judges what it left, as for a
-process with one message.
+A message is complete while its process lives only if result, Stop mark and transcript agree (``exchange.py``).
+Otherwise the input is closed, and the completion gate judges what the process left.
 """
 
 from __future__ import annotations
@@ -92,7 +91,6 @@ def fixed_part(settings: Settings, program: str, order: Order) -> str:
 
 
 def _placed(path: Path) -> tuple[int, int]:
-    """Return device and inode of a path; zeros if it does not exist."""
     try:
         facts = path.stat()
     except FileNotFoundError:
@@ -310,10 +308,7 @@ class ClaudeLiving:
         return first in self._pids and not others and self._process.silent and not self._gone
 
     def _ended(self, message: Exchange, begun: Begun, report: Exit, stop: Stop, emit: Emit) -> RunResult | None:
-        """Return the result of a message whose process has ended; None if it never read the message.
-
-        A message that was certainly complete before its process was killed is complete.
-        """
+        """Return the result of a message whose process has ended; None if it never read the message."""
         files, ending = self._files, begun.ended(report)
         if not message.taken_at and files.was_there and not ending.cause and not stop_reason(stop):
             return None

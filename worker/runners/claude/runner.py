@@ -179,5 +179,4 @@ class ClaudeCliRunner(ProcessRunner):
 
 
 def _clearing(home: Path) -> Callable[[], None]:
-    """Return a function that deletes a run's HOME, which may be large."""
     return functools.partial(shutil.rmtree, home, ignore_errors=True)

@@ -1,9 +1,8 @@
 """Spare processes of the Claude CLI, started before their session is known (``--await-claim``).
 
 A spare reads no instructions, runs no hooks and makes no calls until ``claim_session`` binds it to a session, once and
-for good. Its folder is then moved into the session's folder, with a link at the old name, which its HOME and hooks
-contain. Spares have no sandbox, because a sandbox's mounts are fixed before the session is known. A CLI without
-``--await-claim`` exits at once, and sessions then start cold.
+for good. Its folder is then moved into the session's folder, with a link at the old name. Spares have no sandbox, whose
+mounts would be fixed too early. A CLI without ``--await-claim`` exits at once, and sessions start cold.
 """
 
 from __future__ import annotations
@@ -78,7 +77,6 @@ def _unowned(model: str, option: str, mark: str, place: Path, *, recorded: bool 
 
 
 def _note(settings: Settings, order: Order) -> None:
-    """Record for all workers that a spare of this kind is wanted."""
     said = json.dumps([order.model, order.option, order.recorded])
     file = settings.sessions_dir / KINDS / hashlib.sha256(said.encode()).hexdigest()[:32]
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -137,13 +135,11 @@ def opened_spare(
 
 
 def _removed(top: Path) -> None:
-    """Delete a spare's folder, or the link in its place."""
     with contextlib.suppress(OSError):
         top.unlink() if top.is_symlink() else shutil.rmtree(top)
 
 
 def _swept(place: Path) -> None:
-    """Delete leftovers of killed workers' spares."""
     place.mkdir(parents=True, exist_ok=True)
     for top in place.iterdir():
         gone = not top.exists() if top.is_symlink() else time.time() - top.stat().st_mtime > _OLD

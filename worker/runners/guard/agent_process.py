@@ -23,12 +23,9 @@ class Exit:
     """How the processes of a run ended.
 
     Attributes:
-        code: exit code, or the negative signal number; None if the process never started or the code is unknown.
-        cause: why the guard ended the process: ``terminated``, ``lease ended``, ``guard died``; empty if it exited
-            itself.
-        error: why the process could not be started; empty if it was.
-        passing: True if ``error`` is temporary, so a retry may succeed.
-        pid: process id; 0 if unknown.
+        code: exit code, or the negative signal number; None if unknown or never started.
+        cause: why the guard ended it: ``terminated``, ``lease ended``, ``guard died``; empty if it exited itself.
+        error: why it could not be started; ``passing`` if a retry may succeed.
         swept: number of leftover processes that were killed.
         left: processes that could not be killed because they are blocked in the kernel.
     """
@@ -59,9 +56,9 @@ class AgentProcess:
         stdin: int = -1,
     ) -> None:
         self.mark = mark
-        #: Id of the agent's first process; 0 until the guard reports the id.
+        #: 0 until the guard reports the id.
         self.pid = 0
-        #: How the first process ended, if known; other processes of the agent may still run.
+        #: Set when the first process has ended; others may still run.
         self.known_end: Exit | None = None
         self._send_now = send
         self._send: Callable[[dict[str, Any]], object] = lambda request: send(request, ())
@@ -95,7 +92,7 @@ class AgentProcess:
     def _piece(self, fd: int) -> bytes:
         recording = self._recording if fd == self._stdout else None
         data = recording.piece(fd) if recording else None
-        if recording and data is None:  # the recording failed: stop recording
+        if recording and data is None:
             recording.give_up()
             self._send({"do": "unrecorded", "mark": self.mark, "record": recording.path})
             self._recording = None
@@ -130,8 +127,8 @@ class AgentProcess:
     ) -> None:
         """Let an event loop read the outputs. Call this method in that loop.
 
-        ``hear`` gets each piece of standard output. ``on_end`` is called when the end is known; ``read(0)`` then
-        returns the unread rest. ``orders`` is the executor that sends orders to the guard, which may block.
+        ``hear`` gets pieces of standard output; ``on_end`` is called at the end, when ``read(0)`` returns the rest.
+        ``orders`` sends orders to the guard, which may block.
         """
         send, self._loop = self._send_now, loop
 

@@ -24,21 +24,18 @@ from worker.runners.guard.seccomp import filter_path
 PORT = 47_623
 #: Base address of the model service inside a sandbox. ``launch`` replaces it for agents that share the network.
 DOOR = f"http://127.0.0.1:{PORT}"
-#: Program that starts the agent inside the sandbox.
 _INSIDE = Path(__file__).with_name("inside.py")
 
-#: Folders of the machine visible in a sandbox. Homes, ``/run`` with its sockets, ``/var``, ``/srv`` and other disks are
-#: not.
+#: Visible folders of the machine: no homes, no ``/run`` with its sockets, no ``/var``.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/nix")
 _RESOLVER = Path("/etc/resolv.conf")
-#: Options for a private user namespace, strongest first: no shared keyring, no capabilities, no further namespaces.
-#: bubblewrap has the second option since 0.8; some kernels and containers refuse both.
+#: Options for a private user namespace, strongest first; some kernels, containers and versions of bubblewrap refuse
+#: them.
 _OWN_USERS = (("--unshare-user", "--disable-userns"), ("--unshare-user",))
 #: Shell wrapper that opens the seccomp filter on descriptor 3 for bubblewrap.
 _WITH_FILTER = ("/bin/sh", "-c", 'filter=$1 && shift && exec "$@" 3<"$filter"', "sh")
 #: Time limit for a trial run of bubblewrap, in seconds.
 _PATIENCE = 10
-#: Trial commands that have succeeded in this process.
 _proven: set[tuple[str, ...]] = set()
 
 
@@ -150,7 +147,7 @@ def boxed(
     """Build the command that runs ``argv`` in a sandbox with ``cwd`` as working directory.
 
     Later ``binds`` cover earlier ones. ``cut`` gives a separate network. ``tmp_mb`` limits ``/tmp`` and ``/dev/shm``,
-    in MiB; 0 allows half of the machine's memory for each. Paths in ``hidden`` are masked.
+    in MiB; 0 means half of the memory. Paths in ``hidden`` are masked.
     """
     # No --new-session: the guard has already made one and signals its process group.
     program = shutil.which("bwrap") or "bwrap"  # searched on the worker's PATH, not the agent's
@@ -196,18 +193,15 @@ def _help_of(program: str) -> str:
 def started(argv: Sequence[str], door: Path | None, processes: int) -> list[str]:
     """Build the command that starts ``argv`` inside a sandbox through ``inside.py``.
 
-    The sandbox needs the mounts in ``FIRST``. ``door`` is the socket of the model proxy. ``processes`` limits the
-    agent's processes; 0 means no limit.
+    ``door`` is the socket of the model proxy; ``processes`` 0 means no limit. The sandbox needs the mounts in
+    ``FIRST``.
     """
     first = [sys.executable, "-I", "-S", str(_INSIDE), str(door or ""), str(PORT), str(processes)]
     return [*first, *argv]
 
 
 def own_numbers(made: Level) -> frozenset[int]:
-    """Return the process ids, inside a sandbox, of the programs that belong to the sandbox.
-
-    These are bubblewrap's first process, the agent, and with a separate network the listener of ``inside.py``.
-    """
+    """Return the process ids, inside a sandbox, of bubblewrap, the agent and the listener of ``inside.py``."""
     return frozenset({1, 2, 4} if made.cut else {1, 2})
 
 
@@ -216,10 +210,7 @@ FIRST = tuple(Bind(Path(path)) for path in dict.fromkeys((sys.base_prefix, sys.p
 
 
 def nested(own: Bind, others: Sequence[Bind]) -> list[Bind]:
-    """Insert ``own`` into a list of mounts, after the mounts that contain ``own`` and before the rest.
-
-    An agent's folder may be inside its project, which is otherwise read-only.
-    """
+    """Insert ``own`` into a list of mounts, after the mounts that contain ``own`` and before the rest."""
     around = [bind for bind in others if own.path.is_relative_to(bind.path)]
     return [*around, own, *(bind for bind in others if bind not in around)]
 

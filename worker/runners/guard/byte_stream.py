@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import cast
 
 _PIECE = 65_536
-#: A DNS name or a bracketed IPv6 address, and the longest DNS name.
 _LABEL = "[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _HOST = re.compile(rf"{_LABEL}(?:\.{_LABEL})*|\[[0-9a-f:.]+\]")
 _MOST_HOST = 253
@@ -36,11 +35,7 @@ class Stream(asyncio.BufferedProtocol):
         self.source: Stream | None = None
 
     async def read(self, size: int = _PIECE) -> bytes:
-        """Return received data, at most ``size`` bytes; empty at the end.
-
-        Raises:
-            OSError: the connection broke off.
-        """
+        """Return received data, at most ``size`` bytes; empty at the end. Raises ``OSError``."""
         if not self._came and not self._over:
             self.resume()
             self._waiting = asyncio.get_running_loop().create_future()
@@ -72,11 +67,7 @@ class Stream(asyncio.BufferedProtocol):
         return said[: found.end()]
 
     async def write(self, data: bytes) -> None:
-        """Send data and wait while the peer is slow.
-
-        Raises:
-            OSError: the connection broke off.
-        """
+        """Send data and wait while the peer is slow. Raises ``OSError``."""
         self.send(data)
         if self._full:
             await asyncio.shield(self._full)
@@ -122,11 +113,7 @@ class Stream(asyncio.BufferedProtocol):
         return self
 
     async def start_tls(self, context: ssl.SSLContext, host: str) -> None:
-        """Upgrade the connection to TLS.
-
-        Raises:
-            OSError: the certificate is not valid for ``host``.
-        """
+        """Upgrade the connection to TLS. Raises ``OSError`` if the certificate is not valid for ``host``."""
         loop, plain = asyncio.get_running_loop(), self._transport
         self.resume()
         self._transport = await loop.start_tls(cast("asyncio.Transport", plain), self, context, server_hostname=host)

@@ -21,14 +21,14 @@ from worker.runners.pricing import TOKENS
 from worker.runners.service_errors import status_of, wait_of
 from worker.runners.witnessed import WENT_ON, Call, CallEnd, word_of
 
-#: Largest event, and largest unstreamed response, that is parsed, in bytes; the end of a larger one stays unknown.
+#: Largest parsed event or unstreamed response, in bytes.
 _MOST_KEPT = 4 * 2**20
-#: Bytes kept from the start of a stream; its text may have to be found in the answer.
+#: Bytes kept from the start of a stream.
 _MOST_BEGINNING = 2**17
 #: Bytes of an error response that are parsed.
 _MOST_ERROR = 16_384
 _OVERLAP = 256
-#: For token estimates: bytes per token, and bytes of an event around its text.
+#: For estimates: bytes per token, and bytes of an event around its text.
 _BYTES, _FRAME = 4, 300
 #: Start of an event stream that lacks the right content type.
 _STREAM = re.compile(rb"(?:\xef\xbb\xbf)?\s*(?:data|event|id|retry|):")

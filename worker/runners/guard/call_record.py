@@ -17,15 +17,11 @@ from worker.runners.guard.provider_reports import api_of, model_in
 from worker.runners.pricing import Tokens, summed
 from worker.runners.witnessed import MOST_CALLS, WENT_ON, Call, CallEnd, ObservedCalls, word_of
 
-#: Field of a log line that holds the call's number.
 _NUMBER = "call"
 
 
 class Record:
-    """The model calls of one run. Thread-safe.
-
-    With a ``path``, each change of a call is appended to that file: its begin, new facts, and its end.
-    """
+    """The model calls of one run, appended to the file ``path`` as they change. Thread-safe."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._lock = threading.Lock()

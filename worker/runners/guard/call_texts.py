@@ -30,8 +30,6 @@ class CallRequest:
     """The request of one model call, with hashes instead of long texts.
 
     Attributes:
-        opening: hash of the instructions.
-        messages: hashes of the messages.
         pieces: hashes of the texts in the last message.
         last: the last message, if a user wrote it.
         end: the last text of the last user message, even after a tool result.

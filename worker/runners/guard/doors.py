@@ -1,8 +1,7 @@
 """Client of the model proxy process (``forwarder``).
 
-The separate process serves model calls even while this worker is frozen, and takes their load off this worker. Requests
-go one at a time over a private connection. A dead process is replaced, but its proxies are not: their agents are cut
-off, and the end of their calls stays unknown.
+A separate process serves model calls even while this worker is frozen. A dead process is replaced, but its proxies are
+not: their agents are cut off, and the end of their calls stays unknown.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 #: Time limits for a request, and for the process to exit before it is killed, in seconds.
 _PATIENCE, _TO_END = 30.0, 2.0
-#: Environment variables for the process: certificates, names and temporary files.
+#: Environment variables passed to the process.
 _ENVIRONMENT = ("PATH", "TMPDIR", "SSL_CERT_FILE", "SSL_CERT_DIR", "LOCALDOMAIN", "RES_OPTIONS")
 _UNKNOWN = Call(api="messages", end=CallEnd.UNKNOWN, word="the door is gone")
 
@@ -128,10 +127,8 @@ class Door:
 def door(outbound: Outbound, calls: Path | None, *, boxed: bool) -> Iterator[Door]:
     """Open the model proxy of one run, and close it with all its connections afterwards.
 
-    Args:
-        outbound: what the run may reach.
-        calls: file of the call log, for a worker that adopts the run; None for none.
-        boxed: True for a unix socket; False for a secret loopback URL that reaches only the service.
+    ``calls`` is the file of the call log. ``boxed`` gives a unix socket; otherwise the address is a secret loopback
+    URL.
 
     Raises:
         OSError: the proxy cannot be opened.

@@ -1,8 +1,7 @@
 """Measure the resources of an agent's processes: memory, processes, open files, /tmp, folders.
 
-The worker measures from outside, every half second, without privileges. An agent cannot turn this off, but usage
-between two measurements is not seen. The kernel limits open files, a sandbox's ``/tmp`` and, unless the worker is root,
-processes in a sandbox (docs/security.md).
+Measured from outside, every half second, without privileges; usage in between is not seen. The kernel limits open
+files, a sandbox's ``/tmp`` and, unless the worker is root, processes in a sandbox (docs/security.md).
 """
 
 from __future__ import annotations
@@ -33,11 +32,10 @@ class Bounds:
     """Resource limits of a run; 0 means unlimited.
 
     Attributes:
-        memory_mb: memory of all processes together.
         processes: processes and threads together.
         open_files: open files per process.
         tmp_mb: size of a sandbox's ``/tmp``, and of its ``/dev/shm``.
-        folder_mb: size of the folders the run writes: the delivery's folder and its HOME.
+        folder_mb: size of the delivery's folder and HOME.
     """
 
     memory_mb: int = 0
@@ -69,10 +67,7 @@ class Bounds:
 
 
 class Footprint:
-    """The resource usage of one run, measured repeatedly by the watching thread.
-
-    ``folders`` are the folders the run writes, if their size is limited. ``boxed`` means that ``/tmp`` is private.
-    """
+    """The resource usage of one run and its ``folders``; ``boxed`` means that ``/tmp`` is private."""
 
     def __init__(self, bounds: Bounds, folders: Sequence[Path] = (), *, boxed: bool = False) -> None:
         self._bounds = bounds
@@ -82,10 +77,7 @@ class Footprint:
         self._next_walk = self._next
 
     def exceeded(self, pid: int) -> str:
-        """Return the limit that the run exceeds, or an empty text; measures at most every half second.
-
-        ``pid`` is the run's first process; 0 if still unknown.
-        """
+        """Return the limit that the run exceeds, or an empty text; measures at most every half second."""
         now = time.monotonic()
         if now < self._next:
             return ""
@@ -131,10 +123,9 @@ class Footprint:
 
 @dataclass(slots=True)
 class Weight:
-    """Cached memory usage of long-lived processes.
+    """Memory that ending some long-lived processes would free; pages of program files do not count.
 
-    Counts what ending the processes would free: pages of program files are shared and can be dropped by the kernel. An
-    exact measurement costs 5 ms per 100 MiB, so it is repeated only after a minute or some growth.
+    An exact measurement costs 5 ms per 100 MiB, so it is repeated only after a minute or some growth.
     """
 
     _bytes: int = 0
@@ -199,7 +190,6 @@ def _stat(pid: str) -> tuple[int, Process] | None:
 
 
 def _own_memory(process: Process) -> int:
-    """Return a process's proportional share of memory."""
     return _shares(process).get("Pss", process.resident)
 
 

@@ -1,10 +1,9 @@
 """The model proxy: forward model calls from agents to their service, and log how each call ended.
 
-A sandboxed agent reaches its model proxy by a unix socket mounted into the sandbox. Requests go to the agent's service,
-with the API key that the agent does not have; ``CONNECT`` reaches named hosts; other requests are refused. An agent on
-the machine's network uses a loopback port with a secret path. The proxy of a run closes with the run, and all proxies
-close with their worker. They run in a separate process (``python -m worker.runners.guard.forwarder FD PID``, started by
-``doors``), so a frozen worker does not stop its agents.
+A sandboxed agent uses a unix socket mounted into the sandbox; an agent on the machine's network uses a loopback port
+with a secret path. The proxy adds the API key, which agents do not have. ``CONNECT`` reaches named hosts; other
+requests are refused. All proxies of a worker run in one process (``python -m worker.runners.guard.forwarder FD PID``,
+started by ``doors``), so a frozen worker does not stop its agents.
 """
 
 from __future__ import annotations
@@ -36,23 +35,20 @@ from worker.runners.guard.call_record import Record
 from worker.runners.guard.model_requests import MAX_BODY, CallNotAllowed, check_request
 from worker.runners.guard.outbound import MAX_HEAD, Outbound, RequestRefused, Upstream
 
-#: Concurrent connections of one run; further connections are closed at once.
+#: Concurrent connections of one run.
 MAX_CONNECTIONS = 32
 #: Time limit for the head of a request, in seconds.
 HEAD_SECONDS = 30.0
-#: Bodies larger than this many bytes are parsed in a thread, so that other calls continue.
+#: Bodies larger than this many bytes are parsed in a thread.
 _MUCH = 256 * 2**10
-#: Seconds during which further bytes from the client are discarded after the response.
+#: Seconds for which surplus bytes of the client are discarded.
 _LINGER_SECONDS = 2.0
 #: Seconds that an idle connection to the service is kept; servers keep theirs for at least 5.
 _IDLE_SECONDS = 4.0
-#: Seconds to keep reading from the service after the client has left: tokens sent by then are billed, so they are
-#: counted.
+#: Seconds to read on after the client has left: tokens sent by then are billed.
 _LEFT_SECONDS = 0.1
 _PREFIX = "helix-net-"
-#: A socket that accepts connections as long as the worker lives.
 _ALIVE = "alive.sock"
-#: Hop-by-hop headers, which are not forwarded.
 _HOP_BY_HOP = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"te", b"upgrade", b"expect", b"host"})
 _KEYS = frozenset({b"authorization", b"x-api-key", b"api-key", b"x-goog-api-key", b"openai-organization"})
 
@@ -73,11 +69,7 @@ class Forwarder:
 
     @contextlib.contextmanager
     def door(self, outbound: Outbound, record: Record | None = None) -> Iterator[Path]:
-        """Open a model proxy for one run and yield the path of its socket; close its connections afterwards.
-
-        Raises:
-            OSError: the socket cannot be created.
-        """
+        """Open a model proxy for one run and yield the path of its socket; close its connections afterwards."""
         path = self._folder / f"{next(self._numbers)}.sock"
         with self._open(_Door(outbound, record or Record()), self._put(path)):
             try:
@@ -88,11 +80,7 @@ class Forwarder:
 
     @contextlib.contextmanager
     def loopback(self, outbound: Outbound, record: Record) -> Iterator[str]:
-        """Open a model proxy on a loopback port and yield its secret address, which reaches only the service.
-
-        Raises:
-            OSError: the socket cannot be created.
-        """
+        """Open a model proxy on a loopback port and yield its secret address, which reaches only the service."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=MAX_CONNECTIONS)
         listener.setblocking(False)
         secret = f"/{secrets.token_urlsafe(16)}"
@@ -151,8 +139,6 @@ def _dead(path: Path) -> bool:
 
 
 class _Door:
-    """The model proxy of one run. Runs on the forwarder's event loop."""
-
     def __init__(self, outbound: Outbound, record: Record, secret: str = "") -> None:
         self._outbound = outbound
         self._record = record
@@ -186,7 +172,7 @@ class _Door:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, stream: Stream) -> None:
-        # Broken connections and other protocols get no answer; a cancellation means that the run is over.
+        # Broken connections need no answer; a cancellation means that the run is over.
         with contextlib.suppress(asyncio.CancelledError, OSError, TimeoutError, h11.ProtocolError):
             try:
                 await self._serve(_Peer(stream, h11.Connection(h11.SERVER, MAX_HEAD)))
@@ -215,13 +201,13 @@ class _Door:
                 await asker.refuse(RequestRefused(error.error_status_hint, str(error)))
 
     async def _tunnel(self, asker: _Peer, target: str) -> None:
-        await asker.hear()  # the end of the request head
+        await asker.hear()
         there = await self._outbound.to_host(target)
         try:
             await asker.say(h11.Response(status_code=200, headers=[], reason=b"Connection established"))
             rest, _ = asker.http.trailing_data
             await there.write(rest)
-            async with asyncio.TaskGroup() as both:  # until both directions have ended or one has failed
+            async with asyncio.TaskGroup() as both:
                 for way in (_pump(asker.stream, there), _pump(there, asker.stream)):
                     both.create_task(way)
         finally:
@@ -295,13 +281,13 @@ class _Door:
             call.asked(said, model, tools=tools)
 
     def _spoilt(self, stream: Stream) -> None:
-        """Close an idle connection that can no longer be reused."""
         if stream in self._idle:
             self._idle.remove(stream)
             stream.close()
 
 
 async def _exchange(asker: _Peer, service: _Peer, call: CallListener | None) -> bool:
+    """Copy a request and its response; return True if the service accepts another request."""
     ways = [asyncio.create_task(_bring_back(service, asker, call)), asyncio.create_task(_hand_on(asker, service))]
     try:
         await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
@@ -316,15 +302,12 @@ async def _exchange(asker: _Peer, service: _Peer, call: CallListener | None) -> 
 
 
 class _Peer:
-    """One end of an HTTP connection."""
-
     def __init__(self, stream: Stream, http: h11.Connection) -> None:
         self.stream = stream
         self.http = http
         self.bodyless = False
 
     async def hear_head(self) -> h11.Response:
-        """Read the head of a response."""
         while True:
             try:
                 self.http.receive_data(await self.stream.head(MAX_HEAD))
@@ -370,8 +353,7 @@ def _headers_for(upstream: Upstream, request: h11.Request) -> list[tuple[bytes, 
 
 
 async def _hand_on(asker: _Peer, service: _Peer) -> None:
-    """End the request to the service, then wait until the client leaves."""
-    with contextlib.suppress(OSError):  # a service may respond before it has read everything
+    with contextlib.suppress(OSError):  # a service may respond early
         await service.say(h11.EndOfMessage())
     while await asker.stream.read():
         pass
@@ -448,7 +430,6 @@ class _Served:
         self._open: dict[int, tuple[contextlib.ExitStack, Record]] = {}
 
     def open(self, outbound: Outbound, calls: Path | None, boxed: bool) -> tuple[int, str]:
-        """Open a model proxy; return its number and address."""
         record, held = Record(calls), contextlib.ExitStack()
         made = self._forwarder.door if boxed else self._forwarder.loopback
         address = str(held.enter_context(made(outbound, record)))

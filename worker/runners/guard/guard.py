@@ -1,15 +1,13 @@
 """The guard: one small process per worker that starts agents and kills agents whose worker cannot.
 
 Run as ``python -m worker.runners.guard.guard FD PID``, with one end of a SOCK_SEQPACKET pair and the worker's process
-id. A separate process is needed for two reasons. PR_SET_PDEATHSIG fires when the spawning *thread* ends, so a pool
-thread must not spawn agents. And a frozen or killed worker cannot stop its agents: the Claude CLI was seen to live on
-for seconds and write next to the redelivered attempt. When a lease ends, the guard first suspends the agent: if the
-whole machine was frozen, the worker asks the store and may resume the turn.
+id. A separate process is needed because PR_SET_PDEATHSIG fires when the spawning *thread* ends, and because a frozen or
+killed worker cannot stop its agents. When a lease ends, the guard first suspends the agent: if the whole machine was
+frozen, the worker asks the store and may resume the turn.
 
-Each message is one JSON object in one packet. Requests: ``spawn`` (passes descriptors for stdin, stdout, stderr and the
-recording), ``record`` (passes descriptors of another recording), ``extend``, ``terminate``, ``unrecorded``. Reports:
-``started``; ``ended`` when the agent's first process has ended; finally ``exit`` or ``failed`` when none of its
-processes is left. The guard has one thread and imports little but the standard library.
+Each message is one JSON object in one packet. Requests: ``spawn`` and ``record`` (with descriptors), ``extend``,
+``terminate``, ``unrecorded``. Reports: ``started``; ``ended`` when the first process has ended; finally ``exit`` or
+``failed`` when no process is left. The guard has one thread and imports little but the standard library.
 """
 
 from __future__ import annotations
@@ -35,19 +33,18 @@ from typing import Any
 from worker.files.recording import GuardRecording
 from worker.runners.guard import marks
 
-#: Largest request in bytes; on most machines the kernel's limit for a packet is lower.
+#: Largest request in bytes.
 MAX_REQUEST = 1 << 20
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SWEEP_PAUSE = 0.005
-#: Errors of a machine short of resources; a retry may succeed.
+#: Temporary errors of a machine short of resources.
 _PASSING = {errno.EAGAIN, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
-#: After its lease ends, an agent is suspended for ``DOUBT_SECONDS`` if the guard noticed the end late (more than
-#: ``_LATE``): the machine was frozen. Otherwise only the worker is frozen, and the agent gets ``_ON_TIME_SECONDS``,
-#: because others adopt the run once the agent has ended.
+#: An agent whose lease has ended is suspended for ``DOUBT_SECONDS`` if the guard noticed the end late (``_LATE``),
+#: because then the machine was frozen; otherwise for ``_ON_TIME_SECONDS``.
 DOUBT_SECONDS, _ON_TIME_SECONDS, _LATE, _DOUBT_LOOK = 5.0, 0.5, 0.3, 0.2
-#: A process alive this many seconds after SIGKILL is blocked in the kernel: it is reported, not awaited.
+#: Seconds after SIGKILL at which a process is reported as blocked in the kernel.
 _GIVE_UP = 10.0
 
 
@@ -59,7 +56,7 @@ class _Agent:
     kill_at: float = math.inf
     give_up_at: float = math.inf
     cause: str = ""
-    held: list[int] = field(default_factory=list)  # suspended processes; only the store knows whose turn it is
+    held: list[int] = field(default_factory=list)  # suspended processes
     hold_for: float = 0.0
     seen: set[int] = field(default_factory=set)
     kept: GuardRecording | None = None
@@ -221,7 +218,7 @@ class Guard:
             agent.hold_for -= _DOUBT_LOOK + min(late, _DOUBT_LOOK)
         else:
             agent.hold_for = DOUBT_SECONDS if late > _LATE else _ON_TIME_SECONDS
-        agent.lease_ends = now + _DOUBT_LOOK  # time of the next check
+        agent.lease_ends = now + _DOUBT_LOOK
         if agent.cause or agent.hold_for <= 0:
             self._kill(agent, "lease ended")
         else:
@@ -253,17 +250,17 @@ class Guard:
             if agent:
                 agent.process.returncode = os.waitstatus_to_exitcode(status)
                 agent.give_up_at = min(agent.give_up_at, time.monotonic() + _GIVE_UP)
-                # First: if the guard dies with its worker, the worker that takes over reads from the recording how the
-                # agent ended.
+                # Before anything else: if the guard dies with its worker, the next worker reads the end from the
+                # recording.
                 self._note_end(agent)
-                # At once: if the guard dies before the leftovers are killed, its worker knows how the agent ended.
+                # At once: the worker knows the end even if the guard dies before the leftovers are killed.
                 self._report(agent.mark, event="ended", code=agent.process.returncode, cause=agent.cause)
                 self._send_reports()
 
     def _look_after_agents(self) -> None:
         now = time.monotonic()
         for agent in self._agents.values():
-            if agent.running and now >= agent.lease_ends:  # stop all first, then handle each agent's processes
+            if agent.running and now >= agent.lease_ends:
                 _signal_group(agent.process.pid, signal.SIGSTOP)
         for agent in list(self._agents.values()):
             if not agent.running:

@@ -1,7 +1,7 @@
 """Start an agent inside a sandbox: ``python -I -S inside.py SOCKET PORT PROCESSES PROGRAM ARGUMENT...``.
 
-A child process forwards connections from the sandbox's loopback ``PORT`` to ``SOCKET``, the model proxy
-(``forwarder``); an empty ``SOCKET`` turns this off. The child ends with the sandbox. Imports only the standard library.
+A child process forwards connections from the loopback ``PORT`` to ``SOCKET``, the model proxy; an empty ``SOCKET``
+turns this off. Imports only the standard library.
 """
 
 from __future__ import annotations

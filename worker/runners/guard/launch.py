@@ -40,17 +40,13 @@ class Launch:
     """The agent process to start.
 
     Attributes:
-        argv, env, stdin: command, complete environment and input; input None: it is written while the agent runs.
-        binds: mounts in the sandbox besides the system and the agent's folder.
-        box: value of ``HELIX_BOX``.
-        wanted: True if a model chooses the agent's actions: use a sandbox wherever the machine can make one.
-        blank_lines: True to keep empty lines of the output.
-        outbound: the service behind the model proxy, and other reachable hosts; None for no network.
-        bounds: limits on the machine's resources.
+        argv, env, stdin: command, complete environment and input; None: input is written later.
+        binds: mounts besides the system and the agent's folder.
+        wanted: True if a model chooses the agent's actions, so that it needs a sandbox.
+        outbound: the service behind the model proxy, and other hosts; None for no network.
         writes: writable folders besides the agent's own.
-        door_env, door_stdin, door_files: variables, input and files that apply behind a model proxy. An empty variable
-            is removed. In all three and in ``argv``, ``box.DOOR`` is a placeholder for the proxy's address; use it as
-            the base address of the service, without a key.
+        door_env, door_stdin, door_files: variables (empty removes one), input and files used behind a model proxy.
+            There and in ``argv``, ``box.DOOR`` stands for the service's base address.
     """
 
     argv: Sequence[str]
@@ -127,17 +123,11 @@ class Begun:
 
     @property
     def witnessed(self) -> ObservedCalls | None:
-        """Return the agent's model calls since ``since``; None without a model proxy. May block.
-
-        Only valid while the proxy is open.
-        """
+        """Return the agent's model calls since ``since``, while its proxy is open. May block."""
         return self.door.seen(self.since) if self.door else None
 
     def ended(self, report: Exit) -> Ending:
-        """Combine the observed end with isolation and model calls. May block.
-
-        If the agent wrote nothing and the sandbox reported an error, that error is the reason of the end.
-        """
+        """Combine the observed end with isolation and model calls. May block."""
         ending = self.supervision.ending(report)
         reach("agent.ended")
         ending = replace(ending, box=self.level, witnessed=self.witnessed)
@@ -159,7 +149,7 @@ def begin(
 ) -> Begun | Ending:
     """Start an agent, or return an ``Ending`` that explains why it cannot start. May block.
 
-    Close ``held`` after the agent's end. ``noted`` keeps a call log even if the order's output is not recorded.
+    Close ``held`` after the agent's end. ``noted`` keeps a call log even without a recording.
     """
     try:
         level = box.level(launch.box, wanted=launch.wanted)
@@ -192,11 +182,7 @@ def begin(
 
 
 def ended_before(found: FinishedRun) -> Ending:
-    """Rebuild the end of a recorded run.
-
-    Raises:
-        OSError: the recording has no valid end.
-    """
+    """Rebuild the end of a recorded run, or raise ``OSError`` if the recording has no valid end."""
     try:
         facts = dict(found.facts)
         level = Level(facts.pop("box"), facts.pop("cut"))
@@ -235,8 +221,6 @@ def _within(
 
 
 def _behind(launch: Launch, address: str) -> Launch:
-    """Replace the placeholder ``box.DOOR`` in a launch with the proxy's address, and write its files."""
-
     def there(text: str) -> str:
         return text.replace(box.DOOR, address)
 

@@ -1,7 +1,6 @@
 """Find and end all processes of one run by the tag in their environment.
 
-Every process that an agent starts inherits the tag, even after a double fork or in a new session. Imports only the
-standard library, because the guard uses this module.
+Every process that an agent starts inherits the tag, even after a double fork. Imports only the standard library.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from urllib.parse import parse_qsl
 from worker.runners.guard.provider_reports import api_of, model_in
 from worker.runners.pricing import is_named
 
-#: Largest body, in bytes: enough for all images of a turn, and more than any provider accepts.
+#: Largest body, in bytes; no provider accepts more.
 MAX_BODY = 64 * 2**20
 _TABLE: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text("utf-8"))
 _FORMS = {
@@ -46,13 +46,9 @@ class CallNotAllowed(Exception):
 def check_request(
     target: str, headers: Iterable[tuple[bytes, bytes]], body: bytes, models: Iterable[str], allows: Iterable[str]
 ) -> tuple[str, bool]:
-    """Check a call to ``target`` and return its model, and whether it offers tools.
+    """Check a call to ``target`` and return its model, and whether it offers tools. Raises ``CallNotAllowed``.
 
-    ``models`` are the allowed model names (``*`` matches any text; empty allows all). ``allows`` lists further allowed
-    content.
-
-    Raises:
-        CallNotAllowed: the call asks for something else, or is unreadable.
+    ``models`` are the allowed model names (``*`` matches any text; empty allows all). ``allows`` lists further content.
     """
     path, _, query = target.partition("?")
     path = path.removesuffix("/count_tokens").replace(":countTokens", ":generateContent")
@@ -112,13 +108,11 @@ class _Rules:
         self._form, self._allows = form, allows
 
     def refuse(self, what: str, word: str) -> None:
-        """Raise ``CallNotAllowed`` unless the model's block allows ``word``."""
         if not self._allows & {word, "*"}:
             hint = f"write {word[:64]!r} into `proxy_allows` of the model's block to allow it"
             raise CallNotAllowed(f"{what} is not passed on; {hint}", word)
 
     def check(self, body: Mapping[str, Any]) -> None:
-        """Check all fields of a body; fields without a value are allowed."""
         shown, fields = self._form["shown"], self._form["fields"]
         for name, value in body.items():
             if name in shown:

@@ -46,9 +46,8 @@ class Upstream:
     """The model service of a run.
 
     Attributes:
-        url: base address.
-        paths: paths below ``url`` that may be called by POST or HEAD; ``*`` matches a name without a slash.
-        reads: paths that may be read by GET.
+        paths: paths below ``url`` allowed for POST and HEAD; ``*`` matches a name without a slash.
+        reads: paths allowed for GET.
         ours: headers set by the proxy, with lower-case names; an empty value removes the agent's header.
         models: allowed models; empty allows all.
         allows: further content that a call may have (``model_requests``).
@@ -100,8 +99,8 @@ class Outbound:
     Attributes:
         upstream: the model service; None for none.
         hosts: further hosts as ``name:port``; a name may begin with ``*.``.
-        proxy: HTTP proxy for outside connections, as in HTTPS_PROXY; empty for none.
-        ca: file of additional trusted certificates; empty for none.
+        proxy: HTTP proxy for outside connections, as in HTTPS_PROXY.
+        ca: file of additional trusted certificates.
     """
 
     upstream: Upstream | None = None
@@ -117,11 +116,7 @@ class Outbound:
         return cls(upstream=upstream, hosts=settings.box_hosts, proxy=proxy, ca=given.get("NODE_EXTRA_CA_CERTS", ""))
 
     def allowed(self, method: bytes, target: bytes) -> Upstream:
-        """Return the service if it may receive this request.
-
-        Raises:
-            RequestRefused: the request is not allowed.
-        """
+        """Return the service if it may receive this request; otherwise raise ``RequestRefused``."""
         path = target.partition(b"?")[0].decode("ascii", "replace")
         if self.upstream is None or not self.upstream.passes(method, path):
             asked = f"{method.decode('ascii', 'replace')} {path}"[:200]
@@ -129,21 +124,13 @@ class Outbound:
         return self.upstream
 
     async def to_upstream(self, upstream: Upstream) -> Stream:
-        """Open a connection to the service.
-
-        Raises:
-            RequestRefused: the service is unreachable.
-        """
+        """Open a connection to the service. Raises ``RequestRefused``."""
         host, port = upstream.address
         context = _trusted(self.ca, _stamp(self.ca)) if upstream.tls else None
         return await self._connected(host, port, context, proxy=self.proxy if upstream.tls else "")
 
     async def to_host(self, target: str) -> Stream:
-        """Open a connection to a host given as ``name:port``.
-
-        Raises:
-            RequestRefused: the host is not allowed or unreachable.
-        """
+        """Open a connection to an allowed host ``name:port``. Raises ``RequestRefused``."""
         host, _, port = target.lower().rpartition(":")
         host = host.removesuffix(".")
         if not _HOST.fullmatch(host) or len(host) > _MOST_HOST:
@@ -185,11 +172,7 @@ class Outbound:
 
 
 def trusting(ca: str) -> ssl.SSLContext:
-    """Build a TLS context that trusts the system's certificates and those in one more file.
-
-    Raises:
-        RequestRefused: the file cannot be read.
-    """
+    """Build a TLS context that trusts the system's certificates and one more file. Raises ``RequestRefused``."""
     context = ssl.create_default_context()
     try:
         if ca:
@@ -219,7 +202,6 @@ def _matches(entry: str, host: str, port: str) -> bool:
 
 
 async def _through(proxy: str, host: str, port: int) -> Stream:
-    """Open a connection through an HTTP proxy."""
     parts = urlsplit(proxy if "//" in proxy else f"http://{proxy}")
     loop = asyncio.get_running_loop()
     _, stream = await loop.create_connection(Stream, parts.hostname or "", parts.port or 3128)

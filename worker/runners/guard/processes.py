@@ -24,9 +24,9 @@ from worker.runners.guard.agent_process import AgentProcess, Exit
 
 log = structlog.get_logger(__name__)
 
-#: Root of our packages; guard and agents get it as PYTHONPATH however the worker was installed.
+#: Root of our packages, used as PYTHONPATH of guard and agents.
 SOURCE_ROOT = str(Path(__file__).resolve().parents[3])
-#: Command that starts Python fast: no site packages, no imports from the working directory.
+#: Command that starts Python fast, without site packages.
 FAST_PYTHON = (sys.executable, "-S", "-P", "-m")
 
 _SEND_SECONDS = 5
@@ -69,14 +69,13 @@ class Processes:
 
         Args:
             argv: the command.
-            mark: the process tag, ``<turn>.<attempt>.<delivery>``, inherited by all processes of the run.
+            mark: the process tag, ``<turn>.<attempt>.<delivery>``.
             env: the complete environment; only the tag is added.
             cwd: the working directory.
-            stdin: the complete standard input, passed as a file. None: input comes from ``AgentProcess.write``.
-            lease_ends: ``time.monotonic()`` at which the guard kills the agent, unless the lease is extended.
-            open_files: limit of open files per process; 0 keeps the worker's limit.
-            recorded: folder next to which the output is recorded (``recording.py``). The agent runs even if recording
-                fails.
+            stdin: the complete standard input; None: input comes from ``AgentProcess.write``.
+            lease_ends: ``time.monotonic()`` at which the guard kills the agent, unless extended.
+            open_files: limit of open files per process; 0 keeps the worker's.
+            recorded: folder next to which the output is recorded, if possible.
             facts: JSON-ready values stored at the end of the recording.
 
         Raises:

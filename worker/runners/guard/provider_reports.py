@@ -179,7 +179,6 @@ class ProviderForm:
 
 
 def _spaced(*words: str) -> tuple[bytes, ...]:
-    """Encode each pattern with and without a space after its colons."""
     return tuple(form.encode() for word in words for form in (word, word.replace(":", ": ")))
 
 

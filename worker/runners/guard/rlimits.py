@@ -1,7 +1,6 @@
 """Run a program under limits: ``python -S -P -m worker.runners.guard.rlimits MEMORY_MB PROGRAM ARGUMENT...``.
 
-Gates start this module as a child of the guard. Standard error is joined to standard output to keep their order.
-Imports only the standard library.
+Joins standard error to standard output. Imports only the standard library.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ import struct
 from pathlib import Path
 
 _TABLE = Path(__file__).with_name("syscalls.txt")
-#: Machine -> column of the table, and the kernel's number for the architecture (linux/audit.h).
+#: Machine -> column of the table, and its kernel number (linux/audit.h).
 _MACHINES = {"x86_64": (1, 0xC000003E), "aarch64": (2, 0xC00000B7)}
 
-_Step = tuple[int, int, int, int]  # operation, steps to skip if true, steps to skip if false, value
+_Step = tuple[int, int, int, int]  # operation, skip if true, skip if false, value
 # Operations (linux/bpf_common.h). A load names an offset in ``struct seccomp_data``, little-endian.
 _LOAD, _EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
@@ -27,8 +27,7 @@ _SIGNS = {"=": (_EQUAL, True), "!": (_EQUAL, False), "~": (_ANY_BIT, False)}
 def compile_filter(machine: str) -> bytes:
     """Compile the filter for a machine named as in ``platform.machine``; empty for unknown machines.
 
-    Unknown calls, and calls of another architecture (i386, x32), fail with ENOSYS. The C library then uses a fallback,
-    as for clone3.
+    Unknown calls, and calls of another architecture, fail with ENOSYS, for which the C library has fallbacks.
     """
     if machine not in _MACHINES:
         return b""

@@ -25,10 +25,9 @@ PATIENCE = 0.1
 #: Largest line and largest output, in bytes.
 MAX_LINE = 16 * 2**20
 MAX_OUTPUT = 256 * 2**20
-#: Seconds of silence after which a finished agent is considered hanging and is killed.
+#: Seconds of silence after which a finished agent is killed.
 _TO_EXIT = 5.0
-#: Causes of ending an agent that has finished, or whose model calls keep failing; failed calls in a row that are
-#: allowed.
+#: Causes of ending an agent, and failed model calls in a row that are allowed.
 FINISHED, FAILING, MOST_FAILURES = "finished", "its model calls fail, one after the other", 20
 #: Interval between checks of the model calls, in seconds.
 _CALLS_SECONDS = 2.0
@@ -67,13 +66,12 @@ class Ending:
 
     Attributes:
         exit: the guard's report.
-        cause: why the worker ended the agent: a stop reason, ``idle``, ``deadline``, ``limit``, or ``finished`` (the
-            work was done but the process did not exit); empty if the agent exited itself.
+        cause: why the worker ended it: a stop reason, ``idle``, ``deadline``, ``limit``, or ``finished`` (the work was
+            done, but the process did not exit); empty if it exited itself.
         detail: the exceeded limit.
-        bytes: size of the output.
         stderr: the last 4 kB of standard error.
-        box: the isolation; None if the agent never started.
-        witnessed: the model calls seen by the model proxy; None without a proxy.
+        box: the isolation; None if never started.
+        witnessed: the model calls; None without a model proxy.
     """
 
     exit: Exit
@@ -139,11 +137,8 @@ class Supervision:
         self.process = process
         #: Set by ``on_line`` to stop watching; the agent may keep running.
         self.settled = False
-        #: True to pass empty lines to ``on_line``.
         self.blank_lines = False
-        #: Returns True once the agent has reported and proven its end.
         self.finished: Callable[[], bool] = lambda: False
-        #: Returns how many of the latest model calls failed in a row. May block.
         self.failures: Callable[[], int] = lambda: 0
         self._looked = 0.0
         self._footprint = footprint or Footprint(Bounds())
@@ -178,8 +173,8 @@ class Supervision:
     def ending(self, ended: Exit) -> Ending:
         """Combine the guard's report with the observed cause and output. Measures folders, so it may block.
 
-        An exit code of 0 before our order arrived counts as a normal end: a worker that was frozen finds its lease over
-        before it learns of the end. Only the store knows whether the worker still holds the turn.
+        Exit code 0 before our order arrived is a normal end: a worker that was frozen finds its lease over before it
+        learns of the end, and only the store knows whether it still holds the turn.
         """
         if ended.code == 0 and not ended.cause and not self._forgot:
             self._cause = ""
@@ -209,7 +204,7 @@ class Supervision:
         """Process a piece of output. Exceptions of ``on_line`` are raised, except ``LimitReached``."""
         if self._cause and self._cause != "fenced":  # a fenced agent dies at once, so its output is older
             self._forgot = True
-            return  # the agent is being stopped: read on so that it does not block, but discard
+            return  # read on so that the agent does not block, but discard
         self._bytes += len(piece)
         self._rest += piece
         if b"\n" in piece:

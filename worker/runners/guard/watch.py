@@ -18,8 +18,8 @@ from worker.runners.guard.supervision import PATIENCE, Supervision
 async def watched(supervision: Supervision) -> Exit | None:
     """Watch an agent in the running loop until it ends; return None if ``Supervision.settled`` is set first.
 
-    A settled agent keeps running and the caller reads its outputs. Call ``Supervision.ending`` afterwards, in a thread.
-    Exceptions of the line callback, and a cancellation, end the agent and are raised.
+    Exceptions of the line callback, and a cancellation, kill the agent and are raised. Call ``Supervision.ending``
+    afterwards, in a thread.
     """
     loop, process = asyncio.get_running_loop(), supervision.process
     watch, rounds = _Watch(supervision, loop.create_future()), _rounds.get(loop) or _Rounds(loop)
@@ -54,7 +54,6 @@ class _Watch:
             self.done.set_result(None)
 
     def ended(self) -> None:
-        """Read the rest of the output, and set the result."""
         if self.done.done():
             return  # the caller has stopped waiting
         while piece := self.supervision.process.read(0):
@@ -96,7 +95,6 @@ class _Rounds:
             self._weighing = self._loop.run_in_executor(_scales(), self._weigh, tuple(self.watches))
 
     def _weigh(self, watches: tuple[_Watch, ...]) -> None:
-        """Measure the agents in a thread, and report exceeded limits to the loop."""
         for watch in watches:
             if not watch.done.done() and (exceeded := watch.supervision.exceeded()):
                 with contextlib.suppress(RuntimeError):  # the loop was closed

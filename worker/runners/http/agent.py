@@ -1,11 +1,8 @@
 """Ask an OpenAI-compatible service once, in a process that can be killed at any moment.
 
-``openai_http`` starts ``python -m worker.runners.http.agent``. The request arrives as JSON on standard input, so that
-neither command line nor environment shows the key. Prints the same events as the scripted agent. Standard library only,
-to start fast.
-
-An answer is complete only with ``finish_reason`` stop *and* ``[DONE]``, or with the event ``response.completed``: a
-closed connection proves nothing.
+Run as ``python -m worker.runners.http.agent``. The request arrives as JSON on standard input, which hides the key.
+Standard library only, to start fast. An answer is complete only with ``finish_reason`` stop *and* ``[DONE]``, or with
+``response.completed``: a closed connection proves nothing.
 """
 
 from __future__ import annotations
@@ -98,7 +95,6 @@ def _post(asked: dict[str, Any], timeouts: Timeouts) -> http.client.HTTPResponse
 
 
 def _as_input(message: dict[str, Any]) -> dict[str, Any]:
-    """Convert a chat message to the Responses API."""
     if isinstance(message["content"], str):
         return message
     parts = [
@@ -111,7 +107,6 @@ def _as_input(message: dict[str, Any]) -> dict[str, Any]:
 
 
 def _relay_response(events: Iterator[bytes]) -> None:
-    """Print the events of a Responses API answer."""
     refusal: list[str] = []
     skipped = False
     for data in events:
@@ -171,7 +166,6 @@ def _relay(events: Iterator[bytes]) -> None:
 
 
 def _unfinished(text: str) -> None:
-    """Report why the answer is incomplete, as a note and as evidence."""
     _emit({"event": "note", "text": text})
     _emit({"event": "evidence", "facts": {"ended": text}})
 
@@ -213,11 +207,7 @@ def _is_json(data: bytes) -> bool:
 
 
 def _hear(chunk: dict[str, Any], refusal: list[str]) -> set[str]:
-    """Print one chunk's events and return its finish_reason; refusals are added to ``refusal``.
-
-    Raises:
-        LookupError, TypeError, AttributeError: the line is not a chunk.
-    """
+    """Print one chunk's events and return its finish_reason; refusals are added to ``refusal``."""
     if error := chunk.get("error"):
         _failed(error)
     _count(chunk.get("usage"), "prompt_tokens", "completion_tokens")

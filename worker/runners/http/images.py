@@ -28,7 +28,6 @@ def with_images(messages: Sequence[dict[str, str]], workdir: Path) -> list[dict[
 
 
 def _urls(names: list[str], workdir: Path) -> list[str]:
-    """Encode the images as data URLs; skip missing files."""
     urls: list[str] = []
     for name in names:
         try:

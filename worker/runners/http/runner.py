@@ -115,7 +115,6 @@ def conversation(order: Order) -> list[Message]:
 
 
 def _rules(order: Order) -> list[Message]:
-    """Return the session's CLAUDE.md as a system message, if it exists."""
     rules = instructions_of(order)
     return [{"role": "system", "content": rules}] if rules else []
 

@@ -37,10 +37,9 @@ class ScriptRule:
     """The steps for messages that match; run ``n`` plays list ``n``, and the last list repeats.
 
     Attributes:
-        name: label for readers and demos.
         when: text that the message must contain; empty matches every message.
         pattern: regular expression used instead of ``when``.
-        by: what is counted as runs, ``attempts`` or ``deliveries``.
+        by: what counts as a run, ``attempts`` or ``deliveries``.
     """
 
     name: str

@@ -33,7 +33,7 @@ def fit(pattern: str, text: str) -> Fit:
 
 
 def _can_fit(pattern: str, text: str) -> bool:
-    """Return whether some value of a text's unknown parts matches; ``at`` holds all reachable pattern positions."""
+    """Return whether some value of a text's unknown parts matches the pattern."""
     end = len(pattern)
     at, before = _skipped(pattern, {0}), ""
     for letter in text:

@@ -106,7 +106,6 @@ class _Reader:
         self._line, self._steps = line, itertools.count()
 
     def commands(self, node: Any, known: Mapping[str, str]) -> Iterator[ShellCommand]:
-        """Yield the commands below a node of the syntax tree."""
         if next(self._steps) > _MOST_STEPS:
             raise Unreadable
         if isinstance(node, list):
@@ -180,7 +179,6 @@ def _word(parts: list[Any], known: Mapping[str, str]) -> str:
 
 
 def _text(parts: list[Any], known: Mapping[str, str], *, quoted: bool = False) -> str:
-    """Return the text of a word's parts, with placeholders for unknown parts."""
     return "".join(_part(part, known, quoted=quoted) for part in parts)
 
 
